@@ -45,14 +45,14 @@ def serve(argv: list[str] | None) -> None:
         return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
 
     pair = ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)
-    rig = ModelHost.opened(load, pair)
+    model_host = ModelHost.open(load, pair)
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(rig, store, access, args.preset, RunQuery, EXPORTS)
+    context = make_context(model_host, store, access, args.preset, RunQuery, EXPORTS)
     try:
         launch(build_page(context), args, STARTED)
     finally:
         context.conductor.close()
-        rig.close()
+        model_host.close()
         store.close()
 
 

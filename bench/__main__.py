@@ -55,7 +55,7 @@ def parser() -> Parser:
     return p
 
 
-def listed(suites: Mapping[str, Suite]) -> str:
+def list_suites(suites: Mapping[str, Suite]) -> str:
     """One line a suite, one for its defaults."""
     return "\n".join(
         f"{suite.name}: {suite.about}\n    {suite.defaults}" for suite in suites.values()
@@ -77,18 +77,18 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     check_used(suite.name, vars(arguments))
     if arguments.family is not None:
         arguments.family = family_in(arguments.family)
-    context = opened(suite, settings.but(threads=threads(arguments.threads)), arguments)
+    context = open_context(suite, settings.but(threads=threads(arguments.threads)), arguments)
     if context.results.found:
         context.say(f"{context.results.found} samples are in {context.results.path} already")
     suite.measure(context)
     report = suite.report(context)
     told = "\n".join([heading(context), *report.tables])
     print(told)
-    context.say(f"the same as a chart: {drawn(context.results.path, told)}")
+    context.say(f"the same as a chart: {write_chart(context.results.path, told)}")
     return report
 
 
-def drawn(results: Path, told: str) -> Path:
+def write_chart(results: Path, told: str) -> Path:
     """Writes the report's chart beside the samples. ConfigError where that cannot be."""
     from bench.chart import chart  # plotly: not for a command that only lists
 
@@ -100,7 +100,7 @@ def drawn(results: Path, told: str) -> Path:
     return path
 
 
-def opened(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> Context:
+def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> Context:
     """Everything the suite measures with."""
     path = arguments.out or FOLDER / f"bench-{suite.name}.json"
     header = {
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES
             return 0
         arguments = parser().parse_args(words)
         if arguments.list:
-            print(listed(suites))
+            print(list_suites(suites))
             return 0
         report = run(arguments, suites)
     except KeyboardInterrupt:

@@ -23,8 +23,8 @@ __all__ = ["Application", "BenchError", "application", "resident_mb"]
 
 HOUSE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0
-# Runs the file it is given behind a folder, and ends with whoever started it, even by a kill: then
-# its pipe closes. The folder goes then, which nobody else is left to remove.
+# Runs the given file, and ends with its parent process, even if that is killed: its pipe closes
+# then. It also removes the folder, since no other process is left to do so.
 ATTENDED = """
 import os, runpy, shutil, sys, threading
 _, folder, *sys.argv = sys.argv

@@ -20,15 +20,15 @@ class Parser(argparse.ArgumentParser):
 
 def whole(field: str) -> Callable[[str], int]:
     """An argparse type whose error names the field, its value and what is allowed."""
-    return _parsed(field, int, "a whole number")
+    return _parser_of(field, int, "a whole number")
 
 
 def count(field: str) -> Callable[[str], int]:
     """The same for large counts, which may be written 0.5e9."""
-    return _parsed(field, lambda value: int(float(value)), "a number such as 0.5e9")
+    return _parser_of(field, lambda value: int(float(value)), "a number such as 0.5e9")
 
 
-def _parsed(field: str, kind: Callable[[str], int], allowed: str) -> Callable[[str], int]:
+def _parser_of(field: str, kind: Callable[[str], int], allowed: str) -> Callable[[str], int]:
     def parse(value: str) -> int:
         try:
             return kind(value)

@@ -1,4 +1,4 @@
-"""Models whose passes' time is counted."""
+"""Measures the time of the models' forward passes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from core.models.loading.load import LoadedModels
 
-__all__ = ["Clock", "clocked"]
+__all__ = ["PassClock", "timing_passes"]
 
 Passes = Callable[[Any], float] | None
-"""Seconds of passes, of what came of them; None: all that it took."""
+"""Seconds of passes, from a call's result; None: the wall time of the call."""
 
 
-class Clock:
-    """Milliseconds of passes since they were last taken, the LLM's and the SSMs' apart."""
+class PassClock:
+    """Milliseconds of passes since the last `take`, the LLM's and the SSMs' separately."""
 
     def __init__(self) -> None:
         self._ms = {"llm": 0.0, "ssm": 0.0}
@@ -26,21 +26,21 @@ class Clock:
         self._ms[role] += ms
 
     def take(self) -> dict[str, float]:
-        """What has been counted, by role; counting starts again."""
+        """Milliseconds by role; the counters restart at 0."""
         taken, self._ms = self._ms, {"llm": 0.0, "ssm": 0.0}
         return taken
 
 
 @contextmanager
-def clocked(models: LoadedModels, clock: Clock) -> Iterator[LoadedModels]:
-    """The models while all their passes are on the clock, those made for several SSMs at once too.
-    For models on the CPU: a pass there ends when it returns."""
+def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedModels]:
+    """The models with every pass timed, batched passes of several SSMs included. For models on the
+    CPU only: there a pass has ended when the call returns."""
     stacks = {id(s): s for ssm in models.ssms.values() if (s := getattr(ssm, "stack", None))}
     roles: list[tuple[Any, str]] = [(models.llm, "llm")]
     roles += [(one, "ssm") for one in (*models.ssms.values(), *stacks.values())]
     passes = [(one, way, role) for one, role in roles for way in WAYS if hasattr(one, way)]
     for one, way, role in passes:
-        setattr(one, way, _timed(getattr(one, way), role, clock, WAYS[way]))
+        setattr(one, way, _with_timer(getattr(one, way), role, clock, WAYS[way]))
     try:
         yield models
     finally:
@@ -48,15 +48,17 @@ def clocked(models: LoadedModels, clock: Clock) -> Iterator[LoadedModels]:
             delattr(one, way)  # the class's own again
 
 
-def _timed(made: Callable[..., Any], role: str, clock: Clock, passes: Passes) -> Callable[..., Any]:
-    def timed(*asked: Any) -> Any:
+def _with_timer(
+    made: Callable[..., Any], role: str, clock: PassClock, passes: Passes
+) -> Callable[..., Any]:
+    def call(*asked: Any) -> Any:
         start = time.perf_counter()
         found = made(*asked)
         whole = time.perf_counter() - start
         clock.add(role, 1000 * (whole if passes is None else passes(found)))
         return found
 
-    return timed
+    return call
 
 
 def _of_drafts(drafted: Any) -> float:

@@ -24,8 +24,8 @@ from bench.suites.acceptance_rows import (
     MERGED_NODES,
     TEMPERATURE,
     UNMERGED_NODES,
+    AcceptanceRow,
     Prompts,
-    Row,
     acceptance_rows,
     fresh,
     length_of,
@@ -37,7 +37,7 @@ from core.config import WEIGHTS
 from core.errors import ConfigError
 from lab.figures import Estimate
 
-__all__ = ["drawn", "main"]
+__all__ = ["family_figure", "main"]
 
 OVERALL = "all"
 ALONE = "best SSM alone"
@@ -55,13 +55,13 @@ NAMES = (ALONE, *SHOWN)
 PALE = 0.4
 
 
-def drawn(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
+def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
     """The picture, `names` the domains'. Raises ConfigError where one of them has no samples of the
     suite."""
     if before.header.get("settings") != after.header.get("settings"):
         asked = str(after.header.get("settings"))
         raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
-    both = [_found(results) for results in (before, after)]
+    both = [_measured_rows(results) for results in (before, after)]
     groups = (*names, OVERALL)
     temperatures = (0.0, TEMPERATURE)
     told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
@@ -72,12 +72,12 @@ def drawn(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
                 lengths = {group: _figure(rows, name, temperature, group) for group in groups}
                 shown = {"marker_color": colour, "opacity": 1.0 if after_it else PALE}
                 legend = {"legendgroup": name, "showlegend": row == 1 and bool(after_it)}
-                once = bar(_told(name, both[1]), groups, lengths, **shown, **legend)
+                once = bar(_label(name, both[1]), groups, lengths, **shown, **legend)
                 page.add_trace(once, row=row, col=1)
     return page
 
 
-def _found(results: Results) -> dict[Row, Prompts]:
+def _measured_rows(results: Results) -> dict[AcceptanceRow, Prompts]:
     """The rows that were measured, for the SSMs that the samples name."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
@@ -92,7 +92,7 @@ def _found(results: Results) -> dict[Row, Prompts]:
 
 
 def _figure(
-    found: Mapping[Row, Prompts], name: str, temperature: float, domain: str
+    found: Mapping[AcceptanceRow, Prompts], name: str, temperature: float, domain: str
 ) -> Estimate | None:
     """Pooled over the domain's continuations that do not loop; of the SSMs alone the best there."""
     wanted = fresh if domain == OVERALL else of_domain(domain)
@@ -107,7 +107,7 @@ def _figure(
     return None if chosen is None else length_of(found[chosen], wanted)
 
 
-def _told(name: str, found: Mapping[Row, Prompts]) -> str:
+def _label(name: str, found: Mapping[AcceptanceRow, Prompts]) -> str:
     """With how many nodes are verified, at temperature 0 and over all domains."""
     rows = [row for row in found if row.kind.temperature == 0]
     wanted = [row for row in rows if _alone(row) or _is(row, SHOWN.get(name, ""))]
@@ -115,11 +115,11 @@ def _told(name: str, found: Mapping[Row, Prompts]) -> str:
     return name if one is None else f"{name} ({nodes_of(found[one]):.0f} nodes)"
 
 
-def _alone(row: Row) -> bool:
+def _alone(row: AcceptanceRow) -> bool:
     return row.part == "more" and len(row.speculation.drafters) == 1
 
 
-def _is(row: Row, name: str) -> bool:
+def _is(row: AcceptanceRow, name: str) -> bool:
     return row.part == "combine" and row.name == name
 
 
@@ -132,8 +132,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
 
     def picture() -> go.Figure:
-        before, after = Results.read(arguments.before), Results.read(arguments.after)
-        return drawn(before, after, domains(load_prompts()))
+        before, after = Results.load(arguments.before), Results.load(arguments.after)
+        return family_figure(before, after, domains(load_prompts()))
 
     return write_picture(arguments.picture, picture)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench.ours import Case, request
+from bench.ours import DecodeCase, request
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
@@ -21,7 +21,9 @@ BEFORE, TRACED = 12, 24
 NO_KERNELS = ("Memcpy", "Memset")
 
 
-def gaps(engine: Engine, case: Case, speculation: SpeculationConfig) -> dict[str, float] | None:
+def gaps(
+    engine: Engine, case: DecodeCase, speculation: SpeculationConfig
+) -> dict[str, float] | None:
     """`rounds` that were traced, their `kernels` and the `idle` share; None where there was no
     kernel, as on a CPU, or the text ended before."""
     from torch.profiler import ProfilerActivity, profile

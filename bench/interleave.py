@@ -15,7 +15,7 @@ from lab.conduct import conduct
 from lab.events import CellMeasured
 from lab.order import Block, Cell, blocks, plan
 
-__all__ = ["Blocks", "interleaved"]
+__all__ = ["Blocks", "interleave"]
 
 T = TypeVar("T")
 
@@ -55,14 +55,14 @@ class Blocks:
         `kept` makes what is stored of what the contestants returned."""
         todo = self.missing
         where = ", ".join(map(str, self.key.values()))
-        for number, (block, found) in enumerate(interleaved(todo, contestants), start=1):
+        for number, (block, found) in enumerate(interleave(todo, contestants), start=1):
             sample = {**self.fields(block), "load": load_average(), **more()}
             self.context.results.add({**sample, self.kept: kept(found)})
             repeat = f"repeat {block.repeat}, {number} of {len(todo)}"
             self.context.say(f"{where}{where and ', '}{block.item}, {repeat}")
 
 
-def interleaved(
+def interleave(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
     """Each block with what its contestants returned, in their order; lazily, one block a step."""

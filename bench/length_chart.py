@@ -22,13 +22,13 @@ from bench.suites.length_rows import GOODPUT, PLAIN
 from bench.suites.length_tables import BEST, OVERALL, contests
 from core.errors import ConfigError
 
-__all__ = ["drawn", "main"]
+__all__ = ["length_figure", "main"]
 
 SHOWN = (GOODPUT, "trend", BEST)
 RESULTS, PICTURE = Path("artifacts/bench-length.json"), Path("artifacts/bench-length.svg")
 
 
-def drawn(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
+def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
     """The picture. Raises ConfigError where nothing was measured."""
     found = list(contests(results, prompts))
     if not found:
@@ -55,7 +55,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
     parser.add_argument("picture", nargs="?", type=Path, default=PICTURE)
     given = parser.parse_args(argv)
-    return write_picture(given.picture, lambda: drawn(Results.read(given.results), load_prompts()))
+    return write_picture(
+        given.picture, lambda: length_figure(Results.load(given.results), load_prompts())
+    )
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from core.errors import EngineError
 from core.events import Event, RoundCompleted, RunStarted
 from core.events.outcome import Outcome
 
-__all__ = ["Case", "count_tokens", "decode", "new_ids", "request"]
+__all__ = ["DecodeCase", "count_tokens", "decode", "new_ids", "request"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class DecodeCase:
     """One prompt to continue by `tokens` tokens with `seed` (not read at temperature 0)."""
 
     prompt: Prompt
@@ -28,7 +28,7 @@ class Case:
     ignore_eos: bool = False
 
 
-def request(case: Case, speculation: SpeculationConfig) -> Request:
+def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
     """The engine's request of a case."""
     sampling = SamplingParams(
         max_new_tokens=case.tokens,
@@ -40,7 +40,7 @@ def request(case: Case, speculation: SpeculationConfig) -> Request:
 
 
 def decode(
-    engine: Engine, cases: Sequence[Case], speculation: SpeculationConfig, together: int = 1
+    engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
     """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time."""
     outcomes: list[dict[str, Any]] = []
@@ -63,13 +63,13 @@ def _sound(event: Event) -> None:
             raise EngineError(note)
 
 
-def new_ids(engine: Engine, case: Case, speculation: SpeculationConfig) -> list[int]:
+def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
     """Runs a case to its end, as a caller that wants the text would; the new tokens' ids."""
     events = engine.generate(request(case, speculation))
     rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
     return [token_id for token_ids in rounds for token_id in token_ids]
 
 
-def count_tokens(engine: Engine, case: Case, speculation: SpeculationConfig) -> int:
+def count_tokens(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> int:
     """The same; how many they are."""
     return len(new_ids(engine, case, speculation))

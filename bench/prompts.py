@@ -36,7 +36,7 @@ def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
 
 
 def spread(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
-    """The first `count`, taken in turn from each domain, put back in the file's order."""
+    """The first `count`, taken round-robin from the domains, in the file's order."""
     by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
     longest = max(map(len, by_domain.values()), default=0)
     turns = [of[i] for i in range(longest) for of in by_domain.values() if i < len(of)]

@@ -42,7 +42,7 @@ class Results:
         return results
 
     @classmethod
-    def read(cls, path: Path) -> Results:
+    def load(cls, path: Path) -> Results:
         """A file of results whatever it is of, to look at. Raises ConfigError where it is none."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))

@@ -55,7 +55,7 @@ def make_log(
     plan = _plan(sizes, runs, nodes, rng)
     with RunStore(path) as store:
         for number, rounds in enumerate(plan):
-            for event in _run(number, patterns[rounds], words, rng):
+            for event in _renamed_run(number, patterns[rounds], words, rng):
                 store.record(event, f"visitor-{number % OWNERS}")
             if number % RUNS_AT_ONCE == 0 or number == runs - 1:
                 store.flush(PATIENCE_S)
@@ -98,14 +98,14 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
     return [shapes[place] for place in places]
 
 
-def _run(
+def _renamed_run(
     number: int, pattern: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
     """A run's events as those of another run."""
     for event in pattern:
         event = replace(event, run_id=f"synthetic-{number}")
         if isinstance(event, RunStarted):
-            event = _started(number, event, words, rng)
+            event = _synthetic_start(number, event, words, rng)
         elif isinstance(event, RoundCompleted):
             deltas = rng.choices(words, k=len(event.token_ids))
             event = replace(event, text_deltas=tuple(f" {word}" for word in deltas))
@@ -121,7 +121,7 @@ def _run(
         yield event
 
 
-def _started(
+def _synthetic_start(
     number: int, event: RunStarted, words: Sequence[str], rng: random.Random
 ) -> RunStarted:
     text = " ".join(rng.choices(words, k=rng.randrange(8, 60)))

@@ -45,7 +45,7 @@ class Settings:
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
 
     def but(self, **given: Any) -> Settings:
-        """These settings with what was given; None stands for not given."""
+        """These settings with the given values; None means not given."""
         chosen = {name: value for name, value in given.items() if value is not None}
         return dataclasses.replace(self, **chosen)
 

@@ -80,9 +80,9 @@ class TableModel:
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         self.passes += 1
-        return [self._fed(feed) for feed in feeds]
+        return [self._feed(feed) for feed in feeds]
 
-    def _fed(self, feed: Feed) -> torch.Tensor:
+    def _feed(self, feed: Feed) -> torch.Tensor:
         row = self._rows[feed.row]
         first = len(row.pending)
         row.pending.extend(zip(feed.token_ids, feed.parents, strict=True))

@@ -23,7 +23,7 @@ __all__ = [
     "column",
     "figure",
     "group_rows",
-    "judged",
+    "claim_row",
     "long_rows",
     "ratio",
     "speed",
@@ -92,17 +92,19 @@ class Group:
 
     def median(self, value: Value = speed) -> Estimate | None:
         """The median of the values; None of no rows."""
-        return estimate(self._groups((row[self.over], x) for row, x in self._valued(value)), middle)
+        return estimate(
+            self._groups((row[self.over], x) for row, x in self._row_values(value)), middle
+        )
 
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
         """The median of the quotients with the rows of the same block that have the fields `base`,
         over the blocks that have both."""
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
-        found = {self._block(row): x for row, x in bases._valued(value)}
+        found = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(
             self._groups(
                 (row[self.over], x / found[self._block(row)])
-                for row, x in self._valued(value)
+                for row, x in self._row_values(value)
                 if self._block(row) in found
             ),
             middle,
@@ -115,7 +117,7 @@ class Group:
     def sum(self, value: Value) -> float:
         return float(sum(column(self.rows, value)))
 
-    def _valued(self, value: Value) -> Iterator[tuple[Row, float]]:
+    def _row_values(self, value: Value) -> Iterator[tuple[Row, float]]:
         for row in self.rows:
             yield from ((row, x) for x in column([row], value))
 
@@ -167,7 +169,7 @@ class Table:
 def table(
     title: str, heads: Sequence[str], lines: Iterable[Sequence[object]], note: str = ""
 ) -> str:
-    """A titled table as Markdown; `note` stands between title and table."""
+    """A titled table as Markdown, with `note` between title and table."""
     parts = [f"### {title}", ""]
     if note:
         parts += [note, ""]
@@ -203,17 +205,19 @@ def ratio(found: Estimate | None) -> str:
 # -- claims --
 
 
-def judged(claim: str, found: Estimate | None, target: float, *, above: bool = False) -> list[str]:
+def claim_row(
+    claim: str, found: Estimate | None, target: float, *, above: bool = False
+) -> list[str]:
     """A row of the table of claims: `found` against `target`, which it must exceed if `above`.
 
-    The verdict is the value's; the interval beside it tells how sure that is.
+    The verdict is on the point estimate; the interval beside it shows the uncertainty.
     """
-    asked = f"{'above' if above else 'at least'} {target:.2f}x"
+    bound = f"{'above' if above else 'at least'} {target:.2f}x"
     if found is None:
-        return [claim, asked, NOTHING, NOTHING]
+        return [claim, bound, NOTHING, NOTHING]
     reached = found.value > target if above else found.value >= target
     verdict = "reached" if reached else f"not reached, by {max(0.01, target - found.value):.2f}"
-    return [claim, asked, ratio(found), verdict]
+    return [claim, bound, ratio(found), verdict]
 
 
 def claims_table(lines: list[list[str]], note: str = "") -> str:

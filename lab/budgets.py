@@ -1,7 +1,7 @@
-"""What `max_tree_nodes=auto` comes to in a study: one number, found out once.
+"""The number that `max_tree_nodes=auto` resolves to in a study, the same for all its cells.
 
-An engine times its LLM's passes when it first drafts, and says by them how many nodes it can
-afford. After a restart it may say another number, and a point would be two configurations.
+An engine times its LLM's passes when it first drafts and derives a node budget from them. After a
+restart it may derive another one, so that one point of a grid would be two configurations.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ __all__ = ["by_machine", "kept_nodes", "told_nodes", "with_nodes"]
 
 
 def by_machine(speculation: SpeculationConfig) -> bool:
-    """Whether how many nodes it drafts hangs on what was timed. A length that is found while
-    running weighs what nodes cost itself, and always begins with the same bound."""
+    """Whether its node budget depends on measured times. A policy that finds the length while
+    running weighs the cost of nodes itself and always begins with the same bound."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).given
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:
-    """The request with what `auto` came to in its study; as it is where that is not known yet, or
-    does not hang on the machine."""
+    """The request with the study's number for `auto`; unchanged where that is not known yet, or
+    does not depend on the machine."""
     if nodes is None or not by_machine(request.speculation):
         return request
     speculation = dataclasses.replace(request.speculation, max_tree_nodes=nodes)

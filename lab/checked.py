@@ -1,5 +1,5 @@
-"""Whether every cell of a study can be run, asked before the first is: a prompt that is too long,
-or a drafter that is not loaded, would else end the study in its middle.
+"""Checks that every cell of a study can be run before the first one is: a prompt that is too long,
+or a drafter that is not loaded, would otherwise end the study in its middle.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lab.order import Cell
 from lab.runs import Runs
 from lab.study import Study
 
-__all__ = ["check", "named"]
+__all__ = ["check", "naming_cell"]
 
 
 def check(study: Study, runs: Runs) -> None:
@@ -38,8 +38,8 @@ def check(study: Study, runs: Runs) -> None:
 
 
 @contextmanager
-def named(cell: Cell) -> Iterator[None]:
-    """What goes wrong in a cell though it was checked, as a StudyError that names the cell."""
+def naming_cell(cell: Cell) -> Iterator[None]:
+    """Turns a failure inside a cell into a StudyError that names the cell."""
     try:
         yield
     except CellInterruptedError:

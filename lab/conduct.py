@@ -19,7 +19,7 @@ __all__ = ["Kept", "always", "conduct"]
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
 PATIENCE = 200
-"""How often one cell may be interrupted before the study gives up: a neighbour that never ends."""
+"""How often one cell may be interrupted before the study gives up: other runs may never end."""
 
 
 class Kept(Protocol[Result]):

@@ -1,4 +1,4 @@
-"""Conductor: the one thread that measures studies, whoever looks on.
+"""Conductor: the one thread that measures studies.
 
 A study belongs to the store: it goes on when every tab is closed, any tab sees how far it is, and
 one is measured at a time. A visitor's run takes precedence: no cell begins while one runs, and a
@@ -17,11 +17,11 @@ from typing import Any
 from core.config import Request
 from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
-from lab.checked import check, named
+from lab.checked import check, naming_cell
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
 from lab.keeping import Keeping, Rests
-from lab.measured import Measured, measured
+from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.progress import Pace, Progress
 from lab.runs import RunLike, Runs, StudyStore
@@ -65,7 +65,7 @@ class Conductor:
 
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
-        models stand now than it was begun with; ConfigError as `begin`."""
+        models are loaded now than it was begun with; ConfigError as `begin`."""
         kept = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._claim(study, owner, sum(cell in kept for cell in study.cells()))
         with self._or_failed():
@@ -81,17 +81,17 @@ class Conductor:
                 self._stop.set()
 
     def progress(self) -> Progress:
-        """How it stands now."""
+        """The current state."""
         with self._lock:
             return self._progress
 
     def rest(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study at rest of which the log, which could not be written, does
-        not say so yet."""
+        """Final state and reason of a study that are not in the log yet: it could not be
+        written."""
         return self._rests.of(study_id)
 
     def models(self) -> tuple[str, ...]:
-        """The models that stand, the LLM first, with format and device: what a new study is of."""
+        """The loaded models, the LLM first, with format and device: those of a new study."""
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
@@ -140,7 +140,7 @@ class Conductor:
 
     def _take(self, study: Study) -> None:
         """In the log, where another server may be at work."""
-        with self._rests.left(study.study_id):
+        with self._rests.resuming(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
                     "another server that uses this log measures a study: wait for its end, or stop "
@@ -166,31 +166,30 @@ class Conductor:
             self._tell(warming=False)
 
             def measure(cell: Cell) -> Measured:
-                with named(cell):
+                with naming_cell(cell):
                     return self._cell(study, cell, owner)
 
             def go() -> bool:
-                return self._go() and not self._exchanged(study)
+                return self._go() and not self._why_models_differ(study)
 
             for event in conduct(cells, kept, measure, go):
                 self._follow(event, cells)
                 if isinstance(event, StudyEnded):
                     state = "completed" if event.complete else "stopped"
                     reason = "" if event.reason == "stopped" else event.reason
-                    reason = reason or ("" if event.complete else self._exchanged(study))
+                    reason = reason or ("" if event.complete else self._why_models_differ(study))
         except FORESEEN as error:
             reason = str(error)
         finally:
             self._end(study, state, reason)
 
     def _warm(self, study: Study) -> None:
-        """A short run with each of the first configurations that is not counted: the first passes
-        of an engine are slower, a length rule has no measured times yet, and nobody has said what
-        `auto` comes to."""
+        """An uncounted short run of each of the first configurations: an engine's first passes are
+        slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
         early, late = study.configurations[:WARMED], study.configurations[WARMED:]
         telling = [one for one in late if by_machine(one.speculation)]
         for one in (*early, *telling[:1]):
-            if self._go() and not self._exchanged(study):
+            if self._go() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
                 asked = study.request(first)
                 tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
@@ -200,7 +199,7 @@ class Conductor:
     def _end(self, study: Study, state: str, reason: str) -> None:
         with suppress(*FORESEEN):  # half a run that stays does no harm
             self._forget_lost()
-        self._rests.put(study.study_id, state, reason)
+        self._rests.record(study.study_id, state, reason)
         self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
 
     def _follow(self, event: Any, cells: list[Cell]) -> None:
@@ -213,7 +212,7 @@ class Conductor:
         elif isinstance(event, CellMeasured):
             self._pace.heard(event.cell, event.seconds)
             left = cells[cells.index(event.cell) + 1 :]
-            self._tell(done=event.done, left_s=self._pace.left(left))
+            self._tell(done=event.done, left_s=self._pace.seconds_left(left))
 
     def _tell(self, **changed: Any) -> None:
         with self._lock:
@@ -228,8 +227,8 @@ class Conductor:
         if self.progress().log != words:
             self._tell(log=words)
 
-    def _exchanged(self, study: Study) -> str:
-        """Why it cannot go on: other models stand than it is of; empty where it can."""
+    def _why_models_differ(self, study: Study) -> str:
+        """Why the study cannot go on (its models are no longer loaded); empty where it can."""
         standing = self._runs.models()
         if standing == study.models:
             return ""
@@ -254,15 +253,15 @@ class Conductor:
                 self._store.beat(self.progress().study_id)
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
-        begun = self._runs.begun()
+        begun = self._runs.num_begun()
         asked = study.request(cell)
         run = self._alone(asked, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
-            if self._runs.begun() != begun + 1 or self._exchanged(study):
+            if self._runs.num_begun() != begun + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
-            found = measured(run.events(0, run.count))
+            found = measure_run(run.events(0, run.count))
             auto = by_machine(asked.speculation)
             return replace(found, auto_nodes=self._nodes) if auto else found
         except CellInterruptedError:
@@ -270,14 +269,14 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Half a run that nobody asked for would only stand in the way among the past runs. Taken
-        out while nobody waits: it costs the log some work."""
+        """Remove an interrupted cell's run from the past runs. Called while the log is idle, since
+        a deletion costs it some work."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
     def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
-        """One run to its end; broken off where a visitor's begins beside it. The first for which
-        `auto` comes to a number says it for all that follow."""
+        """One run to its end; interrupted if a visitor's run begins beside it. The first run that
+        resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, kept)
         try:
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:

@@ -68,7 +68,9 @@ def estimate(
     # All resamples in one gather, (resamples, groups x size, d); groups of fewer values are filled
     # up with rows of NaN, which a statistic leaves out.
     size = max(map(len, arrays))
-    drawn = statistic(_filled(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1]))
+    drawn = statistic(
+        _padded_with_nan(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1])
+    )
     tail = (100.0 - LEVEL) / 2
     low, high = np.percentile(drawn, [tail, 100.0 - tail])
     ends = len(arrays) < FEW and _ends([float(statistic(one)) for one in arrays], low, high)
@@ -85,7 +87,7 @@ def _rows(group: Sequence[Any]) -> Rows:
     return values if values.ndim == 2 else values[:, None]
 
 
-def _filled(arrays: Sequence[Rows], size: int) -> Rows:
+def _padded_with_nan(arrays: Sequence[Rows], size: int) -> Rows:
     """Groups as one array, (groups, size, d)."""
     whole = np.full((len(arrays), size, arrays[0].shape[1]), np.nan)
     for group, array in zip(whole, arrays, strict=True):

@@ -38,7 +38,7 @@ __all__ = [
 MAX_VALUES = 50
 MAX_POINTS = 1000
 ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH})
-"""What the one allows the other is no matter of a value alone."""
+"""Two fields that limit each other, at their widest: so that a value can be checked alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 FIELDS = tuple(
@@ -77,7 +77,7 @@ class Grid:
 
 def axis_from_text(field: str, typed: str) -> Axis:
     """`4, 8, 12`, or `1,1,3 | 1,2,2` where a value has commas of its own. ConfigError names it."""
-    _known(field)
+    _check_field(field)
     separator = "|" if "|" in typed or field in LISTS else ","
     parts = [part.strip() for part in typed.split(separator)]
     return axis_of(field, [value_from_text(field, part) for part in parts if part])
@@ -85,7 +85,7 @@ def axis_from_text(field: str, typed: str) -> Axis:
 
 def axis_of(field: str, values: Sequence[Any]) -> Axis:
     """An axis of plain values (a list for a list), each once. ConfigError names the field."""
-    _known(field)
+    _check_field(field)
     try:
         each = _each_once(field, [_hashable(value) for value in values])
     except TypeError as error:
@@ -115,7 +115,7 @@ def grid(
     made: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[Refused] = []
-    for point, found in _combined(base, axes, sampling or SamplingParams(), drafters):
+    for point, found in _combinations(base, axes, sampling or SamplingParams(), drafters):
         if isinstance(found, Configuration):
             made.append(found)
             points.append(point)
@@ -126,13 +126,13 @@ def grid(
     return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
 
 
-def _combined(
+def _combinations(
     base: SpeculationConfig,
     axes: Sequence[Axis],
     sampling: SamplingParams,
     drafters: Collection[str] | None,
 ) -> Iterator[tuple[dict[str, Any], Configuration | Refused]]:
-    """Every combination, as what is measured or as why it cannot be."""
+    """Every combination: a configuration to measure, or the reason that it cannot run."""
     for values in itertools.product(*(axis.values for axis in axes)):
         point = {axis.field: value for axis, value in zip(axes, values, strict=True)}
         name = point_name(point)
@@ -159,7 +159,7 @@ def grid_of(study: Study) -> Grid:
     base = next(iter(made.values())).speculation
     measured: list[tuple[Configuration, dict[str, Any]]] = []
     refused: list[Refused] = []
-    for point, found in _combined(base, axes, study.sampling, _drafters_of(study)):
+    for point, found in _combinations(base, axes, study.sampling, _drafters_of(study)):
         if found.name in made:
             measured.append((made[found.name], point))
         elif isinstance(found, Refused):
@@ -173,7 +173,7 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, made: Mapping[str, Configuration]) -> list[Axis]:
-    """Those that were asked for; of a study kept without them, what its configurations show."""
+    """The axes that were asked for; in a study kept without them, those its configurations have."""
     if study.axes and made:
         asked = [axis_of(field, values) for field, values in study.axes]
         return [Axis(axis.field, _in_order(axis.values)) for axis in asked]
@@ -182,7 +182,7 @@ def _axes_of(study: Study, made: Mapping[str, Configuration]) -> list[Axis]:
 
 
 def _drafters_of(study: Study) -> tuple[str, ...]:
-    """Names of the SSMs that stood, each kept as `name (dtype, device)`."""
+    """Names of the SSMs that were loaded, from `name (dtype, device)`."""
     return tuple(model.rpartition(" (")[0] or model for model in study.models[1:])
 
 
@@ -212,7 +212,7 @@ def value_text(value: Any) -> str:
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """Of equal ones, as 2.0 and 2, or true and 1, the first that the field may have."""
+    """Among equal values (2.0 and 2, true and 1) the first that the field allows."""
     found: dict[Any, Any] = {}
     for value in values:
         if value not in found or (_fits(field, value) and not _fits(field, found[value])):
@@ -221,7 +221,7 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _fits(field: str, value: Any) -> bool:
-    """Whether the field may have it, whatever the others are."""
+    """Whether the field allows the value, the other fields aside."""
     try:
         SpeculationConfig.from_plain({**ROOM, field: value})
     except ConfigError:
@@ -233,7 +233,7 @@ def _hashable(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _known(field: str) -> None:
+def _check_field(field: str) -> None:
     if field not in FIELDS:
         raise ConfigError.of("field", field, f"one of {', '.join(FIELDS)}")
 

@@ -23,8 +23,8 @@ AGAIN_S = 1.0
 
 
 class Keeping:
-    """The cells of one study in the store. `tell` hears that the log is waited for, and, with an
-    empty text, that it is not any more; `stop` ends the waiting."""
+    """The cells of one study in the store. `tell` is called with a reason while the log cannot be
+    written and with an empty text afterwards; `stop` ends the retries."""
 
     def __init__(
         self, store: StudyStore, study_id: str, tell: Callable[[str], None], stop: threading.Event
@@ -55,7 +55,7 @@ class Keeping:
 
 
 class Rests:
-    """How studies came to rest: written as soon as the log can be, and known here until then."""
+    """Final states of studies, held in memory until the log can be written."""
 
     def __init__(self, store: StudyStore) -> None:
         self._store = store
@@ -65,11 +65,11 @@ class Rests:
         self._thread: threading.Thread | None = None
 
     def of(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study whose line in the log does not say so yet."""
+        """State and reason of a study that are not in the log yet."""
         return self._owed.get(study_id)
 
-    def put(self, study_id: str, state: str, reason: str) -> None:
-        """Write how it stands; where the log cannot be written, a thread tries again."""
+    def record(self, study_id: str, state: str, reason: str) -> None:
+        """Write a study's final state; if the log cannot be written, a thread retries."""
         with self._turn:
             self._owed[study_id] = (state, reason)
             self._write()
@@ -78,14 +78,14 @@ class Rests:
                 self._thread.start()
 
     @contextmanager
-    def left(self, study_id: str) -> Iterator[None]:
-        """While a study is taken up again nothing is written of its rest; then that is past."""
+    def resuming(self, study_id: str) -> Iterator[None]:
+        """Write no final state while the study is being resumed; afterwards discard the old one."""
         with self._turn:
             yield
             self._owed.pop(study_id, None)
 
     def close(self) -> None:
-        """Try a last time; of what is owed still the next server finds out by itself."""
+        """Try a last time. The next server marks the rest: their process is gone."""
         self._closing.set()
         thread = self._thread
         if thread is not None:
@@ -108,7 +108,7 @@ class Rests:
             try:
                 self._store.set_state(study_id, state, reason)
             except UnknownStudyError:
-                pass  # deleted meanwhile: nobody asks any more
+                pass  # deleted meanwhile
             except FORESEEN:
                 return
             del self._owed[study_id]

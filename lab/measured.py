@@ -1,4 +1,4 @@
-"""What is kept of a cell: the figures of its run, and what tells texts apart. A fold over events.
+"""What is kept of a cell: the figures and token ids of its run. A fold over events.
 
 The run itself is in the log under `run_id`; a study's tables are made from these values alone, so
 that a study of hundreds of runs opens without reading them.
@@ -25,7 +25,7 @@ from core.events import (
 )
 from core.events.plain import from_plain, to_plain
 
-__all__ = ["Measured", "measured"]
+__all__ = ["Measured", "measure_run"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Measured:
         return made
 
 
-def measured(events: Iterable[Event]) -> Measured:
+def measure_run(events: Iterable[Event]) -> Measured:
     """The figures of a run's events.
 
     CellInterruptedError where it did not come to its end, StudyError where it failed: measuring
@@ -112,7 +112,7 @@ class _Fold:
                 self._reason = event.length_reason or self._reason
 
     def _round(self, event: RoundCompleted) -> None:
-        """Who proposed what was emitted; a rejection counts where the LLM's token followed it."""
+        """Count accepted tokens by drafter, and a rejection where the LLM's token follows it."""
         tree, verdict = self._tree, self._verdict
         if tree is None or verdict is None:
             return
@@ -142,8 +142,8 @@ class _Fold:
         )
 
     def _idle(self, started: RunStarted) -> str:
-        """Nobody was asked in most rounds, for the reason that the length rule gave, or nobody who
-        was had a token."""
+        """Why most rounds had no draft: the length policy's reason for 0, or that no drafter that
+        was asked had a token."""
         if any(self._drafted) or not self._asked or not started.drafters:
             return ""
         asked = sum(length > 0 for length in self._asked)

@@ -21,7 +21,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One measurement: this contestant's turn in this block."""
+    """One measurement: one contestant in one block."""
 
     contestant: str
     item: str
@@ -43,7 +43,7 @@ def blocks(items: Sequence[str], repeats: int) -> list[Block]:
 
 
 def plan(contestants: Iterable[str], todo: Iterable[Block]) -> list[Cell]:
-    """Every contestant's turn in every block, in the order of measuring."""
+    """Every contestant in every block, in the order of measuring."""
     names = list(contestants)
     return [Cell(name, block.item, block.repeat) for block in todo for name in names]
 

@@ -1,4 +1,4 @@
-"""How a study stands, for whoever looks on."""
+"""A study's state and the time it still needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Pace", "Progress"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How the study that is measured, or was last, stands.
+    """State of the study that is measured now, or was last.
 
     `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
     `stopped`, `completed`, `failed`. `warming`: before the first cell. `left_s`: seconds left by
@@ -49,7 +49,7 @@ class Pace:
         """One more was measured."""
         self.seconds.setdefault(cell.contestant, []).append(seconds)
 
-    def left(self, cells: Sequence[Cell]) -> float:
+    def seconds_left(self, cells: Sequence[Cell]) -> float:
         """Seconds for these cells, by each contestant's median so far."""
         usual = median([seconds for found in self.seconds.values() for seconds in found])
         each = {name: median(found) for name, found in self.seconds.items()}

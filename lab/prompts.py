@@ -14,7 +14,7 @@ from typing import Any
 from core.config.checks import text, whole_characters
 from core.errors import ConfigError
 
-__all__ = ["MAX_PROMPTS", "StudyPrompt", "named", "prompts_from_file", "prompts_from_text"]
+__all__ = ["MAX_PROMPTS", "StudyPrompt", "unique_prompts", "prompts_from_file", "prompts_from_text"]
 
 MAX_PROMPTS = 500
 SEPARATOR = "---"
@@ -52,7 +52,7 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
         found = _between(lines)
     else:
         found = [line for line in lines if line.strip()]
-    return named(StudyPrompt(str(i), one) for i, one in enumerate(found, start=1))
+    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(found, start=1))
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
@@ -62,7 +62,7 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
     except UnicodeDecodeError as error:
         raise ConfigError.of("file", name, f"text in UTF-8; byte {error.start} is not") from error
     if name.lower().endswith(".jsonl"):
-        return named(
+        return unique_prompts(
             _of_line(i, line) for i, line in enumerate(read.split("\n"), 1) if line.strip()
         )
     if name.lower().endswith(".txt"):
@@ -70,7 +70,7 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
     raise ConfigError.of("file", name, "a .txt or .jsonl file")
 
 
-def named(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
+def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     """The prompts with ids of their own: a second `x` becomes `x-2`."""
     taken: dict[str, int] = {}
     found: list[StudyPrompt] = []

@@ -1,4 +1,4 @@
-"""What a Conductor is handed: who decodes, and where studies are kept."""
+"""Interfaces that a Conductor needs: a decoder of requests and a store of studies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["RunLike", "Runs", "StudyStore"]
 
 
 class RunLike(Protocol):
-    """A run under way, recorded by whoever started it."""
+    """A run under way; `Runs.start` also records it."""
 
     @property
     def done(self) -> bool: ...
@@ -24,17 +24,17 @@ class RunLike(Protocol):
 
 
 class Runs(Protocol):
-    """Who decodes. `busy`: requests that wait or run, everybody's, a loading of models counted too;
-    `begun`: how many there were since the start. `models`: those that stand, the LLM first, with
-    number format and device. `check` raises ConfigError where a request could not be run, and
-    runs nothing. Of a run that is not `kept`
-    nothing is left in the log; `forget` takes out a kept one that came to be no cell's."""
+    """Decodes requests. `busy`: waiting and running requests of all visitors, plus a loading of
+    models; `num_begun`: how many there were since the start. `models`: the loaded ones, the LLM
+    first, with number format and device. `check` raises ConfigError for a request that cannot be
+    run, and runs nothing. A run that is not `kept` leaves nothing in the log; `forget` removes a
+    kept one that became no cell's."""
 
     def check(self, request: Request) -> None: ...
     def start(self, request: Request, owner: str = "", kept: bool = True) -> RunLike: ...
     def forget(self, run: Any) -> None: ...
     def busy(self) -> int: ...
-    def begun(self) -> int: ...
+    def num_begun(self) -> int: ...
     def models(self) -> tuple[str, ...]: ...
 
 

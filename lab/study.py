@@ -44,8 +44,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is to be measured. `models`: names, the LLM first; a study is of these alone. `axes`: of
-    a grid, each field with all values that were asked for, those included that no point can have.
+    """What is to be measured. `models`: names, the LLM first; cells run on these only. `axes`: a
+    grid's fields, each with all values asked for, those included that no point can have.
 
     Raises ConfigError where a part is missing, named twice or too large, and where a configuration
     would not be lossless with this sampling.
@@ -116,7 +116,7 @@ class Study:
             "prompts": [dataclasses.asdict(one) for one in self.prompts],
             "repeats": self.repeats,
             "chat": self.chat,
-            **({"axes": _listed(self.axes)} if self.axes else {}),
+            **({"axes": _as_lists(self.axes)} if self.axes else {}),
         }
 
     @classmethod
@@ -166,8 +166,8 @@ def _sampling_plain(sampling: SamplingParams) -> dict[str, Any]:
     return {**plain, "stop": list(plain["stop"])}
 
 
-def _listed(value: Any) -> Any:
-    return [_listed(part) for part in value] if isinstance(value, (list, tuple)) else value
+def _as_lists(value: Any) -> Any:
+    return [_as_lists(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
 def _frozen(value: Any) -> Any:

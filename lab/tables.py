@@ -182,7 +182,7 @@ def prompt_row(
         for ours, plain in bases
         if plain.stats.tokens_per_second > 0
     ]
-    rejected = _summed([result.rejected_at for result in found])
+    rejected = _sum_by_position([result.rejected_at for result in found])
     accepted: dict[str, int] = {}
     for result in found:
         for drafter, count in result.accepted_by:
@@ -250,7 +250,7 @@ def _pooled_rate(results: Iterable[Measured]) -> float | None:
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
-    """Of the time drafters and LLM were at work, the drafters' share."""
+    """The drafters' share of the time in which drafters and LLM worked."""
     found = [result.stats for result in results]
     both = sum(stats.draft_ms + stats.verify_ms for stats in found)
     return sum(stats.draft_ms for stats in found) / both if both else None
@@ -258,12 +258,12 @@ def _draft_share(results: Iterable[Measured]) -> float | None:
 
 def _rates(results: Sequence[Measured]) -> tuple[float, ...]:
     """Share of rounds that accepted more than i tokens, i from 0."""
-    histogram = _summed([result.stats.acceptance_histogram for result in results])
+    histogram = _sum_by_position([result.stats.acceptance_histogram for result in results])
     rounds = sum(histogram)
     return tuple(sum(histogram[i + 1 :]) / rounds for i in range(max(0, len(histogram) - 1)))
 
 
-def _summed(rows: Iterable[Sequence[int]]) -> list[int]:
+def _sum_by_position(rows: Iterable[Sequence[int]]) -> list[int]:
     total: list[int] = []
     for row in rows:
         total += [0] * (len(row) - len(total))

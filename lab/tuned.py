@@ -1,4 +1,4 @@
-"""What a grid found: each point's figures with their spread, the best, and who is as good.
+"""The result of a grid: each point's figures with their spread, the best point, and its equals.
 
 Pure: a Study of a grid and the cells kept so far in, plain values out.
 """
@@ -15,7 +15,7 @@ from lab.order import Cell
 from lab.study import Study
 from lab.tables import ConfigurationRow, Results, best_of, configuration_row, group_of
 
-__all__ = ["Tuned", "as_good", "tuned"]
+__all__ = ["Tuned", "as_good", "tuning_result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,8 @@ class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
     `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
     before anything is measured; `alike`: groups of points that drafted the same in every run, so
-    that only noise tells them apart; `as_good`: whose intervals of speed overlap the best's, and
-    who is alike with it; `over`: what their intervals are over, `prompt` or `repeat`."""
+    that only noise tells them apart; `as_good`: points whose interval of speed overlaps the
+    best's or that are `alike` with it; `over`: the intervals' groups, `prompt` or `repeat`."""
 
     grid: Grid
     plain: ConfigurationRow
@@ -36,7 +36,7 @@ class Tuned:
     over: str
 
 
-def tuned(study: Study, results: Results) -> Tuned:
+def tuning_result(study: Study, results: Results) -> Tuned:
     """Raises ConfigError where the study was not made of a grid."""
     grid = grid_of(study)
     by_name: dict[str, dict[Cell, Measured]] = {}
@@ -77,7 +77,7 @@ def as_good(
 
 
 def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
-    """A budget of nodes may cut what two settings would draft to the same tree."""
+    """Groups of points with the same drafts: a node budget can cut two settings to one tree."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, found in enumerate(mine):
         drafts = tuple(

@@ -1,4 +1,4 @@
-"""Opening the log's file: where it is, who may open it, connections for its writer and readers.
+"""Opens the log's file: its location, its checks, and connections for its writer and readers.
 
 Every error becomes a StoreError that names the file and what can be done about it.
 """
@@ -72,7 +72,7 @@ def connect(
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A short-lived connection whose statements all see one moment. Raises StoreError."""
+    """A short-lived connection whose statements all see one snapshot. Raises StoreError."""
     try:
         with closing(connect(path, read_only=True, timeout=READ_TIMEOUT_S)) as connection:
             connection.execute("BEGIN")  # all statements see the same snapshot
@@ -111,7 +111,7 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
     if objects and found != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
     applied = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
-    newer = sorted(applied - _known())
+    newer = sorted(applied - _all_migrations())
     if newer:
         raise StoreError(
             f"{path}: written by a newer SpecScope (its schema has {newer[0]}); "
@@ -138,8 +138,8 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             time.sleep(WAL_RETRY_S)
 
 
-def _known() -> set[str]:
-    """Names of all our migrations: those that an empty database still needs."""
+def _all_migrations() -> set[str]:
+    """Names of all migrations of this version: those that an empty database still needs."""
     with closing(sqlite3.connect(":memory:")) as empty:
         return {m.name for m in migrations.pending(Database(empty, execute_plugins=False))}
 

@@ -34,11 +34,11 @@ def _beside(path: Path) -> Path | None:
     named = text.replace(f"\n  {USUAL}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{USUAL}.metadata.yaml")
     places = (path.with_name(name) for name in names)
-    return next((place for place in places if _kept(place, OURS + named)), None)
+    return next((place for place in places if _is_written(place, OURS + named)), None)
 
 
-def _kept(place: Path, text: str) -> bool:
-    """Whether the file has this text now."""
+def _is_written(place: Path, text: str) -> bool:
+    """Write `text` to the file unless it is another program's; whether it has that text now."""
     try:
         found = place.read_text(encoding="utf-8") if place.exists() else OURS
         if found != text and found.startswith(OURS):

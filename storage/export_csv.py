@@ -42,7 +42,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _FinishedRound:
     """The events of one finished round, and where the one before it ended (ms)."""
 
     drafted: Drafted | None
@@ -52,13 +52,13 @@ class _Round:
     begin_ms: float
 
 
-def _nothing() -> _Round:
-    """A round that only lends its heads."""
+def _nothing() -> _FinishedRound:
+    """An empty round: its row has the column names."""
     done = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
-    return _Round(None, None, None, done, 0.0)
+    return _FinishedRound(None, None, None, done, 0.0)
 
 
-def _rounds(events: Sequence[Event]) -> Iterator[_Round]:
+def _rounds(events: Sequence[Event]) -> Iterator[_FinishedRound]:
     drafted: Drafted | None = None
     combined: Combined | None = None
     verified: Verified | None = None
@@ -71,11 +71,11 @@ def _rounds(events: Sequence[Event]) -> Iterator[_Round]:
         elif isinstance(event, Verified):
             verified = event
         elif isinstance(event, RoundCompleted):
-            yield _Round(drafted, combined, verified, event, begin)
+            yield _FinishedRound(drafted, combined, verified, event, begin)
             begin = event.at_ms
 
 
-def _row(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
+def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
     """Head -> value; the heads are the same for all rounds of a run."""
     done, tree = one.completed, one.combined
     values: dict[str, Any] = {
@@ -111,8 +111,8 @@ def _row(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any
 
 
 def _stages(done: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage, all drafters' drafting in one; what overlaps counts twice, and of
-    passes made together each drafter has its part."""
+    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; of a
+    batched pass each drafter has its share."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in done.spans:
         stage = span.lane if span.lane in OWN_LANES else "draft"
@@ -120,7 +120,7 @@ def _stages(done: RoundCompleted) -> dict[str, float]:
     return {f"{name}_ms": value for name, value in sums.items()}
 
 
-def _by_drafter(one: _Round, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
+def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
     """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
     for draft in one.drafted.drafts if one.drafted else ():

@@ -36,7 +36,7 @@ def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     ASCII only, half characters escaped, numbers that are none written as null; it may stand in
     an HTML script element as it is.
     """
-    return _dumped(
+    return _script_safe_json(
         {
             "format": FORMAT,
             "run_id": events[0].run_id if events else "",
@@ -72,7 +72,7 @@ def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, 
         text.append(last.text_tail)
         stats = last.stats
     else:
-        stats = _counted(events)
+        stats = _stats(events)
     if isinstance(last, RunCompleted):
         summary["finish_reason"] = last.finish_reason
     if isinstance(last, RunFailed):
@@ -85,7 +85,7 @@ def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, 
     }
 
 
-def _counted(events: Sequence[Event]) -> Any:
+def _stats(events: Sequence[Event]) -> Any:
     fold = StatsFold()
     for event in events:
         fold.observe(event)
@@ -94,10 +94,10 @@ def _counted(events: Sequence[Event]) -> Any:
 
 def safe_json(value: Any) -> str:
     """`value` as JSON that every reader takes."""
-    return _dumped(_plain(value))
+    return _script_safe_json(_plain(value))
 
 
-def _dumped(plain: Any) -> str:
+def _script_safe_json(plain: Any) -> str:
     text = json.dumps(plain, separators=(",", ":"), allow_nan=False)
     for character, escape in IN_HTML:
         text = text.replace(character, escape)

@@ -78,27 +78,29 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
         elif isinstance(event, RoundCompleted):
             whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
             nodes = len(tree.token_ids) if tree and not thinned else None
-            _put(found, whole, {**_told(event, tree, verdict), "nodes": nodes})
+            _append_slice(found, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
             for span in event.spans:
                 shared = {"share": span.share} if span.share < 1 else {}
-                _put(found, span, {"round": event.round + 1, **shared})
+                _append_slice(found, span, {"round": event.round + 1, **shared})
             begin, tree, verdict = event.at_ms, None, None
     return {lane: slices for lane, slices in found.items() if slices}
 
 
-def _put(found: dict[str, list[Slice]], span: Span, told: dict[str, Any]) -> None:
+def _append_slice(found: dict[str, list[Slice]], span: Span, told: dict[str, Any]) -> None:
     start, end = _ns(span.start_ms), _ns(span.end_ms)
     if start is not None and end is not None and end >= start:
         found.setdefault(span.lane, []).append((start, end, span.name, told))
 
 
 def _ns(ms: float) -> int | None:
-    """Whole nanoseconds, as Perfetto counts; rounded once, so that neighbours stay neighbours."""
+    """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent."""
     known = math.isfinite(ms) and abs(ms) <= LONGEST_MS
     return round(ms * NS_A_MS) if known else None
 
 
-def _told(done: RoundCompleted, tree: Combined | None, verdict: Verified | None) -> dict[str, Any]:
+def _round_args(
+    done: RoundCompleted, tree: Combined | None, verdict: Verified | None
+) -> dict[str, Any]:
     return {
         "text": "".join(done.text_deltas),
         "accepted": done.num_accepted,

@@ -1,6 +1,6 @@
-"""A run's figures and drafters as columns and rows, for lists to be sorted and filtered by.
+"""A run's figures and drafters as columns and rows that lists are sorted and filtered by.
 
-They repeat what `stats_json` and `drafters_json` say; those stay what is read back.
+They duplicate `stats_json` and `drafters_json`, which remain what is read back.
 """
 
 from __future__ import annotations

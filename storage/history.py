@@ -1,4 +1,4 @@
-"""Past runs as events again, and runs whose process went away in the middle."""
+"""Reads past runs back as events, and marks runs whose process ended before they did."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from storage.process import Process
 from storage.round_decoder import decode_rounds
 from storage.sink import run_output, update_run
 from storage.tables import ROUND_TABLES, RUN_MODELS
-from storage.thinned import THINNED, restored
+from storage.thinned import THINNED, restore_thinned
 
 __all__ = ["mark_interrupted", "read_events"]
 
@@ -54,7 +54,7 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
     start = decode_start(run, models, names.__getitem__)
     if run["thinned"]:
         start = replace(start, warnings=(*start.warnings, THINNED))
-        rows = restored(rows)
+        rows = restore_thinned(rows)
     events: list[Event] = [start, *decode_rounds(run_id, rows, names.__getitem__)]
     end = decode_end(run)
     if end is not None:
@@ -69,13 +69,15 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
     """
     for run in connection.execute(RUNNING).fetchall():
         owner = Process(text_back(run["host"]), run["pid"], run["process_start"])
-        if not owner.gone(run["heard_at"]):
+        if not owner.is_gone(run["heard_at"]):
             continue
         with connection:
             connection.execute("BEGIN IMMEDIATE")
             events = read_events(connection, text_back(run["run_id"]))
             if events and _still_running(connection, run["id"]):
-                update_run(connection, run["id"], _interrupted(connection, run["id"], events))
+                update_run(
+                    connection, run["id"], _interruption_values(connection, run["id"], events)
+                )
 
 
 def _still_running(connection: sqlite3.Connection, run: int) -> bool:
@@ -83,7 +85,7 @@ def _still_running(connection: sqlite3.Connection, run: int) -> bool:
     return connection.execute(query, (run,)).fetchone() is not None
 
 
-def _interrupted(
+def _interruption_values(
     connection: sqlite3.Connection, run: int, events: tuple[Event, ...]
 ) -> dict[str, Any]:
     fold = StatsFold()

@@ -48,7 +48,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """At least `num_lost` events of a run are not in the log: it reads back up to there."""
+    """At least `num_lost` events of a run are missing: it reads back up to the first of them."""
 
     run_id: str
     num_lost: int
@@ -147,7 +147,7 @@ class Intake:
                 run.kept = min(run.kept, unit.events[0].seq)
 
     def forget(self, run_id: str) -> None:
-        """The run was deleted: what is still to come of it is nobody's loss."""
+        """The run was deleted: ignore the rest of its events without counting them as lost."""
         run = self._runs.get(run_id)
         if run is not None:
             run.holed = run.forgotten = True

@@ -38,7 +38,7 @@ def _create_views(db: Database, named: Iterable[tuple[str, str]]) -> None:
 
 @migrations()
 def m001_runs(db: Database) -> None:
-    """A run, its request and its end; `host`, `pid`, `process_start` are who records it.
+    """A run, its request and its end; `host`, `pid`, `process_start`: the recording process.
 
     AUTOINCREMENT: the key of a deleted run must not be given to a new one while another thread or
     process still writes rounds of the old.
@@ -169,7 +169,7 @@ def m003_search(db: Database) -> None:
 
 @migrations()
 def m004_views(db: Database) -> None:
-    """Figures by SQL alone, for whoever opens the file with another program."""
+    """Views with each run's figures, for other programs that open the file."""
     _create_views(db, views.M004)
 
 

@@ -1,7 +1,7 @@
-"""Which process records a run, and whether it is still there. Knows nothing of the database.
+"""Identifies the process that records a run, and tells whether it still runs. Uses no database.
 
-A process id alone is not enough, ids are used again: its start time is compared too, and on Linux
-the boot, since start times count from there.
+A process id alone is not enough, since ids are reused: the start time is compared too, and on Linux
+the boot id, since start times count from boot.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Process:
         """This process."""
         return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
 
-    def gone(self, heard_at: float | None = None) -> bool:
-        """True if it runs no more. Of another host's processes no more is known than when they
-        were last heard of (`heard_at`, seconds since 1970)."""
+    def is_gone(self, heard_at: float | None = None) -> bool:
+        """True if the process has ended. A process of another host counts as ended SILENT_S after
+        its last sign of life (`heard_at`, seconds since 1970)."""
         if self.host != socket.gethostname():
             return heard_at is not None and time.time() - heard_at > SILENT_S
         mark = start_mark(self.pid)
@@ -116,7 +116,7 @@ if sys.platform == "win32":
             created, ended, in_kernel, in_user = (ctypes.c_uint64() for _ in range(4))
             times = [ctypes.byref(t) for t in (created, ended, in_kernel, in_user)]
             kernel.GetProcessTimes(handle, *times)
-            # The object outlives the process while somebody holds a handle to it.
+            # The kernel object outlives the process while another process has a handle to it.
             return None if ended.value else str(created.value)
         finally:
             kernel.CloseHandle(handle)

@@ -28,7 +28,7 @@ __all__ = ["decode_rounds"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Round:
+class _RoundRows:
     """One round's rows by table, and what their events have in common."""
 
     run_id: str
@@ -58,22 +58,22 @@ def decode_rounds(
             by_round[row["round"]][name].append(row)
     events: list[RoundEvent] = []
     for tables in by_round.values():
-        events += _events(_Round(run_id, tables["rounds"][0], tables, model_name))
+        events += _events(_RoundRows(run_id, tables["rounds"][0], tables, model_name))
     return sorted(events, key=attrgetter("seq"))
 
 
-def _events(of: _Round) -> Iterator[RoundEvent]:
+def _events(of: _RoundRows) -> Iterator[RoundEvent]:
     if of.values["drafted_seq"] is not None:
-        yield _drafted(of)
+        yield _decode_drafted(of)
     if of.values["combined_seq"] is not None:
-        yield _combined(of)
+        yield _decode_combined(of)
     if of.values["verified_seq"] is not None:
-        yield _verified(of)
+        yield _decode_verified(of)
     if of.values["completed_seq"] is not None:
-        yield _completed(of)
+        yield _decode_completed(of)
 
 
-def _drafted(of: _Round) -> Drafted:
+def _decode_drafted(of: _RoundRows) -> Drafted:
     drafts = []
     for row in of.rows["drafts"]:
         tokens = from_json(row["tokens_json"])
@@ -88,7 +88,7 @@ def _drafted(of: _Round) -> Drafted:
     return Drafted(**of.head("drafted"), drafts=tuple(drafts))
 
 
-def _combined(of: _Round) -> Combined:
+def _decode_combined(of: _RoundRows) -> Combined:
     nodes, values = of.rows["nodes"], of.values
     proposals: list[list[ProposalRecord]] = [[] for _ in nodes]
     for row in of.rows["proposals"]:
@@ -105,12 +105,12 @@ def _combined(of: _Round) -> Combined:
         dropped=tuple((name, i) for name, i in from_json(values["dropped_json"])),
         root_token_id=values["root_token_id"],
         root_text=text_back(values["root_text"]),
-        **(_weighed(values) if values["combine_rule"] is not None else {}),
+        **(_vote_fields(values) if values["combine_rule"] is not None else {}),
     )
 
 
-def _weighed(values: Fields) -> dict[str, Any]:
-    """What rounds recorded before these columns existed do not have."""
+def _vote_fields(values: Fields) -> dict[str, Any]:
+    """The combine rule's fields; older rounds do not have these columns."""
     return {
         "rule": text_back(values["combine_rule"]),
         "weights": from_json(values["combine_weights_json"]),
@@ -120,7 +120,7 @@ def _weighed(values: Fields) -> dict[str, Any]:
     }
 
 
-def _verified(of: _Round) -> Verified:
+def _decode_verified(of: _RoundRows) -> Verified:
     nodes, values = of.rows["nodes"], of.values
     return Verified(
         **of.head("verified"),
@@ -156,7 +156,7 @@ def _top(row: Fields) -> TopK:
     )
 
 
-def _completed(of: _Round) -> RoundCompleted:
+def _decode_completed(of: _RoundRows) -> RoundCompleted:
     tokens, values = of.rows["tokens"], of.values
     return RoundCompleted(
         **of.head("completed"),
@@ -176,12 +176,12 @@ def _completed(of: _Round) -> RoundCompleted:
             for row in of.rows["spans"]
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
-        **(_told(values) if values["length_reason"] is not None else {}),
+        **(_length_fields(values) if values["length_reason"] is not None else {}),
     )
 
 
-def _told(values: Fields) -> dict[str, Any]:
-    """What rounds recorded before these columns existed do not have."""
+def _length_fields(values: Fields) -> dict[str, Any]:
+    """The length policy's fields; older rounds do not have these columns."""
     return {
         "length_reason": text_back(values["length_reason"]),
         "estimates": tuple(Estimate(*entry) for entry in from_json(values["estimates_json"])),

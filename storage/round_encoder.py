@@ -43,7 +43,7 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     writer = _RoundWriter(key, model_id)
     for event in events:
         writer.add(event, found.get(Verified))
-    return writer.finished()
+    return writer.finish()
 
 
 class _RoundWriter:
@@ -66,7 +66,7 @@ class _RoundWriter:
             self._head("completed", event)
             self._commit(event)
 
-    def finished(self) -> Rows:
+    def finish(self) -> Rows:
         self.rows["rounds"].append(ROUNDS.row(self.values))
         return self.rows
 

@@ -17,8 +17,8 @@ def create_index(db: Database, columns: tuple[str, ...]) -> None:
     db.execute("DROP TABLE IF EXISTS runs_fts")
     names = ", ".join(columns)
     db.execute(f'CREATE VIRTUAL TABLE runs_fts USING FTS5 ({names}, content="runs")')
-    added = _put(names, "new", columns)
-    removed = _put(f"runs_fts, {names}", "old", columns, "'delete', ")
+    added = _insert_sql(names, "new", columns)
+    removed = _insert_sql(f"runs_fts, {names}", "old", columns, "'delete', ")
     for name, event, body in (
         ("runs_ai", "INSERT", added),
         ("runs_ad", "DELETE", removed),
@@ -28,6 +28,6 @@ def create_index(db: Database, columns: tuple[str, ...]) -> None:
     db.execute("INSERT INTO runs_fts(runs_fts) VALUES ('rebuild')")
 
 
-def _put(into: str, row: str, columns: tuple[str, ...], command: str = "") -> str:
+def _insert_sql(into: str, row: str, columns: tuple[str, ...], command: str = "") -> str:
     values = ", ".join(f"{row}.{column}" for column in columns)
     return f"INSERT INTO runs_fts(rowid, {into}) VALUES ({row}.id, {command}{values});"

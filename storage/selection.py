@@ -125,8 +125,8 @@ def _key(connection: sqlite3.Connection, name: str) -> int:
 
 
 def _find(connection: sqlite3.Connection, words: list[str]) -> None:
-    """Fill the connection's own table `found` with the runs whose texts hold all the words."""
-    indexed = [word for word in words if _indexed(word)]
+    """Fill the temporary table `found` with the runs whose texts contain all the words."""
+    indexed = [word for word in words if _is_indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
     pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in words if word not in indexed]
     if not pieces:
@@ -145,9 +145,9 @@ def _words(text: str) -> list[str]:
     return [word[:MAX_WORD] for word in clean.split()[:MAX_WORDS]]
 
 
-def _indexed(word: str) -> bool:
-    """True if the index knows the beginnings of such words: letters and digits, none of them of a
-    script without blanks between words."""
+def _is_indexed(word: str) -> bool:
+    """True if FTS5 can look the word up by its prefix: it has letters or digits, and none of a
+    script that puts no blanks between words."""
     kinds = {unicodedata.category(character) for character in word}
     return "Lo" not in kinds and any(kind[0] in "LN" for kind in kinds)
 

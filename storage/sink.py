@@ -1,6 +1,6 @@
-"""The one connection that writes: units in, one transaction out. Knows no thread and no clock.
+"""The log's only writing connection: a list of units becomes one transaction. No thread, no clock.
 
-An error of SQLite leaves nothing of the transaction behind, and the next call opens the file anew.
+After an SQLite error the transaction is rolled back, and the next call reopens the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from storage.figures import figures_of, write_drafters
 from storage.intake import Beside, End, Hole, Round, Start, Unit
 from storage.process import Process
 from storage.round_encoder import encode_round
-from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, Table, merged
+from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, Table, merge_rows
 
 __all__ = ["Sink", "run_output", "update_run"]
 
@@ -52,12 +52,12 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """All units in one transaction; gives those refused, with whether their run is there.
+        """Write all units in one transaction; returns those refused, with whether their run exists.
 
         Raises sqlite3.Error for what may pass (a lock, a full disk); then nothing was written.
         """
         try:
-            refused = self._transact(self._connected(), units)
+            refused = self._transact(self._connect(), units)
         except sqlite3.Error:
             self.close()
             raise
@@ -73,7 +73,7 @@ class Sink:
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             self._connection = connect(self.path, timeout=LOCK_TIMEOUT_S)
             self._models = {}
@@ -112,7 +112,7 @@ class Sink:
         for unit in units:
             if isinstance(unit, Start):
                 self._start(connection, unit)
-        rows = merged(
+        rows = merge_rows(
             encode_round(self._runs[unit.run_id], unit.events, self._model_id)
             for unit in units
             if isinstance(unit, Round)
@@ -149,7 +149,7 @@ class Sink:
     def _model_id(self, name: str) -> int:
         """The key of a model's or drafter's name, made if there is none."""
         if name not in self._models:
-            connection, stored = self._connected(), text_in(name)
+            connection, stored = self._connect(), text_in(name)
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
             row = connection.execute("SELECT id FROM models WHERE name = ?", (stored,)).fetchone()
             self._models[name] = row["id"]

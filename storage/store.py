@@ -40,7 +40,7 @@ __all__ = ["RunStore"]
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
-REST_S = 0.01  # between two portions: so that others who wait for the lock get it
+REST_S = 0.01  # between two portions, so that another writer can take the lock
 MAX_NOTE = 4_000
 
 
@@ -81,7 +81,7 @@ class RunStore:
 
         `owner`, the visitor's key, is kept with the run when its RunStarted is recorded.
         """
-        self._writer.put(event, owner)
+        self._writer.enqueue(event, owner)
 
     def keep_baseline(
         self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
@@ -91,7 +91,7 @@ class RunStore:
         As `record`: never waits for the disk, never raises. `plain_run_id` names that measurement.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note)
-        self._writer.put(Beside(run_id, plain), "")
+        self._writer.enqueue(Beside(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
         """Write at once what is waiting; False if that was not possible within `timeout` (s)."""
@@ -165,8 +165,8 @@ class RunStore:
         """Rewrite the file without its free space. Raises StoreError.
 
         Needed once for files made before SpecScope let them shrink, else hardly ever: it takes as
-        long as copying the file, needs its size again on the disk, and nobody can write meanwhile
-        (what is recorded waits in memory, see `LogStatus`).
+        long as copying the file, needs its size again on the disk, and blocks every write meanwhile
+        (recorded events wait in memory, see `LogStatus`).
         """
         self._catch_up()
         with self._changing() as connection:
@@ -240,7 +240,7 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """A reader sees what was recorded before, unless the log is paused or slow."""
+        """Flush, so that a reader sees what was recorded before; not while the log is paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

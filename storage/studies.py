@@ -1,4 +1,4 @@
-"""Studies in the log's file: what is to be measured, how it stands, and the cells kept so far.
+"""Studies in the log's file: what is to be measured, their state, and the cells kept so far.
 
 Plain values in and out: what a study or a result is, its package knows. Each call opens a
 connection of its own and is on disk when it returns; several processes may use one file.
@@ -79,7 +79,7 @@ class StudyLog:
             )
 
     def set_state(self, study_id: str, state: str, reason: str = "") -> None:
-        """How it stands now; who runs it is this process. UnknownStudyError if it is gone."""
+        """Set a study's state, with this process as its owner. Raises UnknownStudyError."""
         values = {"state": state, "reason": text_in(reason), **self._whose()}
         if state not in STUDY_STATES:
             raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
@@ -212,7 +212,7 @@ class StudyLog:
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
         """Whether another process, which is still there, measures it."""
-        return _process(row) != self._process and not _gone(row)
+        return _process(row) != self._process and not _is_orphaned(row)
 
     def _whose(self) -> dict[str, Any]:
         return {
@@ -250,9 +250,9 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Studies whose process is gone are `interrupted`: whoever may can go on with them."""
+    """Set studies whose process is gone to `interrupted`: any process may then resume them."""
     for row in connection.execute(RUNNING).fetchall():
-        if _gone(row):
+        if _is_orphaned(row):
             connection.execute(
                 "UPDATE studies SET state = 'interrupted'"
                 " WHERE id = ? AND state = 'running' AND pid = ? AND process_start = ?",
@@ -264,9 +264,9 @@ def _process(row: sqlite3.Row) -> Process:
     return Process(text_back(row["host"]), row["pid"], row["process_start"])
 
 
-def _gone(row: sqlite3.Row) -> bool:
-    """Whether the process that measures a study is there no more, as far as can be told."""
-    return _process(row).gone(row["seen_at"])
+def _is_orphaned(row: sqlite3.Row) -> bool:
+    """Whether the process that measures a study has ended, as far as this host can tell."""
+    return _process(row).is_gone(row["seen_at"])
 
 
 def _sets(values: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ __all__ = [
     "Row",
     "Rows",
     "Table",
-    "merged",
+    "merge_rows",
 ]
 
 Row = tuple[Any, ...]
@@ -29,7 +29,7 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 class Table:
     """A table of which codec.py fills every column named here, in this order.
 
-    Its first `keys` columns say where a row stands within its run.
+    Its first `keys` columns are a row's position within its run.
     """
 
     name: str
@@ -101,8 +101,8 @@ SPANS = _table("spans", "run round ordinal lane name start_ms end_ms share", key
 ROUND_TABLES = (ROUNDS, DRAFTS, NODES, PROPOSALS, TRIALS, TOP_K, TOKENS, SPANS)
 
 
-def merged(parts: Iterable[Rows]) -> Rows:
-    """The rows of many rounds by table, each round's in its order."""
+def merge_rows(parts: Iterable[Rows]) -> Rows:
+    """Concatenate the rows of many rounds table by table, in the order of the rounds."""
     together: Rows = {table.name: [] for table in ROUND_TABLES}
     for rows in parts:
         for name, values in rows.items():

@@ -1,7 +1,7 @@
-"""Thinned rounds as if they had been whole: rows in, rows that round_decoder.py reads, out. Pure.
+"""Makes the rows of thinned rounds readable for round_decoder.py. Pure functions.
 
-A thinned round keeps the nodes on its accepted path, with the numbers they had, and who proposed
-them. Read back they are numbered anew, and each draft is what the path has of it.
+A thinned round keeps the nodes on its accepted path with their old numbers and their proposals.
+Here the nodes are renumbered from 0, and each draft is reduced to its tokens on that path.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from storage.codec import Fields, from_json, number_back, text_back, to_json
 from storage.round_encoder import TOKEN_FIELDS
 
-__all__ = ["THINNED", "restored"]
+__all__ = ["THINNED", "restore_thinned"]
 
 THINNED = (
     "Only the accepted paths of this run were kept: rejected and unreached nodes, trials and top-k "
@@ -23,31 +23,31 @@ THINNED = (
 Rows = dict[str, list[Fields]]
 
 
-def restored(rows: Mapping[str, Iterable[Fields]]) -> Rows:
-    """A run's rows by table, those of its thinned rounds made coherent; the others as they are."""
+def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
+    """A run's rows by table, with the nodes of its thinned rounds renumbered."""
     found: Rows = {name: list(values) for name, values in rows.items()}
     thinned = {row["round"] for row in found["rounds"] if row["thinned"]}
     if not thinned:
         return found
-    rounds = {number: _Round() for number in thinned}
+    rounds = {number: _ThinnedRound() for number in thinned}
     for name, values in found.items():
         for row in values:
             if row["round"] in thinned:
                 rounds[row["round"]].rows[name].append(row)
-    made = {number: of.restored() for number, of in rounds.items()}
+    made = {number: of.restore() for number, of in rounds.items()}
     for name, values in found.items():
         kept = [row for row in values if row["round"] not in thinned]
         found[name] = kept + [row for of in made.values() for row in of.get(name, ())]
     return found
 
 
-class _Round:
+class _ThinnedRound:
     """One thinned round's rows by table."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Fields]] = defaultdict(list)
 
-    def restored(self) -> Mapping[str, list[Fields]]:
+    def restore(self) -> Mapping[str, list[Fields]]:
         number = {row["node"]: i for i, row in enumerate(self.rows["nodes"])}
         nodes: list[Fields] = [
             _with(row, node=number[row["node"]], parent=number.get(row["parent"], -1))

@@ -1,8 +1,8 @@
-"""Retention: of all but the newest runs only the accepted paths are kept, bit by bit.
+"""Retention: thins all but the newest runs to their accepted paths, a portion at a time.
 
-Every call is one short transaction, so that whoever else writes has to wait only a moment; what is
-done is marked in the rows, so that anybody may go on. A run keeps its trees while it goes on, and
-for good where no recorded end tells its figures: those are counted from the trees.
+Each call is one short transaction, so that other writers wait only a moment. Progress is marked in
+the rows, so that any process can continue. A run under way keeps its trees, and so does a run
+without a recorded end: its figures are counted from the trees.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_retention(connection: sqlite3.Connection, keep: int | None) -> None:
 
 
 def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
-    """Thin for a moment; how many runs were finished in it, None if nothing was left to do."""
+    """Thin for PORTION_S; returns the number of runs finished, None if nothing was left to do."""
     finished = 0
     with connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -107,7 +107,7 @@ WITHIN = "run = ? AND round BETWEEN ? AND ?"
 
 
 def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
-    """Of each draft keep how many nodes were its drafter's and what it thought of them.
+    """Replace each draft's tokens by counts: its nodes, those with a score, the sum of scores.
 
     The rows are written anew: SQLite would leave the pages of rows that only shrink as they are.
     """
@@ -146,7 +146,7 @@ def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
 
 
 def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """What the rounds' own rows say of nodes that are gone."""
+    """Clear what the rounds' own rows say about removed nodes."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
     kept = [(_masses(row), run, row["round"]) for row in rows]
     connection.executemany(query, kept)

@@ -1,4 +1,4 @@
-"""What is done to the log while it has nothing to write: thinning, and giving space back."""
+"""Maintenance of the log while it is idle: thinning, and returning free pages to the disk."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def upkeep_of(path: Path) -> Upkeep:
     """The upkeep of the log at `path`, as its setting asks for it."""
 
     def some() -> bool:
-        # Whoever else writes goes first: nothing here is urgent.
+        # Other writers go first: nothing here is urgent.
         with closing(connect(path, timeout=0)) as connection:
             keep = read_retention(connection)
             if keep is not None and thin_some(connection, keep) is not None:

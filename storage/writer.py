@@ -1,9 +1,9 @@
-"""The log's one writing thread: whoever records only appends to a queue in memory.
+"""The log's one writing thread. Recording an event only appends it to a queue in memory.
 
-One transaction a tenth of a second, or a round where that takes longer. While the disk is full or
-the file locked the log is paused: the thread tries again, less and less often, and what comes in
-waits in memory up to a limit; beyond it events are dropped and counted. After the end of a run,
-while nothing else is to be done, the log's upkeep is, a moment at a time.
+The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
+the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
+and events wait in memory up to a limit, beyond which they are dropped and counted. Between runs the
+thread does the log's upkeep in short steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNITS_A_TRANSACTION = 64
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """How the log stands: `waiting` events are not on disk yet, `dropped` never will be.
+    """State of the log: `waiting` events are not on disk yet, `dropped` never will be.
 
     `reason` is a sentence while the log is paused, else empty.
     """
@@ -67,10 +67,10 @@ class LogWriter:
 
     # -- any thread --
 
-    def put(self, event: Event | Beside, owner: str) -> None:
-        """Take an event in, or drop and count it if too many wait. Never waits for the disk."""
+    def enqueue(self, event: Event | Beside, owner: str) -> None:
+        """Queue an event, or drop and count it if too many wait. Never waits for the disk."""
         with self._changed:
-            # An end is always taken in: there is one a run, and it tells how the run ended.
+            # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
             if self._closing or (full and not isinstance(event, (*END_EVENTS, Beside))):
                 self._dropped += 1
@@ -83,7 +83,7 @@ class LogWriter:
                 self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Write at once; True when all that was put before is written or dropped."""
+        """Write at once; True when every event queued before is written or dropped."""
         with self._changed:
             ticket = self._put
             self._urgent = True
@@ -97,7 +97,7 @@ class LogWriter:
             self._changed.notify_all()
 
     def status(self) -> LogStatus:
-        """How the log stands now."""
+        """The log's current state."""
         with self._changed:
             reason = self._reason
             if not self._closing and not self._thread.is_alive():
@@ -123,18 +123,20 @@ class LogWriter:
         self._sink.close()
 
     def _wait(self) -> bool:
-        """Until there is work and it may be done; False when closed and nothing can be done."""
+        """Block until there is work that may be done; False when closed and nothing can be done."""
         with self._changed:
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
-            self._changed.wait_for(lambda: self._hurried() or self._due or bool(self._units), idle)
+            self._changed.wait_for(
+                lambda: self._is_hurried() or self._due or bool(self._units), idle
+            )
             # What comes in during the pause goes into the same transaction.
             pause = max(0.0, self._next_at - time.monotonic())
-            self._changed.wait_for(self._hurried, pause)
+            self._changed.wait_for(self._is_hurried, pause)
             nothing_left = not self._queue and not self._units
             self._due = self._urgent = False
             return not (self._closing and (nothing_left or self._reason))
 
-    def _hurried(self) -> bool:
+    def _is_hurried(self) -> bool:
         return self._urgent or self._closing
 
     def _take(self) -> None:

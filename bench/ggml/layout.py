@@ -102,8 +102,8 @@ def tensors_of(module: Any, header: Header) -> Iterator[tuple[str, torch.Tensor]
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:
-    """Rows [heads * size, hidden] in the order in which llama.cpp turns them: it turns a head's
-    neighbours 2 i and 2 i + 1 together, transformers its i and i + size / 2."""
+    """Rows [heads * size, hidden] in the order of llama.cpp's rotary embedding: it rotates a head's
+    channels 2 i and 2 i + 1 as a pair, transformers i and i + size / 2."""
     halves = weight.reshape(heads, 2, len(weight) // heads // 2, -1)
     return halves.transpose(1, 2).reshape(weight.shape)
 

@@ -19,7 +19,7 @@ import torch
 from bench.ggml.layout import Header, write_gguf
 from core.errors import SpecScopeError
 
-__all__ = ["Drafting", "LlamaCpp", "Small", "installed", "summoned"]
+__all__ = ["Drafting", "LlamaCpp", "Small", "is_installed", "load_llama_cpp"]
 
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
@@ -47,8 +47,8 @@ class LlamaCpp:
             header = write_gguf(module, path)
             self._ends = frozenset(header.ends)
             # Both read one file, which is in memory once. Drafts need the logits of every token.
-            self._plain = self._opened(path, header, module)
-            self._speculating = self._opened(path, header, module, logits_all=True)
+            self._plain = self._open(path, header, module)
+            self._speculating = self._open(path, header, module, logits_all=True)
             self._assistants = {
                 name: self._assistant(Path(folder) / f"ssm-{i}.gguf", small)
                 for i, (name, small) in enumerate(assistants.items())
@@ -93,14 +93,14 @@ class LlamaCpp:
         found: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
         return found
 
-    def assisted(self, name: str, count: int) -> Drafting:
+    def drafting_with(self, name: str, count: int) -> Drafting:
         """Drafts of so many tokens by a small model."""
         return Small(self._assistants[name], count)
 
     def _assistant(self, path: Path, module: Any) -> Any:
-        return self._opened(path, write_gguf(module, path), module)
+        return self._open(path, write_gguf(module, path), module)
 
-    def _opened(self, path: Path, header: Header, module: Any, **options: Any) -> Any:
+    def _open(self, path: Path, header: Header, module: Any, **options: Any) -> Any:
         # Keys and values in the models' own float32; in half precision as it is its custom.
         whole = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
@@ -137,15 +137,15 @@ class Small:
         return np.array(found, dtype=np.intc)
 
 
-def installed() -> bool:
-    """Whether its packages are there."""
+def is_installed() -> bool:
+    """Whether llama.cpp's packages are installed."""
     return all(find_spec(name) is not None for name in PACKAGES)
 
 
-def summoned(module: Any, assistants: Mapping[str, Any]) -> tuple[LlamaCpp | None, str]:
-    """llama.cpp over the weights of transformers modules, with as many threads as torch has, and
-    its version; or None and why it does not compete."""
-    if not installed():
+def load_llama_cpp(module: Any, assistants: Mapping[str, Any]) -> tuple[LlamaCpp | None, str]:
+    """llama.cpp over the weights of transformers modules, with torch's number of threads, and a
+    sentence with its version; or None and why it does not compete."""
+    if not is_installed():
         return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
     try:
         llama = LlamaCpp(module, assistants, torch.get_num_threads())

@@ -18,7 +18,7 @@ from core.models.loading.catalog import BUNDLED, Source
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES
 
-__all__ = ["grow", "grow_parser", "written"]
+__all__ = ["grow", "grow_parser", "write_family"]
 
 FOLDER = Path("artifacts")
 TEXTS = 4  # that the logits are compared over
@@ -55,7 +55,7 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
     )
     family = family_of(wish)
     out: Path = arguments.out or FOLDER / f"grown-{short(wish.params)}-{wish.dtype}"
-    folders = written(family, out, say)
+    folders = write_family(family, out, say)
     ssms = "".join(f" {path}" for path in folders[1:])
     return [
         f"grown: {family.llm.name} says what {family.llm.source} says, and no such model "
@@ -64,7 +64,7 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
     ]
 
 
-def written(family: Family, out: Path, say: Say) -> list[Path]:
+def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     """The members' folders: those of `out` that are there already, or made now; a model that stays
     as it is stays where it is. Everything that can be refused is refused first."""
     wish = family.wish

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bench.grown.module import shape_of
-from bench.grown.shape import Plan, planned
+from bench.grown.shape import Plan, plan_growth
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading.catalog import BUNDLED, is_folder, locate, snapshot
@@ -105,7 +105,7 @@ def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
     shape = shape_of(_without_weights(folder))
     if stay and params <= shape.parameters:
         return Member(folder, source, None)
-    return Member(folder, source, planned(shape, params, field), params)
+    return Member(folder, source, plan_growth(shape, params, field), params)
 
 
 def _without_weights(folder: Path) -> Any:

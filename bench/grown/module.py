@@ -12,7 +12,7 @@ from bench.grown.shape import Plan, Shape
 from bench.grown.weights import OWNERS, Filler
 from core.errors import UnsupportedModelError
 
-__all__ = ["ARCHITECTURES", "grown", "outline", "shape_of", "sizes", "tensors"]
+__all__ = ["ARCHITECTURES", "grow_module", "outline", "shape_of", "sizes", "tensors"]
 
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
@@ -23,7 +23,7 @@ def shape_of(module: Any) -> Shape:
     Raises UnsupportedModelError where it is of another architecture, or has parts of its own.
     """
     kind = type(module).__name__
-    strange = sorted(name for name, _ in module.named_parameters() if not _known(name))
+    strange = sorted(name for name, _ in module.named_parameters() if not _is_handled(name))
     if kind not in ARCHITECTURES or strange:
         has = f" with {strange[0]}" if kind in ARCHITECTURES else ""
         raise UnsupportedModelError(
@@ -48,14 +48,14 @@ def shape_of(module: Any) -> Shape:
     )
 
 
-def _known(name: str) -> bool:
+def _is_handled(name: str) -> bool:
     owner, leaf = f".{name}".rsplit(".", 2)[-2:]
     return owner in OWNERS and leaf in ("weight", "bias")
 
 
 def outline(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
     """The grown module before it has weights: they are on the device `meta`. Its rotation is a copy
-    of the small module's, so that old heads turn as they did."""
+    of the small module's, so that old heads are rotated as before."""
     with torch.device("meta"):
         large = type(module)(_config(module, plan, dtype))
     large.tie_weights()
@@ -88,8 +88,8 @@ def sizes(large: Any) -> dict[str, torch.Size]:
 def tensors(
     module: Any, large: Any, plan: Plan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter of the outline `large`, made of `module`'s, one at a time: who keeps none
-    needs room for one."""
+    """Every parameter of the outline `large`, made from `module`'s, one at a time, so that a caller
+    that writes each to disk needs memory for one."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
@@ -97,7 +97,7 @@ def tensors(
         yield name, filler.tensor(name, shape, small.get(name))
 
 
-def grown(module: Any, plan: Plan, seed: int = 0, dtype: torch.dtype | None = None) -> Any:
+def grow_module(module: Any, plan: Plan, seed: int = 0, dtype: torch.dtype | None = None) -> Any:
     """A module of the plan's large shape with `module`'s logits, on its device; `module` stays as
     it is. Weights are of its dtype unless another is given."""
     dtype = dtype or next(module.parameters()).dtype

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
 
-__all__ = ["TOLERANCE", "Plan", "Shape", "planned"]
+__all__ = ["TOLERANCE", "Plan", "Shape", "plan_growth"]
 
 # How far the parameters may be from what was wished.
 TOLERANCE = 0.1
@@ -87,7 +87,7 @@ class Plan:
         return _is_power_of_four(self.factor)
 
 
-def planned(small: Shape, params: int, field: str = "params") -> Plan:
+def plan_growth(small: Shape, params: int, field: str = "params") -> Plan:
     """The plan for about `params` parameters; hidden sizes 4^k times the old one are preferred.
 
     Raises ConfigError, naming `field`, where that is no growth or nothing comes near it.
@@ -126,10 +126,10 @@ def _candidates(small: Shape, params: int, factors: Iterable[int]) -> Iterator[S
             kv_heads=small.kv_heads * factor,
         )
         for layers in range(small.layers, small.layers + EXTRA_LAYERS + 1):
-            yield _filled(replace(wide, layers=layers), params)
+            yield _with_nearest_ffn(replace(wide, layers=layers), params)
 
 
-def _filled(shape: Shape, params: int) -> Shape:
+def _with_nearest_ffn(shape: Shape, params: int) -> Shape:
     """The shape with the feed-forward size that comes nearest, as far as that is usual."""
     none = replace(shape, ffn=0).parameters
     each = replace(shape, ffn=1).parameters - none

@@ -16,7 +16,7 @@ The invariants, from which it follows that the logits are the small model's:
    same correction, which such a norm takes out again.
 
 What is neither the small model's nor zero for these reasons is random, so that every product is
-dense. The zeros are written ones: pages that nobody wrote would be one shared page of memory, which
+dense. The zeros are written ones: pages never written to would be one shared page of memory, which
 is read faster than weights are.
 """
 

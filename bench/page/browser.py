@@ -1,5 +1,4 @@
-"""A Chromium of this machine, pages that keep account of what they must not do, and the steps of a
-visit that is measured.
+"""A Chromium of this machine, pages that record their problems, and the steps of a measured visit.
 
 A first visit in a new tab takes seconds, most of them for compiling Gradio's and Plotly's scripts.
 So a tab is used again for one visit after another: all that a visit leaves behind is cleared.
@@ -23,10 +22,10 @@ __all__ = [
     "Watch",
     "at_rest",
     "chromium",
-    "finished",
+    "wait_finished",
     "frames",
-    "opened",
-    "started",
+    "open_page",
+    "start_run",
 ]
 
 WAIT_MS = 15_000
@@ -99,7 +98,7 @@ class Tab:
         dark: bool = False,
         still: bool = False,
     ) -> Any:
-        """The page at `url`, as a new visitor finds it; `still`: one who wants no motion."""
+        """The page at `url`, as a new visitor finds it; `still`: one that wants no motion."""
         self.watch = Watch(urlsplit(url).netloc)
         self._origins.add(url.rstrip("/"))
         self.page.set_viewport_size({"width": width, "height": height})
@@ -154,8 +153,8 @@ def at_rest(page: Any) -> None:
     page.wait_for_function(RESTS)
 
 
-def opened(tab: Tab, url: str, **options: Any) -> Any:
-    """The page as a new visitor finds it, all its pictures drawn; `options` are `Tab.visit`'s."""
+def open_page(tab: Tab, url: str, **options: Any) -> Any:
+    """Open the page as a new visitor and wait for its pictures; `options` are `Tab.visit`'s."""
     page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
@@ -164,13 +163,13 @@ def opened(tab: Tab, url: str, **options: Any) -> Any:
     return page
 
 
-def started(page: Any) -> None:
-    """Run is pressed, and the first words are there."""
+def start_run(page: Any) -> None:
+    """Press Run and wait for the first words."""
     page.click("#live-run")
     page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
 
 
-def finished(page: Any, words: str = "Finished: ") -> None:
-    """The run has come to its end, and all is drawn."""
+def wait_finished(page: Any, words: str = "Finished: ") -> None:
+    """Wait until the run has ended and every picture is drawn."""
     page.locator("#live-notice").get_by_text(words).first.wait_for()
     at_rest(page)

@@ -18,7 +18,7 @@ from bench.page.site import Site, open_site
 from bench.table_model import synthetic_run
 from core.models.loading.load import LoadedModels, load_models
 
-__all__ = ["WATCH", "gaps_of", "measure", "measured", "playback_worker"]
+__all__ = ["WATCH", "gaps_of", "measure", "measure_gaps", "playback_worker"]
 
 ROUNDS_A_SECOND = 60
 WATCH = """() => {
@@ -42,15 +42,15 @@ def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
-        found = measured(tab, site)
+        found = measure_gaps(tab, site)
         tab.leave()
     tab.page.context.close()
     return found
 
 
-def measured(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
-    """The same of a site that is there, in a tab of a browser; `loaded`: Run is pressed once all
-    scripts are there, else while the page still loads some."""
+def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
+    """Measure a running site in a browser tab; `loaded`: Run is pressed once all scripts are there,
+    else while the page still loads some."""
     page = tab.visit(site.url)
     page.set_default_timeout(LIMIT_MS)
     page.get_by_text("Press Run").first.wait_for()

@@ -7,10 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.page.browser import Tab, finished, opened, started
+from bench.page.browser import Tab, open_page, start_run, wait_finished
 from bench.page.site import Site
 
-__all__ = ["stopped", "token_delays"]
+__all__ = ["measure_stop", "token_delays"]
 
 SEEN = Path(__file__).with_name("seen.js")
 STOP_AFTER_MS = 400
@@ -18,10 +18,10 @@ STOP_AFTER_MS = 400
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     """Milliseconds from each token's round to the page, updates a second, shifts of the layout."""
-    page = opened(tab, site.url)
+    page = open_page(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.click("#live-run")
-    finished(page)
+    wait_finished(page)
     told = page.evaluate("() => specscopeSeen")
     made = site.clock.tokens[site.clock.last()]
     late = [shown - there for shown, there in zip(told["tokens"], made, strict=False)]
@@ -37,10 +37,10 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     }
 
 
-def stopped(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
+def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     """A real run of plain decoding, stopped in its middle: rounds and milliseconds from the click
     to the engine's last word of it."""
-    page = opened(tab, site.url)
+    page = open_page(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.locator("#preset input").click()
     page.get_by_role("option", name="autoregressive").click()
@@ -49,9 +49,9 @@ def stopped(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
     page.get_by_label("ignore_eos").check()
     page.get_by_text("Sampling", exact=True).click()
     page.wait_for_timeout(STOP_AFTER_MS)
-    started(page)
+    start_run(page)
     page.click("#live-stop")
-    finished(page, "Stopped: ")
+    wait_finished(page, "Stopped: ")
     run = site.clock.last()
     clicked = page.evaluate("() => specscopeSeen.clicked")
     at = site.clock.cancelled[run]

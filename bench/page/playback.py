@@ -40,7 +40,7 @@ def at_even_pace(events: Sequence[Event], rounds_a_second: float) -> list[Event]
 
 
 def playback(events: Sequence[Event]) -> Script:
-    """Every request gets this run, as if it had been asked for."""
+    """A script that answers every request with this run."""
 
     def script(request: Request, run_id: str) -> list[Event]:
         first, *rest = events
@@ -83,7 +83,7 @@ class PlaybackRun:
     def place(self) -> int:
         return self._worker.place(self)
 
-    def put(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         if self.tap:
             self.tap(event)
         self._queue.put(event)
@@ -101,7 +101,7 @@ class PlaybackRun:
         return events
 
     @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         return self._stop.is_set()
 
     def cancel(self) -> None:
@@ -134,10 +134,10 @@ class PlaybackWorker:
         self._playing = 0
         self._lock = threading.Lock()
         self.closed = False
-        self.cast(script, speed, max_live)
+        self.set_script(script, speed, max_live)
 
-    def cast(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
-        """What it plays from now on; for a worker that plays nothing at the moment."""
+    def set_script(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
+        """Set what is played from now on; only while nothing is being played."""
         self.script, self.speed = script, speed
         self._slots = threading.Semaphore(max_live)
 
@@ -160,7 +160,7 @@ class PlaybackWorker:
             self._queued.append(run)
         player = threading.Thread(target=self._serve, args=(run,), daemon=True)
         player.start()
-        self._players.append(player)  # started: whoever clears may join it at once
+        self._players.append(player)  # after start(): `clear` may join it at once
         return run
 
     def check(self, request: Request) -> None:
@@ -203,8 +203,8 @@ class PlaybackWorker:
             late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
             if late > 0:
                 run.pause(late)
-            if run.cancelled and not isinstance(event, (*END, RunStarted)):
+            if run.is_cancelled and not isinstance(event, (*END, RunStarted)):
                 stats = RunStats()
-                run.put(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))
+                run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))
                 return
-            run.put(event)
+            run.emit(event)

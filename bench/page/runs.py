@@ -11,11 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from bench.application import BenchError
-from bench.page.onlooker import Onlooker
-from bench.page.site import Clock, Site
+from bench.page.browser_process import BrowserClient
+from bench.page.site import EventClock, Site
 from core.config import Request
 
-__all__ = ["apart", "can_part", "engine_thread", "headless", "pace", "seen", "shared"]
+__all__ = [
+    "apart",
+    "can_part",
+    "engine_thread",
+    "headless",
+    "pace",
+    "watched_speed",
+    "spread_threads",
+]
 
 ENGINE = "engine"
 PATIENCE_S = 120.0
@@ -24,26 +32,25 @@ LOOK_S = 0.05
 
 
 def headless(site: Site, request: Request) -> float:
-    """Tokens a second of a run that nobody watches and nothing keeps."""
-    clock = Clock()
+    """Tokens a second of a run without a page and without a log."""
+    clock = EventClock()
     for _ in site.worker.submit(request, clock.see).events():
         pass
     return pace(clock)
 
 
-def seen(onlooker: Onlooker, site: Site, prompt: str, tokens: int) -> float:
-    """Tokens a second of a run that is kept and shown; the page is one that is `prepared` for so
-    many tokens."""
+def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
+    """Tokens a second of a run that is logged and shown; the page was `prepare`d for `tokens`."""
     site.clock.rounds.clear()
     site.clock.tokens.clear()
-    onlooker.run(prompt)
+    browser.run(prompt)
     # The page may still say that the run before is finished: the engine tells of this one.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
             raise BenchError(f"the run did not come to its {tokens} tokens")
         time.sleep(LOOK_S)
-    onlooker.finished()
+    browser.wait_finished()
     return pace(site.clock)
 
 
@@ -54,7 +61,7 @@ def engine_thread() -> int:
     return one.native_id
 
 
-def pace(clock: Clock) -> float:
+def pace(clock: EventClock) -> float:
     """Tokens a second of the last run, but those of its first round, which waits for the prompt."""
     run = clock.last()
     tokens, rounds = clock.tokens[run], clock.rounds[run]
@@ -71,15 +78,15 @@ def can_part() -> bool:
 
 
 def apart(thread: int) -> None:
-    """The thread alone on one core; all others of this process, and those of the processes it
-    started, on the rest."""
+    """Pin the thread to a core of its own, and all other threads of this process and its children
+    to the remaining cores."""
     first, *rest = _cores()
     for one in _threads():
         _keep(one, {first} if one == thread else set(rest))
 
 
-def shared() -> None:
-    """All of them on all cores."""
+def spread_threads() -> None:
+    """Allow all threads on all cores."""
     for one in _threads():
         _keep(one, set(_cores()))
 

@@ -19,12 +19,12 @@ from ui.server.context import Context, make_context
 from ui.server.page import build_page, page_options
 from ui.server.visitors import Access
 
-__all__ = ["Clock", "Site", "free_port", "open_site", "served"]
+__all__ = ["EventClock", "Site", "free_port", "open_site", "serve"]
 
 
 @dataclass
-class Clock:
-    """When events came from the engine, in milliseconds of the clock that browsers have too.
+class EventClock:
+    """When the engine emitted events, in milliseconds of the system clock, as browsers use it.
 
     `tokens`: for each run, when each of its tokens was there; `rounds`: when each round was;
     `heard`: when the worker was asked to stop it.
@@ -55,13 +55,13 @@ class Site:
     url: str
     context: Context
     worker: Any
-    clock: Clock
+    clock: EventClock
 
 
 class _Heard:
     """A run that tells a clock when it is asked to stop."""
 
-    def __init__(self, run: Any, clock: Clock) -> None:
+    def __init__(self, run: Any, clock: EventClock) -> None:
         self._run, self._clock = run, clock
 
     def cancel(self) -> None:
@@ -73,18 +73,18 @@ class _Heard:
 
 
 class _Clocked:
-    """A worker whose events are seen by a clock on their way to the page."""
+    """A worker whose events pass a clock on their way to the page."""
 
-    def __init__(self, worker: Any, clock: Clock) -> None:
+    def __init__(self, worker: Any, clock: EventClock) -> None:
         self._worker, self._clock = worker, clock
 
     def submit(self, request: Any, tap: Any = None) -> Any:
-        def seen(event: Event) -> None:
+        def see(event: Event) -> None:
             self._clock.see(event)
             if tap is not None:
                 tap(event)
 
-        return _Heard(self._worker.submit(request, seen), self._clock)
+        return _Heard(self._worker.submit(request, see), self._clock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._worker, name)
@@ -93,20 +93,20 @@ class _Clocked:
 @contextmanager
 def open_site(worker: Any) -> Iterator[Site]:
     """The page before `worker`, which is closed with it."""
-    clock = Clock()
+    clock = EventClock()
     with (
         tempfile.TemporaryDirectory() as folder,
         RunStore(Path(folder) / "runs.db") as store,
     ):
         seen = _Clocked(worker, clock)
         context = make_context(seen, store, Access("127.0.0.1"), "specinfer", RunQuery)
-        with served(build_page(context)) as url:
+        with serve(build_page(context)) as url:
             yield Site(url, context, worker, clock)
             worker.close()
 
 
 @contextmanager
-def served(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]:
+def serve(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]:
     """Launch `page` as app.py does; its address."""
     _, url, _ = page.launch(
         server_port=free_port(), auth=auth, prevent_thread_lock=True, quiet=True, **page_options()
@@ -118,7 +118,7 @@ def served(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port nobody listens on. Gradio's own search leaks a socket for each port that is taken."""
+    """A free port. Gradio's own search leaks a socket for each port that is taken."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

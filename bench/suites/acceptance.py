@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 
 from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
-from bench.ours import Case, decode
+from bench.ours import DecodeCase, decode
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites import crew
-from bench.suites.acceptance_rows import Row, acceptance_rows
+from bench.suites import process_pool
+from bench.suites.acceptance_rows import AcceptanceRow, acceptance_rows
 from bench.suites.acceptance_tables import tables
 from core.engine.engine import Engine
 
@@ -48,22 +48,22 @@ class Acceptance(Suite):
         """Processes may share it: nothing is timed."""
         self.check_dtypes(settings)
 
-    def rows(self, context: Context) -> tuple[Row, ...]:
+    def rows(self, context: Context) -> tuple[AcceptanceRow, ...]:
         """The rows, for the family's SSMs."""
         names = [folder.name for folder in context.ssms]
         return tuple(row for row in acceptance_rows(names) if row.part in self.parts)
 
     def measure(self, context: Context) -> None:
         rows, todo = self.rows(context), self._todo(context)
-        for row, found in _found(context, todo):
+        for row, found in _measure_rows(context, todo):
             context.results.add({**row.key, "prompts": found})
             done = sum(context.results.has(**each.key) for each in rows)
             context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
 
-    def _todo(self, context: Context) -> list[Row]:
+    def _todo(self, context: Context) -> list[AcceptanceRow]:
         """Those without a sample; of several with one configuration, in tables of their own, the
         first."""
-        todo: list[Row] = []
+        todo: list[AcceptanceRow] = []
         for row in self.rows(context):
             if not context.results.has(**row.key) and all(row.key != one.key for one in todo):
                 todo.append(row)
@@ -80,37 +80,41 @@ def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
 
 
 Samples = list[dict[str, Any]]
-Task = tuple[Settings, tuple[Prompt, ...], Path | None, Row]
+Task = tuple[Settings, tuple[Prompt, ...], Path | None, AcceptanceRow]
 
 
-def _found(context: Context, todo: Sequence[Row]) -> Iterator[tuple[Row, Samples]]:
-    """Rows with what was measured, as soon as they have it."""
+def _measure_rows(
+    context: Context, todo: Sequence[AcceptanceRow]
+) -> Iterator[tuple[AcceptanceRow, Samples]]:
+    """Each row with its samples, as soon as it is measured."""
     settings = context.settings
     if settings.processes > 1:
         tasks = [(settings, context.prompts, context.family, row) for row in todo]
-        yield from crew.shared(settings.processes, _of_task, tasks)
+        yield from process_pool.map_processes(settings.processes, _of_task, tasks)
     elif todo:
         pin_arithmetic()
         engine = Engine(context.load(settings.dtypes[0]))
         for row in todo:
-            yield row, _measured(engine, settings, context.prompts, row)
+            yield row, _measure_row(engine, settings, context.prompts, row)
 
 
-def _of_task(task: Task) -> tuple[Row, Samples]:
+def _of_task(task: Task) -> tuple[AcceptanceRow, Samples]:
     settings, prompts, family, row = task
-    return row, _measured(_engine(settings, family), settings, prompts, row)
+    return row, _measure_row(_engine(settings, family), settings, prompts, row)
 
 
 @cache
 def _engine(settings: Settings, family: Path | None) -> Engine:
-    return crew.engine_of(settings, family)
+    return process_pool.engine_of(settings, family)
 
 
-def _measured(engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: Row) -> Samples:
+def _measure_row(
+    engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: AcceptanceRow
+) -> Samples:
     temperature = row.kind.temperature
     repeats = settings.repeats if temperature > 0 else 1
     asked = [
-        Case(prompt, prompt.seed(repeat), settings.tokens, temperature)
+        DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
         for repeat in range(repeats)
         for prompt in prompts
     ]
@@ -118,7 +122,7 @@ def _measured(engine: Engine, settings: Settings, prompts: Sequence[Prompt], row
     return [_sample(case, outcome) for case, outcome in zip(asked, outcomes, strict=True)]
 
 
-def _sample(case: Case, outcome: dict[str, Any]) -> dict[str, Any]:
+def _sample(case: DecodeCase, outcome: dict[str, Any]) -> dict[str, Any]:
     summary = outcome["summary"]
     return {
         "id": case.prompt.id,

@@ -3,7 +3,7 @@ length, and the combine rules; and the figures of a row's samples.
 
 Every row is deterministic: fixed seeds, node budgets given or uncut, never measured. A figure is
 pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval over prompts.
-Continuations that repeat themselves are easy to draft: they stand apart.
+Continuations that repeat themselves are easy to draft: they are counted separately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "length_of",
     "nodes_of",
     "of_domain",
-    "paired",
+    "paired_ratio",
     "value_of",
     "EQUAL_NODES",
     "KINDS",
@@ -39,7 +39,7 @@ __all__ = [
     "UNMERGED_NODES",
     "WIDTHS",
     "Kind",
-    "Row",
+    "AcceptanceRow",
     "acceptance_rows",
     "most_nodes",
 ]
@@ -78,7 +78,7 @@ KINDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AcceptanceRow:
     """One configuration. `part` groups rows into tables; `name` tells them apart within a kind."""
 
     part: str
@@ -92,7 +92,7 @@ class Row:
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
 
-def acceptance_rows(ssms: Sequence[str]) -> tuple[Row, ...]:
+def acceptance_rows(ssms: Sequence[str]) -> tuple[AcceptanceRow, ...]:
     """All rows for these SSMs."""
     return tuple(row for kind in KINDS for row in _of_kind(kind, tuple(ssms)))
 
@@ -106,7 +106,7 @@ def most_nodes(speculation: SpeculationConfig) -> int:
     return len(speculation.drafters) * shape_nodes(speculation.expansion)
 
 
-def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
+def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     for ssm in ssms:
         yield _row("same", ssm, kind, PAPER, (ssm,))
     yield _row("same", f"union of {len(ssms)}", kind, PAPER, ssms)
@@ -127,7 +127,7 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
         yield from _combining(kind, best, ssms)
 
 
-def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[Row]:
+def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The combine rules on the same SSMs: the vote, the dial from it to the union, the pool."""
     for rule in WEIGHTS:
         vote = {"combine": "vote", "weights": rule}
@@ -150,7 +150,7 @@ def _row(
     expansion: tuple[int, ...],
     drafters: tuple[str, ...],
     fields: Mapping[str, Any] = MappingProxyType({}),
-) -> Row:
+) -> AcceptanceRow:
     settings = {
         "drafters": drafters,
         "draft": kind.draft,
@@ -160,7 +160,7 @@ def _row(
         "verify": kind.verify,
     }
     config = SpeculationConfig(**{**settings, **fields})
-    return Row(part, name, kind, config.resolved(kind.temperature))
+    return AcceptanceRow(part, name, kind, config.resolved(kind.temperature))
 
 
 # -- figures --
@@ -187,7 +187,7 @@ def length_of(prompts: Prompts, wanted: Wanted = fresh) -> Estimate | None:
     return estimate(list(groups.values()), pooled_length)
 
 
-def paired(one: Prompts, other: Prompts, wanted: Wanted = fresh) -> Estimate | None:
+def paired_ratio(one: Prompts, other: Prompts, wanted: Wanted = fresh) -> Estimate | None:
     """The ratio of two rows over the continuations wanted in both, prompt by prompt."""
     base = {(p["id"], p["seed"]): p for p in other if wanted(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}

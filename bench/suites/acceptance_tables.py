@@ -12,18 +12,18 @@ from bench.suites.acceptance_rows import (
     LOOPING,
     MOST_NODES,
     WIDTHS,
+    AcceptanceRow,
     Kind,
     Prompts,
-    Row,
     fresh,
     length_of,
     most_nodes,
     nodes_of,
     of_domain,
-    paired,
+    paired_ratio,
     value_of,
 )
-from bench.tables import NOTHING, claims_table, judged, ratio, table
+from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate
 
@@ -35,7 +35,7 @@ BLOCK_WISE = (
 )
 
 
-def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
     """Everything that can be made of the samples that are there."""
     found = {
         row: sample["prompts"]
@@ -54,11 +54,13 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-Found = Mapping[Row, Prompts]
-Column = Callable[[Row, Prompts], object]
+Found = Mapping[AcceptanceRow, Prompts]
+Column = Callable[[AcceptanceRow, Prompts], object]
 
 
-def _lines(found: Found, rows: Iterable[Row], columns: Mapping[str, Column]) -> list[list[object]]:
+def _lines(
+    found: Found, rows: Iterable[AcceptanceRow], columns: Mapping[str, Column]
+) -> list[list[object]]:
     return [[cell(row, found[row]) for cell in columns.values()] for row in rows]
 
 
@@ -92,7 +94,7 @@ def _by_row(found: Found, names: Iterable[str]) -> str:
     return table("Tokens per LLM pass", list(columns), _lines(found, rows, columns), note)
 
 
-def _shape(row: Row) -> str:
+def _shape(row: AcceptanceRow) -> str:
     return f"<{','.join(map(str, row.speculation.expansion))}>"
 
 
@@ -127,7 +129,7 @@ def _combining(found: Found, names: Iterable[str]) -> str:
     return table("By combine rule", list(columns), _lines(found, rows, columns), note)
 
 
-def _against_union(found: Found, row: Row) -> str:
+def _against_union(found: Found, row: AcceptanceRow) -> str:
     kind = (row.kind.temperature, row.kind.draft)
     unions = [
         other
@@ -139,7 +141,7 @@ def _against_union(found: Found, row: Row) -> str:
     if row.speculation.combine == "union" or not unions:
         return NOTHING
     base = min(unions, key=lambda other: abs(nodes_of(found[other]) - nodes_of(found[row])))
-    return f"{ratio(paired(found[row], found[base]))} ({nodes_of(found[base]):.1f} nodes)"
+    return f"{ratio(paired_ratio(found[row], found[base]))} ({nodes_of(found[base]):.1f} nodes)"
 
 
 def _comparisons(found: Found) -> str:
@@ -165,12 +167,14 @@ def _comparisons(found: Found) -> str:
     return table("Comparisons", heads, lines, note)
 
 
-def _against(found: Found, name: str, row: Row, others: list[Row]) -> list[list[object]]:
+def _against(
+    found: Found, name: str, row: AcceptanceRow, others: list[AcceptanceRow]
+) -> list[list[object]]:
     """A row against the best of the others, if there are any."""
     if not others:
         return []
     base = max(others, key=lambda other: value_of(found[other]))
-    return [[row.kind, name, ratio(paired(found[row], found[base])), base.name]]
+    return [[row.kind, name, ratio(paired_ratio(found[row], found[base])), base.name]]
 
 
 def _coupling(found: Found) -> list[list[object]]:
@@ -178,14 +182,16 @@ def _coupling(found: Found) -> list[list[object]]:
         [
             f"match, T = {row.kind.temperature:g}",
             f"coupled / plain top-k, {row.name} {_shape(row)}",
-            ratio(paired(found[row], found[base])),
+            ratio(paired_ratio(found[row], found[base])),
             "topk",
         ]
         for row, base in _counterparts(found, KINDS[1], KINDS[2])
     ]
 
 
-def _counterparts(found: Found, kind: Kind, other: Kind) -> list[tuple[Row, Row]]:
+def _counterparts(
+    found: Found, kind: Kind, other: Kind
+) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
     """The rows of one kind, each with the row that differs from it in its kind alone."""
     base = {(row.part, row.name): row for row in found if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in found if row.kind == kind]
@@ -197,26 +203,28 @@ def _block_wise(found: Found) -> list[list[str]]:
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     pairs = _counterparts(found, traversal, mss)
     lines = [
-        judged(f"traversal / mss, {row.name} {_shape(row)}", paired(found[row], found[base]), 1.0)
+        claim_row(
+            f"traversal / mss, {row.name} {_shape(row)}", paired_ratio(found[row], found[base]), 1.0
+        )
         for row, base in pairs
     ]
     if not pairs:
         return []
-    one, other = ([_named(found[pair[i]], n) for n, pair in enumerate(pairs)] for i in (0, 1))
-    pooled = paired([p for row in one for p in row], [p for row in other for p in row])
-    return [*lines, judged("traversal / mss, all of these rows", pooled, 1.0)]
+    one, other = ([_with_row(found[pair[i]], n) for n, pair in enumerate(pairs)] for i in (0, 1))
+    pooled = paired_ratio([p for row in one for p in row], [p for row in other for p in row])
+    return [*lines, claim_row("traversal / mss, all of these rows", pooled, 1.0)]
 
 
-def _named(prompts: Prompts, row: int) -> Prompts:
-    """Continuations of one row told apart from another's; a prompt stays one group."""
+def _with_row(prompts: Prompts, row: int) -> Prompts:
+    """Adds the row to each seed, so that pooled rows stay distinct; a prompt stays one group."""
     return [{**prompt, "seed": (row, prompt["seed"])} for prompt in prompts]
 
 
-def _rows(found: Found, part: str, kind: Kind) -> list[Row]:
+def _rows(found: Found, part: str, kind: Kind) -> list[AcceptanceRow]:
     return [row for row in found if row.part == part and row.kind == kind]
 
 
-def _like(row: Row, kind: Kind) -> bool:
+def _like(row: AcceptanceRow, kind: Kind) -> bool:
     """Whether a row proposes and verifies as the kind does, or best first in its place."""
     if row.kind == kind:
         return True
@@ -224,7 +232,7 @@ def _like(row: Row, kind: Kind) -> bool:
     return first and row.kind == Kind(kind.temperature, "best_first", kind.verify)
 
 
-def _is_small(row: Row) -> bool:
+def _is_small(row: AcceptanceRow) -> bool:
     """Whether the best tree may be this: of SSMs, n-grams apart, and of few nodes."""
     few = most_nodes(row.speculation) <= MOST_NODES
     return few and NGRAM not in row.speculation.drafters

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import Case, decode
+from bench.ours import DecodeCase, decode
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, figure, long_rows, ratio
@@ -55,17 +55,19 @@ class Batch(Suite):
     def _measure(self, blocks: Blocks, engine: Engine) -> None:
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
-        cases = [Case(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
+        cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
         for last in blocks.missing[-1:]:  # arenas grow and passes are timed in the first
-            _decoded(engine, cases, max(self.sizes), last)
-        runs = {str(size): partial(_decoded, engine, cases, size) for size in self.sizes}
-        blocks.measure(runs, kept=partial(_compared, cases))
+            _decode_batches(engine, cases, max(self.sizes), last)
+        runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
+        blocks.measure(runs, kept=partial(_against_first, cases))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
 
 
-def _decoded(engine: Engine, cases: Sequence[Case], size: int, block: Block) -> dict[str, Any]:
+def _decode_batches(
+    engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
+) -> dict[str, Any]:
     """All requests, `size` at a time: their tokens, how long it took, their ids."""
     start = time.perf_counter()
     outcomes = decode(engine, cases, SpeculationConfig.preset(block.item), together=size)
@@ -74,8 +76,8 @@ def _decoded(engine: Engine, cases: Sequence[Case], size: int, block: Block) -> 
     return {"tokens": sum(map(len, ids)), "seconds": seconds, "ids": ids}
 
 
-def _compared(cases: Sequence[Case], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures, and the prompts whose ids are not those of the first size."""
+def _against_first(cases: Sequence[DecodeCase], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures, and the prompts whose ids differ from the first batch size's."""
     alone = next(iter(found.values()))["ids"]
     return {
         size: {

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import Case, new_ids
+from bench.ours import DecodeCase, new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
 from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, contest_table, swept
@@ -63,7 +63,7 @@ class CpuBundled(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            contest = Contest(self, context, dtype)
+            contest = CpuContest(self, context, dtype)
             for temperature in self.temperatures:
                 if contest.blocks(temperature).missing:
                     contest.sweep(temperature)
@@ -78,8 +78,8 @@ class CpuBundled(Suite):
         return Report(tuple(filter(None, made)))
 
 
-class Contest:
-    """Everybody in one dtype. Models are loaded when first needed: a full file loads none."""
+class CpuContest:
+    """All contestants in one dtype. Models are loaded when first needed: a full file loads none."""
 
     def __init__(self, suite: CpuBundled, context: Context, dtype: str) -> None:
         self._suite = suite
@@ -105,19 +105,19 @@ class Contest:
         found = {name: self._variant(variant, temperature) for name, variant in variants.items()}
         self._theirs({}, temperature, todo[0])  # the process's first call is not counted
         if kept is not None:
-            self._blocks("sweep", temperature, prompts[:1]).measure(found, self._said)
+            self._blocks("sweep", temperature, prompts[:1]).measure(found, self._llama_note)
             figures = swept(self._context.results, self._dtype, temperature)[0]
             chosen = fastest_of_each_drafter(variants.values(), figures, kept)
             found = {str(variant): found[str(variant)] for variant in chosen}
-        every.measure(found, self._said)
+        every.measure(found, self._llama_note)
 
     def run(self, temperature: float) -> None:
-        """The blocks: every contestant once each, after one round that is not counted."""
+        """Measure the blocks, every contestant once each, after one uncounted round."""
         contestants = dict(self._contestants(temperature))
         warming = Block(self._sweep_prompts()[0].id, 0)
         for once in contestants.values():
             once(warming)
-        self.blocks(temperature).measure(contestants, self._said)
+        self.blocks(temperature).measure(contestants, self._llama_note)
 
     # -- contestants --
 
@@ -149,8 +149,10 @@ class Contest:
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
         prompt = self._prompts[block.item]
-        case = Case(prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature)
-        found, figures = _timed(lambda: new_ids(engine, case, config))
+        case = DecodeCase(
+            prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature
+        )
+        found, figures = _time_run(lambda: new_ids(engine, case, config))
         if not config.drafters:
             self._plain[temperature, block] = found
         return figures
@@ -162,7 +164,7 @@ class Contest:
         prompt = self._prompts[block.item]
         ids, seed = theirs.tokenize(prompt.text), prompt.seed(block.repeat)
         tokens = self._context.settings.tokens
-        return _timed(lambda: theirs.generate(ids, tokens, temperature, seed, **options))[1]
+        return _time_run(lambda: theirs.generate(ids, tokens, temperature, seed, **options))[1]
 
     def _llama(self, variant: Variant | None, temperature: float, block: Block) -> dict[str, float]:
         models = self._models()
@@ -171,7 +173,7 @@ class Contest:
         ids, seed = models.theirs.tokenize(prompt.text), prompt.seed(block.repeat)
         drafting = variant.drafting(models.llama) if variant else None
         tokens = self._context.settings.tokens
-        found, figures = _timed(lambda: generate(ids, tokens, temperature, seed, drafting))
+        found, figures = _time_run(lambda: generate(ids, tokens, temperature, seed, drafting))
         ours = self._plain.get((temperature, block)) if temperature == 0 else None
         return figures if ours is None else {**figures, "same": alike(found, ours)}
 
@@ -207,8 +209,8 @@ class Contest:
         repeats = 1 if kind == "sweep" else None
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
-    def _said(self) -> dict[str, str]:
-        """Of llama.cpp."""
+    def _llama_note(self) -> dict[str, str]:
+        """The sentence about llama.cpp, as a field of the sample."""
         return {"told": self._models().told}
 
 
@@ -218,7 +220,7 @@ def alike(found: list[int], ours: list[int]) -> float:
     return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
 
 
-def _timed(run: Callable[[], list[int]]) -> tuple[list[int], dict[str, float]]:
+def _time_run(run: Callable[[], list[int]]) -> tuple[list[int], dict[str, float]]:
     start = time.perf_counter()
     found = run()
     return found, {"tokens": len(found), "seconds": time.perf_counter() - start}

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from bench.context import Context
-from bench.ggml.peer import installed, summoned
-from bench.grown.command import written
+from bench.ggml.peer import is_installed, load_llama_cpp
+from bench.grown.command import write_family
 from bench.grown.family import Family, Member, Wish, family_of
-from bench.grown.module import grown
+from bench.grown.module import grow_module
 from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
@@ -38,7 +38,7 @@ KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class GrownContenders:
-    """Summons contenders of the bundled family grown to so many parameters."""
+    """Loads contenders of the bundled family grown to so many parameters."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -58,7 +58,7 @@ class GrownContenders:
         theirs = Theirs(dtype, made.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
         assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
-        return Contenders(engines, theirs, assistants, *summoned(theirs.module, assistants))
+        return Contenders(engines, theirs, assistants, *load_llama_cpp(theirs.module, assistants))
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
@@ -72,14 +72,14 @@ class InFolders:
 
     def __init__(self, family: Family, context: Context) -> None:
         assert context.grown is not None
-        folders = written(family, context.grown / family.wish.dtype, context.say)
+        folders = write_family(family, context.grown / family.wish.dtype, context.say)
         self._dtype = family.wish.dtype
         self._folders: dict[str, Path] = {
             member.name: folder for member, folder in zip(family.members, folders, strict=True)
         }
 
     def ours(self) -> LoadedModels:
-        """The grown models as anybody loads them."""
+        """The grown models, loaded from their folders."""
         llm, *ssms = map(str, self._folders.values())
         return load_models(llm, ssms, self._dtype, "cpu")
 
@@ -98,7 +98,7 @@ class InMemory:
         self._dtype: torch.dtype = getattr(torch, family.wish.dtype)
         if family.llm.plan is not None:
             # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
-            copies = 4 if installed() else 3
+            copies = 4 if is_installed() else 3
             check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies)
 
     def ours(self) -> LoadedModels:
@@ -117,7 +117,7 @@ class InMemory:
         if member.plan is None:
             return module
         self._say(f"growing {member.source}: {member.plan.large}")
-        return grown(module, member.plan, self._family.wish.seed)
+        return grow_module(module, member.plan, self._family.wish.seed)
 
     def _model(self, member: Member, small: ModelInfo) -> HfModel:
         module = self.module(member)

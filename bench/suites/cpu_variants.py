@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.context import Context
-from bench.ggml.peer import Drafting, LlamaCpp, summoned
+from bench.ggml.peer import Drafting, LlamaCpp, load_llama_cpp
 from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
@@ -63,7 +63,7 @@ class Variant:
         """What llama.cpp drafts with."""
         if self.family == LLAMA_LOOKUP:
             return llama.lookup(self.count)
-        return llama.assisted(self.ssm, self.count)
+        return llama.drafting_with(self.ssm, self.count)
 
 
 def all_variants(ssms: Iterable[str] | None = None) -> tuple[Variant, ...]:
@@ -78,9 +78,9 @@ def all_variants(ssms: Iterable[str] | None = None) -> tuple[Variant, ...]:
 def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
-    """So many of each family's settings of each SSM, the fastest by the `figures` of one prompt:
-    what suits a drafter depends less on the text than which drafter does. Of those without figures,
-    who were not installed then, all."""
+    """For each family and SSM the settings that were fastest by the `figures` of one prompt: which
+    settings suit a drafter depends less on the text than which drafter does. All settings of a
+    family without figures, which was not installed then."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
@@ -127,5 +127,5 @@ def bundled_contenders(context: Context, dtype: str) -> Contenders:
     """Of the bundled family."""
     theirs = Theirs(dtype)
     assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-    peer = summoned(theirs.module, assistants)
+    peer = load_llama_cpp(theirs.module, assistants)
     return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)

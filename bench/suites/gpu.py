@@ -18,7 +18,7 @@ import torch
 from bench.context import Context, Report, Suite
 from bench.gaps import gaps
 from bench.interleave import Blocks
-from bench.ours import Case, request
+from bench.ours import DecodeCase, request
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
@@ -92,7 +92,7 @@ class GpuContest(Suite):
 
 
 class _Contest:
-    """Everybody in one dtype. Models are loaded when first needed: a full file loads none."""
+    """All contestants in one dtype. Models are loaded when first needed: a full file loads none."""
 
     def __init__(self, context: Context, dtype: str, suite: GpuContest) -> None:
         self._context, self._dtype, self._suite = context, dtype, suite
@@ -100,7 +100,7 @@ class _Contest:
         self._loaded: tuple[Engine, Theirs] | None = None
 
     def run(self, temperature: float) -> None:
-        """The blocks that are missing, after one that is not counted; then one trace each."""
+        """Measure the missing blocks, after one uncounted block; then one trace each."""
         context, results = self._context, self._context.results
         key = {"dtype": self._dtype, "temperature": temperature}
         items = [prompt.id for prompt in context.prompts]
@@ -154,8 +154,8 @@ class _Contest:
         found = theirs.generate(ids, tokens, temperature, prompt.seed(block.repeat))
         return {"tokens": len(found), "seconds": time.perf_counter() - start}
 
-    def _case(self, prompt: Prompt, repeat: int, temperature: float) -> Case:
-        return Case(prompt, prompt.seed(repeat), self._context.settings.tokens, temperature)
+    def _case(self, prompt: Prompt, repeat: int, temperature: float) -> DecodeCase:
+        return DecodeCase(prompt, prompt.seed(repeat), self._context.settings.tokens, temperature)
 
     def _models(self) -> tuple[Engine, Theirs]:
         if self._loaded is None:
@@ -164,7 +164,7 @@ class _Contest:
 
 
 def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
-    """Bytes a second that a large copy on the device reads and writes, the median of some."""
+    """Copy bandwidth of the device in bytes a second, reads plus writes; the median of some."""
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)

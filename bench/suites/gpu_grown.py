@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from bench.grown.family import Member, Wish, family_of
-from bench.grown.module import grown
+from bench.grown.module import grow_module
 from bench.settings import Settings
 from bench.suites.gpu import GpuContest
 from bench.theirs import Theirs, load_module
@@ -41,7 +41,11 @@ class Growing:
 
         def module_of(member: Member) -> Any:
             module = load_module(member.folder, getattr(torch, dtype)).to(device)
-            return module if member.plan is None else grown(module, member.plan, family.wish.seed)
+            return (
+                module
+                if member.plan is None
+                else grow_module(module, member.plan, family.wish.seed)
+            )
 
         def model_of(module: Any, name: str, like: ModelInfo) -> HfModel:
             count = sum(parameter.numel() for parameter in module.parameters())

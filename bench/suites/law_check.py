@@ -11,21 +11,21 @@ from typing import Any
 import torch
 
 from bench.context import Context
-from bench.ours import Case, decode
+from bench.ours import DecodeCase, decode
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites import crew
-from bench.suites.law_rows import Row
+from bench.suites import process_pool
+from bench.suites.law_rows import LawRow
 from bench.theirs import load_module
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_llm
 from core.trees.noise import SeededNoise
 
-__all__ = ["Checker", "Margins", "Reference", "cases", "first_divergence", "shared"]
+__all__ = ["Checker", "Margins", "Reference", "cases", "first_divergence", "check_in_processes"]
 
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
-Task = tuple[Settings, tuple[Prompt, ...], Row, Reference]
+Task = tuple[Settings, tuple[Prompt, ...], LawRow, Reference]
 
 
 class Checker:
@@ -37,30 +37,30 @@ class Checker:
         self._prompts = prompts
         self._margins = Margins()
 
-    def sample(self, row: Row, reference: Reference) -> dict[str, Any]:
+    def sample(self, row: LawRow, reference: Reference) -> dict[str, Any]:
         """What came of a row, prompt by prompt."""
         asked = cases(self._settings, self._prompts, row.temperature)
         outcomes = decode(self._engine, asked, row.speculation, row.together)
         prompts = [
-            _compared(case, outcome, reference[case.prompt.id, case.seed], self._margins)
+            _compare(case, outcome, reference[case.prompt.id, case.seed], self._margins)
             for case, outcome in zip(asked, outcomes, strict=True)
         ]
         nodes = outcomes[0]["config"]["speculation"]["max_tree_nodes"]
         return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": prompts}
 
 
-def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> list[Case]:
+def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> list[DecodeCase]:
     """Every prompt; above temperature 0 with as many seeds as there are repeats."""
     repeats = settings.repeats if temperature > 0 else 1
     return [
-        Case(prompt, prompt.seed(repeat), settings.tokens, temperature)
+        DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
         for repeat in range(repeats)
         for prompt in prompts
     ]
 
 
-def _compared(
-    case: Case, outcome: dict[str, Any], expected: list[int], margins: Margins
+def _compare(
+    case: DecodeCase, outcome: dict[str, Any], expected: list[int], margins: Margins
 ) -> dict[str, Any]:
     ids = outcome["token_ids"]
     at = first_divergence(ids, expected)
@@ -81,15 +81,15 @@ def _compared(
     return found
 
 
-def shared(
-    context: Context, todo: Sequence[tuple[Row, Reference]]
-) -> Iterator[tuple[Row, dict[str, Any]]]:
+def check_in_processes(
+    context: Context, todo: Sequence[tuple[LawRow, Reference]]
+) -> Iterator[tuple[LawRow, dict[str, Any]]]:
     """Rows with their samples, in the order in which `settings.processes` processes finish them."""
     tasks = [(context.settings, context.prompts, *each) for each in todo]
-    return crew.shared(context.settings.processes, _measured, tasks)
+    return process_pool.map_processes(context.settings.processes, _check_task, tasks)
 
 
-def _measured(task: Task) -> tuple[Row, dict[str, Any]]:
+def _check_task(task: Task) -> tuple[LawRow, dict[str, Any]]:
     settings, prompts, row, reference = task
     return row, _checker(settings, prompts).sample(row, reference)
 
@@ -97,7 +97,7 @@ def _measured(task: Task) -> tuple[Row, dict[str, Any]]:
 @cache
 def _checker(settings: Settings, prompts: tuple[Prompt, ...]) -> Checker:
     """A process's own."""
-    return Checker(crew.engine_of(settings), settings, prompts)
+    return Checker(process_pool.engine_of(settings), settings, prompts)
 
 
 # -- how near a tie it was: float64, teacher-forced (law 1) --

@@ -27,7 +27,16 @@ from core.config.mechanisms import (
     weighted_combine_rules,
 )
 
-__all__ = ["TEMPERATURE", "Row", "Values", "filled", "law_rows", "meets", "missing", "open_fields"]
+__all__ = [
+    "TEMPERATURE",
+    "LawRow",
+    "Values",
+    "pairwise_rows",
+    "law_rows",
+    "meets",
+    "missing",
+    "open_fields",
+]
 
 Values = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
@@ -45,7 +54,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LawRow:
     """One configuration to hold against the reference. `together`: requests live at a time.
 
     `speculation` has `draft` and `verify` resolved. `compared` is false where the rule is lossless
@@ -58,7 +67,7 @@ class Row:
     together: int
 
     @property
-    def compared(self) -> bool:
+    def is_compared(self) -> bool:
         return self.speculation.verify in EXACT_RULES
 
     @property
@@ -72,7 +81,7 @@ class Row:
         }
 
 
-def law_rows() -> tuple[Row, ...]:
+def law_rows() -> tuple[LawRow, ...]:
     """The presets in every way to pipeline, prompt lookup by itself, the products of all mechanisms
     and of all pipelining, then that of all ways to draft and verify a union."""
     return (
@@ -84,7 +93,7 @@ def law_rows() -> tuple[Row, ...]:
     )
 
 
-def _preset_rows() -> Iterator[Row]:
+def _preset_rows() -> Iterator[LawRow]:
     """A preset's own way first."""
     for name, temperature, together in itertools.product(
         PRESETS, (0.0, TEMPERATURE), (1, TOGETHER)
@@ -96,18 +105,18 @@ def _preset_rows() -> Iterator[Row]:
                 continue  # the reference itself
             if not own and (pipeline, together) == ("across", 1):
                 continue  # the same as off
-            row = Row(name, temperature, replace(preset, pipeline=pipeline), together)
-            if row.compared or own:  # not compared: one row says so
+            row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
+            if row.is_compared or own:  # not compared: one row says so
                 yield row
 
 
-def _ngram_rows() -> Iterator[Row]:
+def _ngram_rows() -> Iterator[LawRow]:
     for temperature, together in itertools.product((0.0, TEMPERATURE), (1, TOGETHER)):
         config = SpeculationConfig(drafters=(NGRAM,), draft="topk", expansion=(1,))
-        yield Row("prompt lookup", temperature, config.resolved(temperature), together)
+        yield LawRow("prompt lookup", temperature, config.resolved(temperature), together)
 
 
-def _mechanism_rows() -> Iterator[Row]:
+def _mechanism_rows() -> Iterator[LawRow]:
     """Every combine rule with every weighing, under every length policy."""
     weighed = [("union", WEIGHTS[0]), *itertools.product(weighted_combine_rules(), WEIGHTS)]
     for temperature in (0.0, TEMPERATURE):
@@ -120,7 +129,7 @@ def _mechanism_rows() -> Iterator[Row]:
         yield from _rows("mechanisms", temperature, crossed)
 
 
-def _pipeline_rows() -> Iterator[Row]:
+def _pipeline_rows() -> Iterator[LawRow]:
     """Every way to pipeline, under every combine rule and length policy."""
     for temperature in (0.0, TEMPERATURE):
         crossed = [
@@ -136,11 +145,11 @@ def _pipeline_rows() -> Iterator[Row]:
         yield from _rows("pipelined", temperature, crossed)
 
 
-def _rows(name: str, temperature: float, crossed: list[Values]) -> Iterator[Row]:
-    for values in filled(crossed, open_fields(temperature, crossed), meets):
+def _rows(name: str, temperature: float, crossed: list[Values]) -> Iterator[LawRow]:
+    for values in pairwise_rows(crossed, open_fields(temperature, crossed), meets):
         together, shape = values.pop("together"), SHAPES[values.pop("shape")]
         config = SpeculationConfig(**values, **shape)
-        yield Row(name, temperature, config.resolved(temperature), together)
+        yield LawRow(name, temperature, config.resolved(temperature), together)
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
@@ -169,7 +178,7 @@ def meets(values: Values) -> bool:
     return not (combine == "vote" and values.get("draft") == "best_first")
 
 
-def _draft_rows() -> Iterator[Row]:
+def _draft_rows() -> Iterator[LawRow]:
     """Drafts first, then temperatures, drafters, shapes: early rows already meet every rule."""
     product = itertools.product(SHAPES, DRAFTERS, (1, TOGETHER), (0.0, TEMPERATURE), DRAFTS)
     for shape, drafters, together, temperature, draft in product:
@@ -184,13 +193,13 @@ def _draft_rows() -> Iterator[Row]:
                 verify=verify,
                 **shape,
             )
-            yield Row("rules", temperature, config.resolved(temperature), together)
+            yield LawRow("rules", temperature, config.resolved(temperature), together)
 
 
 # -- filled in pairwise, whatever the values mean --
 
 
-def filled(
+def pairwise_rows(
     rows: Sequence[Values],
     open_fields: Mapping[str, Sequence[Any]],
     meets: Callable[[Values], bool],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.context import Context
-from bench.suites.law_rows import Row
+from bench.suites.law_rows import LawRow
 from bench.tables import NOTHING, table
 from core.config.mechanisms import combine_rule
 
@@ -20,19 +20,19 @@ NOT_RUN = "not run yet"
 
 def verdict(prompts: Sequence[dict[str, Any]]) -> str:
     """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
-    parted = _parted(prompts)
+    parted = _diverging(prompts)
     if not parted:
         return "exact"
     near = all(p["margin"] is not None and p["margin"] < MARGIN for p in parted)
     return "near tie" if near and len({p["id"] for p in parted}) <= NEAR_TIES else "FAIL"
 
 
-def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+def tables(context: Context, rows: Sequence[LawRow]) -> tuple[str, ...]:
     """A summary by temperature and rules, every row, and every divergence."""
     return (_summary(context, rows), _rows(context, rows), _divergences(context, rows))
 
 
-def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+def failures(context: Context, rows: Sequence[LawRow]) -> tuple[str, ...]:
     """One sentence a failed row; empty if all that was run held."""
     return tuple(
         f"{' '.join(map(str, (row.name, *_cells(row).values())))}: token ids differ from the "
@@ -42,15 +42,15 @@ def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def _verdict(context: Context, row: Row) -> str:
-    if not row.compared:
+def _verdict(context: Context, row: LawRow) -> str:
+    if not row.is_compared:
         return BY_DISTRIBUTION
     prompts = _prompts(context, row)
     return verdict(prompts) if prompts else NOT_RUN
 
 
-def _summary(context: Context, rows: Sequence[Row]) -> str:
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+def _summary(context: Context, rows: Sequence[LawRow]) -> str:
+    groups: dict[tuple[str, str, str], list[LawRow]] = {}
     for row in rows:
         config = row.speculation
         name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
@@ -59,18 +59,18 @@ def _summary(context: Context, rows: Sequence[Row]) -> str:
     for key, members in sorted(groups.items()):
         prompts = [prompt for row in members for prompt in _prompts(context, row)]
         verdicts = sorted({_verdict(context, row) for row in members})
-        exact = len(prompts) - len(_parted(prompts))
+        exact = len(prompts) - len(_diverging(prompts))
         figures = (len(members), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
     heads = ("temperature", "draft", "verify", "rows", "continuations", "exact", "verdict")
     return table("Laws 1 and 2, summed", heads, lines)
 
 
-def _rows(context: Context, rows: Sequence[Row]) -> str:
+def _rows(context: Context, rows: Sequence[LawRow]) -> str:
     lines: list[list[object]] = []
     for row in rows:
         prompts = _prompts(context, row)
-        parted = _parted(prompts)
+        parted = _diverging(prompts)
         exact = len(prompts) - len(parted) if prompts else NOTHING
         figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
         lines.append([row.name, *_cells(row).values(), *figures, _verdict(context, row)])
@@ -83,19 +83,19 @@ def _rows(context: Context, rows: Sequence[Row]) -> str:
     return table("Laws 1 and 2, every row", heads, lines, note)
 
 
-def _divergences(context: Context, rows: Sequence[Row]) -> str:
+def _divergences(context: Context, rows: Sequence[LawRow]) -> str:
     cells = ("T", "draft", "verify")
     lines = [
         [row.name, *(_cells(row)[name] for name in cells), prompt["id"], prompt["diverged_at"]]
         + [_margins([prompt])]
         for row in rows
-        for prompt in _parted(_prompts(context, row))
+        for prompt in _diverging(_prompts(context, row))
     ]
     heads = ("row", *cells, "prompt", "first differing token", "float64 margin")
     return table("Divergences", heads, lines, "" if lines else "None.")
 
 
-def _cells(row: Row) -> dict[str, object]:
+def _cells(row: LawRow) -> dict[str, object]:
     """What tells a row apart."""
     config = row.speculation
     return {
@@ -110,19 +110,19 @@ def _cells(row: Row) -> dict[str, object]:
     }
 
 
-def _mechanism(row: Row) -> str:
+def _mechanism(row: LawRow) -> str:
     config = row.speculation
     weighed = combine_rule(config.combine).weighted
     return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
 
 
-def _prompts(context: Context, row: Row) -> list[dict[str, Any]]:
+def _prompts(context: Context, row: LawRow) -> list[dict[str, Any]]:
     """What came of a row, prompt by prompt; empty where it was not run."""
     sample = next(context.results.where(**row.key), None)
     return [] if sample is None else list(sample["prompts"])
 
 
-def _parted(prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _diverging(prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [prompt for prompt in prompts if prompt["diverged_at"] is not None]
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
-from bench.ours import Case, decode
+from bench.ours import DecodeCase, decode
 from bench.settings import Settings
-from bench.suites.law_check import Checker, Reference, cases, shared
-from bench.suites.law_rows import TEMPERATURE, Row, law_rows
+from bench.suites.law_check import Checker, Reference, cases, check_in_processes
+from bench.suites.law_rows import TEMPERATURE, LawRow, law_rows
 from bench.suites.law_tables import failures, tables
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
@@ -35,10 +35,10 @@ class Laws(Suite):
     name: str = "laws"
     about: str = "token ids equal transformers' generate and plain decoding; exit status 1 if not"
     defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
-    only: tuple[Row, ...] | None = None
+    only: tuple[LawRow, ...] | None = None
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[LawRow, ...]:
         return law_rows() if self.only is None else self.only
 
     def check(self, settings: Settings) -> None:
@@ -50,24 +50,24 @@ class Laws(Suite):
 
     def measure(self, context: Context) -> None:
         pin_arithmetic()
-        rows = [row for row in self.rows if row.compared and not context.results.has(**row.key)]
+        rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
         if not rows:
             return
         with closing(Engine(context.load("float32"))) as engine:
             todo = _with_references(context, engine, rows)
-            found = shared(context, todo)
+            found = check_in_processes(context, todo)
             if context.settings.processes == 1:
                 found = _one_by_one(context, engine, todo)
             for number, (row, sample) in enumerate(found, start=1):
                 context.results.add(sample)
                 wrong = sum(prompt["diverged_at"] is not None for prompt in sample["prompts"])
-                context.say(f"{number} of {len(todo)}: {described(row)}: {wrong} diverged")
+                context.say(f"{number} of {len(todo)}: {row_text(row)}: {wrong} diverged")
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows), failures(context, self.rows))
 
 
-def described(row: Row) -> str:
+def row_text(row: LawRow) -> str:
     """A row in one line."""
     config = row.speculation
     live = "alone" if row.together == 1 else f"{row.together} live"
@@ -78,16 +78,16 @@ def described(row: Row) -> str:
 
 
 def _one_by_one(
-    context: Context, engine: Engine, todo: Sequence[tuple[Row, Reference]]
-) -> Iterator[tuple[Row, dict[str, Any]]]:
+    context: Context, engine: Engine, todo: Sequence[tuple[LawRow, Reference]]
+) -> Iterator[tuple[LawRow, dict[str, Any]]]:
     checker = Checker(engine, context.settings, context.prompts)
     for row, reference in todo:
         yield row, checker.sample(row, reference)
 
 
 def _with_references(
-    context: Context, engine: Engine, rows: Sequence[Row]
-) -> list[tuple[Row, Reference]]:
+    context: Context, engine: Engine, rows: Sequence[LawRow]
+) -> list[tuple[LawRow, Reference]]:
     references = {
         temperature: _reference(context, engine, temperature)
         for temperature in sorted({row.temperature for row in rows})
@@ -101,7 +101,7 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
     if not context.results.has(reference=name):
         context.say(f"reference: {name}")
         asked = cases(context.settings, context.prompts, temperature)
-        ids = _plain(engine, asked) if temperature > 0 else _generated(asked)
+        ids = _plain(engine, asked) if temperature > 0 else _transformers_ids(asked)
         found = [
             {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
             for case, each in zip(asked, ids, strict=True)
@@ -111,11 +111,11 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
     return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}
 
 
-def _plain(engine: Engine, asked: list[Case]) -> list[list[int]]:
+def _plain(engine: Engine, asked: list[DecodeCase]) -> list[list[int]]:
     config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
     return [outcome["token_ids"] for outcome in decode(engine, asked, config)]
 
 
-def _generated(asked: list[Case]) -> list[list[int]]:
+def _transformers_ids(asked: list[DecodeCase]) -> list[list[int]]:
     theirs = Theirs("float32")
     return [theirs.generate(theirs.tokenize(case.prompt.text), case.tokens) for case in asked]

@@ -13,15 +13,15 @@ from functools import partial
 from typing import Any
 
 from bench.context import Context, Report, Suite
-from bench.interleave import Blocks, interleaved
+from bench.interleave import Blocks, interleave
 from bench.machine import load_average
-from bench.ours import Case
+from bench.ours import DecodeCase
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.length_rows import (
     contestants,
     hopeless_contestants,
-    traced,
+    trace_run,
     with_hopeless_ssm,
 )
 from bench.suites.length_tables import tables
@@ -80,7 +80,7 @@ class Length(Suite):
         asked = {prompt.id: prompt for prompt in prompts}
         runs = _runners(context, engine, 0.0, asked, hopeless_contestants())
         found = []
-        for block, figures in interleaved([Block(name, repeat) for name in asked], runs):
+        for block, figures in interleave([Block(name, repeat) for name in asked], runs):
             found.append({"prompt": block.item, "load": load_average(), "figures": figures})
             context.say(f"hopeless {dtype}: {len(found)} of {len(asked)}, repeat {repeat}")
         context.results.add({**key, "blocks": found})
@@ -96,7 +96,9 @@ def _runners(
     def run(config: SpeculationConfig, block: Block) -> dict[str, Any]:
         prompt = prompts[block.item]
         seed = prompt.seed(block.repeat)
-        return traced(engine, Case(prompt, seed, context.settings.tokens, temperature), config)
+        return trace_run(
+            engine, DecodeCase(prompt, seed, context.settings.tokens, temperature), config
+        )
 
     return {name: partial(run, config) for name, config in configs.items()}
 

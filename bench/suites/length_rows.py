@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from bench.ours import Case, request
+from bench.ours import DecodeCase, request
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Combined, RoundCompleted
@@ -24,9 +24,9 @@ __all__ = [
     "PLAIN",
     "POLICIES",
     "contestants",
-    "fixed",
+    "fixed_name",
     "hopeless_contestants",
-    "traced",
+    "trace_run",
     "with_hopeless_ssm",
 ]
 
@@ -40,13 +40,13 @@ NODES = 64
 TREND_STARTS = 4
 
 
-def fixed(length: int) -> str:
+def fixed_name(length: int) -> str:
     """A fixed length's name."""
     return f"fixed {length}"
 
 
-FIXED = tuple(fixed(length) for length in LENGTHS)
-PLAIN = fixed(0)
+FIXED = tuple(fixed_name(length) for length in LENGTHS)
+PLAIN = fixed_name(0)
 
 
 def contestants() -> Mapping[str, SpeculationConfig]:
@@ -55,7 +55,7 @@ def contestants() -> Mapping[str, SpeculationConfig]:
         SpeculationConfig.preset("best"), pipeline="off", max_tree_nodes=NODES
     )
     fixed_lengths = {
-        fixed(length): dataclasses.replace(shared, length="fixed", speculation_length=length)
+        fixed_name(length): dataclasses.replace(shared, length="fixed", speculation_length=length)
         for length in LENGTHS
     }
     policies = {name: dataclasses.replace(shared, length=name) for name in POLICIES}
@@ -92,7 +92,7 @@ def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
     return dataclasses.replace(models, ssms={name: ssm})
 
 
-def traced(engine: Engine, case: Case, speculation: SpeculationConfig) -> dict[str, Any]:
+def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
     """Runs a case to its end. `tokens` and `seconds` (prefill included); `accepted` drafted tokens;
     round by round the chosen `lengths`, and the `depths` and `nodes` of the trees verified."""
     tokens = accepted = 0

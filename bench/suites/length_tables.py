@@ -21,9 +21,9 @@ from bench.tables import (
     Group,
     Row,
     Table,
+    claim_row,
     claims_table,
     figure,
-    judged,
     long_rows,
     ratio,
     speed,
@@ -31,7 +31,7 @@ from bench.tables import (
 )
 from lab.figures import Estimate
 
-__all__ = ["BEST", "Contest", "contests", "tables"]
+__all__ = ["BEST", "LengthContest", "contests", "tables"]
 
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, "trend", "confidence", PLAIN)
@@ -41,7 +41,7 @@ BASE = "base"
 APART = 5  # prompts in which an engine gets to know a hopeless SSM
 
 
-class Contest:
+class LengthContest:
     """The blocks of one dtype and temperature: a row for each contestant of each."""
 
     def __init__(self, samples: Iterable[Row], prompts: Sequence[Prompt]) -> None:
@@ -56,14 +56,16 @@ class Contest:
         """A contestant's rows (all contestants', if empty); one of the best fixed lengths' are each
         prompt's own."""
         rows = [row for row in self.rows if domain in (OVERALL, self._domain[row["prompt"]])]
-        return Group([r for r in rows if not name or r["contestant"] == self._named(name, r)])
+        return Group(
+            [r for r in rows if not name or r["contestant"] == self._fixed_name_of(name, r)]
+        )
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
         """The ratio of two speeds within blocks; either may be one of the best fixed lengths."""
         base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
         return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
 
-    def chosen(self, half: int, domain: str = OVERALL) -> str:
+    def best_fixed(self, half: int, domain: str = OVERALL) -> str:
         """The fixed length that was best, by the geometric mean of its speeds on the prompts of the
         *other* half; empty where it has none."""
         if (half, domain) not in self._chosen:
@@ -85,19 +87,21 @@ class Contest:
         longest = min(going, default=0)
         return [float(np.mean([run[i] for run in runs if len(run) > i])) for i in range(longest)]
 
-    def _named(self, name: str, row: Row) -> str:
+    def _fixed_name_of(self, name: str, row: Row) -> str:
         if name not in (BEST, OWN):
             return name
         prompt = row["prompt"]
-        return self.chosen(self._half[prompt], self._domain[prompt] if name == OWN else OVERALL)
+        return self.best_fixed(self._half[prompt], self._domain[prompt] if name == OWN else OVERALL)
 
 
-def contests(results: Results, prompts: Sequence[Prompt]) -> Iterator[tuple[str, float, Contest]]:
+def contests(
+    results: Results, prompts: Sequence[Prompt]
+) -> Iterator[tuple[str, float, LengthContest]]:
     """Every contest that has blocks: dtype, temperature, contest. `prompts`: all there are."""
     met = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
     for dtype, temperature in dict.fromkeys(met):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
-        yield dtype, temperature, Contest(samples, prompts)
+        yield dtype, temperature, LengthContest(samples, prompts)
 
 
 def tables(context: Context) -> tuple[str, ...]:
@@ -114,13 +118,13 @@ def tables(context: Context) -> tuple[str, ...]:
             made.append(_hopeless(rows, dtype))
             late = [row for row in rows if row["place"] >= APART]
             name = f"a hopeless SSM / plain decoding, behind {APART} prompts, {dtype}"
-            claims.append(judged(name, _against_plain(late), HOPELESS))
+            claims.append(claim_row(name, _against_plain(late), HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
     return (*made, claims_table(claims, note))
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt: every domain is split, and also few prompts of many domains."""
+    """0 or 1 for each prompt: splits every domain, and also few prompts of many domains."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
@@ -128,7 +132,7 @@ def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
     return halves
 
 
-def _contestants(contest: Contest, where: str) -> str:
+def _contestants(contest: LengthContest, where: str) -> str:
     def against_plain(domain: str, group: Group) -> str:
         return ratio(contest.against(group["contestant"], PLAIN, domain))
 
@@ -158,7 +162,7 @@ def _rounds(group: Group) -> int:
     return sum(len(row["lengths"]) for row in group.rows)
 
 
-def _rivals(contest: Contest, where: str) -> str:
+def _rivals(contest: LengthContest, where: str) -> str:
     lines = []
     for domain in (OVERALL, *contest.domains):
         own = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
@@ -170,19 +174,21 @@ def _rivals(contest: Contest, where: str) -> str:
     return table(f"`{GOODPUT}` against the others, {where}", heads, lines, note)
 
 
-def _choices(contest: Contest, domain: str) -> list[str]:
-    return [name for half in (0, 1) if (name := contest.chosen(half, domain))]
+def _choices(contest: LengthContest, domain: str) -> list[str]:
+    return [name for half in (0, 1) if (name := contest.best_fixed(half, domain))]
 
 
-def _claims(contest: Contest, where: str) -> list[list[str]]:
+def _claims(contest: LengthContest, where: str) -> list[list[str]]:
     best = f"{GOODPUT} / {BEST}"
     lines = [
-        judged(f"{best}, {domain}, {where}", contest.against(GOODPUT, BEST, domain), EACH_DOMAIN)
+        claim_row(f"{best}, {domain}, {where}", contest.against(GOODPUT, BEST, domain), EACH_DOMAIN)
         for domain in contest.domains
     ]
-    lines.append(judged(f"{best}, {OVERALL}, {where}", contest.against(GOODPUT, BEST), ALL_DOMAINS))
+    lines.append(
+        claim_row(f"{best}, {OVERALL}, {where}", contest.against(GOODPUT, BEST), ALL_DOMAINS)
+    )
     name = f"{GOODPUT} / trend, {OVERALL}, {where}"
-    return [*lines, judged(name, contest.against(GOODPUT, "trend"), 1.0, above=True)]
+    return [*lines, claim_row(name, contest.against(GOODPUT, "trend"), 1.0, above=True)]
 
 
 def _lives(samples: Iterable[Row]) -> list[Row]:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from bench.clocked import Clock, clocked
+from bench.clocked import PassClock, timing_passes
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import Case, request
+from bench.ours import DecodeCase, request
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
@@ -73,8 +73,8 @@ class Overhead(Suite):
                 for t in TEMPERATURES
             ]
             if any(blocks.missing for blocks in todo):
-                clock, models = Clock(), _models(context, family)
-                with clocked(models, clock):
+                clock, models = PassClock(), _models(context, family)
+                with timing_passes(models, clock):
                     engine = Engine(models)
                     for blocks in todo:
                         _measure(blocks, Rounds(engine, clock, context, blocks.key["temperature"]))
@@ -103,7 +103,9 @@ class Rounds:
     prefill: [nodes, milliseconds outside passes, then those of each of STAGES, and of the round].
     """
 
-    def __init__(self, engine: Engine, clock: Clock, context: Context, temperature: float) -> None:
+    def __init__(
+        self, engine: Engine, clock: PassClock, context: Context, temperature: float
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._tokens = context.settings.tokens
@@ -115,7 +117,7 @@ class Rounds:
 
     def _rounds(self, config: SpeculationConfig, block: Block) -> Iterator[list[float]]:
         prompt = self._prompts[block.item]
-        case = Case(
+        case = DecodeCase(
             prompt, prompt.seed(block.repeat), self._tokens, self.temperature, ignore_eos=True
         )
         nodes, before = 0, 0.0

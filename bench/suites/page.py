@@ -2,7 +2,7 @@
 `--repeats` is how often each is measured; `--tokens` how long the run is that is stopped.
 
 Needs playwright and a Chromium (requirements-dev.txt). What is looked at is bench/page/; here is
-only what is measured in which order. Every fact meets every repeat in turn.
+only what is measured in which order: every fact once, then the next repeat.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Page(Suite):
 
         with chromium(self.name) as browser:
             for key in todo:
-                found = _measured(str(key["fact"]), browser, context)
+                found = _measure_fact(str(key["fact"]), browser, context)
                 context.results.add({**key, "load": load_average(), **found})
                 context.say(f"{key['fact']}, repeat {key['repeat']}")
 
@@ -61,8 +61,8 @@ class Page(Suite):
         return tables(context.results)
 
 
-def _measured(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact, and what its page did that it must not."""
+def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
+    """The figures of one fact, and the page's problems."""
     from bench.page.browser import Tab
 
     tab = Tab(browser)
@@ -77,14 +77,14 @@ def _measured(fact: str, browser: Any, context: Context) -> dict[str, Any]:
 
 def _works(context: Context) -> Mapping[str, Callable[..., Any]]:
     """Fact -> what measures it, given an open tab."""
-    from bench.page.gaps import measured
+    from bench.page.gaps import measure_gaps
     from bench.page.moving import token_delays
 
     playing = partial(_with_playback, context)
     return {
-        "frames": partial(playing, partial(measured, loaded=True), 500, 60),
-        "frames at once": partial(playing, measured, 500, 60),
-        "stop": partial(_stopped, context),
+        "frames": partial(playing, partial(measure_gaps, loaded=True), 500, 60),
+        "frames at once": partial(playing, measure_gaps, 500, 60),
+        "stop": partial(_measure_stop, context),
         **{name: partial(playing, token_delays, *speed) for name, speed in SPEEDS.items()},
     }
 
@@ -103,16 +103,16 @@ def _with_playback(
     return found
 
 
-def _stopped(context: Context, tab: Any) -> dict[str, Any]:
+def _measure_stop(context: Context, tab: Any) -> dict[str, Any]:
     """Before the real engine with the bundled models."""
-    from bench.page.moving import stopped
+    from bench.page.moving import measure_stop
     from bench.page.site import open_site
     from core.engine.engine import Engine
     from core.engine.worker import Worker
 
     models = context.load(context.settings.dtypes[0])
     with open_site(Worker(Engine(models))) as site:
-        return stopped(tab, site, context.settings.tokens)
+        return measure_stop(tab, site, context.settings.tokens)
 
 
 # -- tables --

@@ -52,13 +52,13 @@ class Passes(Suite):
             if blocks.missing:
                 with ExitStack() as leaving:
                     passes = contestants(context.load(dtype), leaving)
-                    blocks.measure({name: partial(_timed, one) for name, one in passes.items()})
+                    blocks.measure({name: partial(_median_ms, one) for name, one in passes.items()})
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results))
 
 
-def _timed(one: Pass, block: Block) -> float:
+def _median_ms(one: Pass, block: Block) -> float:
     """Milliseconds, the median of some; the first, which reserves what it needs, apart."""
     times = []
     for _ in range(PASSES + 1):

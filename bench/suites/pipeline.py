@@ -16,10 +16,10 @@ from typing import Any
 
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import Case, request
+from bench.ours import DecodeCase, request
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.pipeline_rows import Row, pipeline_rows
+from bench.suites.pipeline_rows import PipelineRow, pipeline_rows
 from bench.suites.pipeline_tables import failures, tables
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
@@ -27,7 +27,7 @@ from core.events import Drafted, RoundCompleted
 from core.metrics import NOT_DRAFTING
 from lab.order import Block
 
-__all__ = ["Pipeline", "groups", "watched"]
+__all__ = ["Pipeline", "groups", "run_together"]
 
 WARMING = 8  # tokens
 NOTES = 4  # sentences kept of a run
@@ -40,10 +40,10 @@ class Pipeline(Suite):
     name: str = "pipeline"
     about: str = "pipelined against serial decoding, one request and eight; hits, saved, wasted"
     defaults: Settings = Settings(prompts=24, tokens=64, repeats=1, dtypes=("float32",))
-    only: tuple[Row, ...] | None = None
+    only: tuple[PipelineRow, ...] | None = None
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[PipelineRow, ...]:
         return pipeline_rows() if self.only is None else self.only
 
     def measure(self, context: Context) -> None:
@@ -65,20 +65,20 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
     return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
 
 
-def _blocks(context: Context, dtype: str, row: Row) -> Blocks:
+def _blocks(context: Context, dtype: str, row: PipelineRow) -> Blocks:
     items = list(groups(context.prompts, row.live))
     return Blocks(context, {"dtype": dtype, **row.key}, items)
 
 
-def _measure(blocks: Blocks, engine: Engine, row: Row) -> None:
+def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
     """The blocks, after one short round that is not counted."""
     context, todo = blocks.context, blocks.missing
     asked = groups(context.prompts, row.live)
 
     def run(config: SpeculationConfig, tokens: int, block: Block) -> dict[str, Any]:
         heat = row.temperature
-        cases = [Case(p, p.seed(block.repeat), tokens, heat) for p in asked[block.item]]
-        return watched(engine, cases, config)
+        cases = [DecodeCase(p, p.seed(block.repeat), tokens, heat) for p in asked[block.item]]
+        return run_together(engine, cases, config)
 
     for config in row.contestants.values() if todo else ():
         run(config, min(WARMING, context.settings.tokens), todo[0])
@@ -99,7 +99,7 @@ class _Watch:
     drafts: int = 0
     before: float = 0.0
 
-    def completed(self, event: RoundCompleted) -> None:
+    def add_round(self, event: RoundCompleted) -> None:
         self.token_ids.extend(event.token_ids)
         self.notes += [(event.round, note) for note in event.notes]
         if event.round:
@@ -127,8 +127,8 @@ class _Watch:
         self.sums = {name: self.sums.get(name, 0) + value for name, value in found.items()}
 
 
-def watched(
-    engine: Engine, cases: Sequence[Case], speculation: SpeculationConfig
+def run_together(
+    engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig
 ) -> dict[str, Any]:
     """Runs the cases live together. `tokens` and `seconds`, prefills included; sums over all rounds
     of all runs but their first: `rounds`, `round_ms`, `draft_ms`, `drafts` wanted (or made early
@@ -141,7 +141,7 @@ def watched(
         if isinstance(event, Drafted):
             watch.drafts = len(event.drafts)
         elif isinstance(event, RoundCompleted):
-            watch.completed(event)
+            watch.add_round(event)
     seconds = time.perf_counter() - start
     names = dict.fromkeys(name for watch in runs.values() for name in watch.sums)
     texts = [watch.token_ids for watch in runs.values()]

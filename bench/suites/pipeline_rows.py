@@ -1,5 +1,5 @@
-"""Who competes in the `pipeline` suite: the same work with each pipelining that fits the number of
-live requests, serial first.
+"""The contestants of the `pipeline` suite: the same work with each pipelining that fits the number
+of live requests, serial first.
 
 The one place to add a pipelining to. A name that `core.config` does not know is left out.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from core.config import PIPELINES, SpeculationConfig
 
-__all__ = ["AUTO", "SERIAL", "TEMPERATURES", "Row", "pipeline_rows"]
+__all__ = ["AUTO", "SERIAL", "TEMPERATURES", "PipelineRow", "pipeline_rows"]
 
 SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
@@ -39,7 +39,7 @@ WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PipelineRow:
     """One comparison: `live` requests at a time, one `work`; `contestants` by their pipelining,
     serial first."""
 
@@ -57,10 +57,10 @@ class Row:
         return f"{self.live} live, {self.work}, T = {self.temperature:g}"
 
 
-def pipeline_rows() -> tuple[Row, ...]:
+def pipeline_rows() -> tuple[PipelineRow, ...]:
     """All comparisons, as far as the pipelinings exist."""
     return tuple(
-        Row(live, work, temperature, _contestants(names, _speculation(work)))
+        PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
         for live, names in FITTING.items()
         for temperature in TEMPERATURES
         for work in WORKS

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bench.context import Context
-from bench.suites.pipeline_rows import AUTO, SERIAL, Row
+from bench.suites.pipeline_rows import AUTO, SERIAL, PipelineRow
 from bench.tables import (
     NOTHING,
     Group,
+    claim_row,
     claims_table,
     figure,
     group_rows,
-    judged,
     long_rows,
     ratio,
     table,
@@ -54,7 +54,7 @@ class Contender:
 
     @property
     def bound(self) -> float:
-        """What the gain cannot exceed: every hit's drafting hidden whole."""
+        """Upper bound of the gain, 1 / (1 - h f): every hit hides its whole drafting time."""
         return 1 / max(0.01, 1 - self.hit_rate * self.draft_share)
 
     @property
@@ -75,7 +75,7 @@ def _share(group: Group, part: str, whole: str) -> float:
     return group.sum(part) / total if total else 0.0
 
 
-def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+def tables(context: Context, rows: Sequence[PipelineRow]) -> tuple[str, ...]:
     """Everything that can be made of the samples that are there."""
     made: list[str] = []
     claims: list[list[str]] = []
@@ -97,7 +97,7 @@ def tables(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     return (*made, _reasons(said), claims_table(claims, note))
 
 
-def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
+def failures(context: Context, rows: Sequence[PipelineRow]) -> tuple[str, ...]:
     """A sentence for each contestant that wrote another text than serial decoding."""
     found = (
         (f"{row}, {dtype}, {one.name}", one.other_texts)
@@ -110,14 +110,14 @@ def failures(context: Context, rows: Sequence[Row]) -> tuple[str, ...]:
     )
 
 
-def _contenders(context: Context, dtype: str, row: Row) -> Iterator[Contender]:
+def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Contender]:
     groups = group_rows(long_rows(context.results.where(dtype=dtype, **row.key)), ("contestant",))
     for group in groups:
         if group["contestant"] in row.contestants:
             yield Contender(group, groups[0])
 
 
-def _comparison(found: Sequence[tuple[Row, Contender]], live: int, dtype: str) -> str:
+def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype: str) -> str:
     note = (
         "f: drafting's share of a serial round; h: drafts that were made beside a verification, "
         "came true and were used; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: "
@@ -159,18 +159,18 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
     if one.name == SERIAL or gain is None:
         return []
     if one.name == AUTO:
-        return [judged(f"{AUTO} / {SERIAL}, {where}", gain, NEVER_BELOW)]
+        return [claim_row(f"{AUTO} / {SERIAL}, {where}", gain, NEVER_BELOW)]
     bound = one.bound
     part = replace(gain, value=gain.value / bound, low=gain.low / bound, high=gain.high / bound)
-    lines = [judged(f"{one.name}: gain / bound, {where}", part, OF_BOUND)]
+    lines = [claim_row(f"{one.name}: gain / bound, {where}", part, OF_BOUND)]
     if one.draft_share >= SHARE:
         name = f"{one.name} / {SERIAL}, {where}, f = {one.draft_share:.0%}"
-        lines.append(judged(name, gain, GAIN))
+        lines.append(claim_row(name, gain, GAIN))
     return lines
 
 
 def _sentences(one: Contender) -> Counter[str]:
-    """What was said about pipelining, numbers left out, so that equal reasons meet."""
+    """Notes about pipelining without their numbers, so that equal reasons are counted together."""
     notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 

@@ -51,15 +51,15 @@ class Sessions(Suite):
             return
         with tempfile.TemporaryDirectory(prefix="specscope-sessions-") as folder:
             path = Path(folder) / "log.db"
-            made = self._made(context, path)
+            made = self._make(context, path)
             with RunStore(path) as store:
                 calls = Calls(store, made)
                 calls.warm()
                 for repeat in todo:
-                    _measured(context, calls, repeat)
+                    _measure(context, calls, repeat)
                     context.say(f"repeat {repeat}")
 
-    def _made(self, context: Context, path: Path) -> LogContents:
+    def _make(self, context: Context, path: Path) -> LogContents:
         start = time.perf_counter()
         words = [word for prompt in context.prompts for word in prompt.text.split()]
         models = context.load(context.settings.dtypes[0])
@@ -76,7 +76,7 @@ class Sessions(Suite):
         return Report(_tables(context.results, cases()), failures(context.results, cases()))
 
 
-def _measured(context: Context, calls: Calls, repeat: int) -> None:
+def _measure(context: Context, calls: Calls, repeat: int) -> None:
     for case in cases():
         call: Callable[[], object] = case.prepare(calls, repeat)
         start = time.perf_counter()
@@ -120,7 +120,7 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StoreCall:
     """`prepare(calls, repeat)` gives the call that is timed; it returns how many were found."""
 
     name: str
@@ -128,27 +128,27 @@ class Case:
     prepare: Callable[[Calls, int], Callable[[], int]]
 
 
-def _listed(calls: Calls, repeat: int, *, asked: dict[str, Any]) -> Callable[[], int]:
+def _list_call(calls: Calls, repeat: int, *, asked: dict[str, Any]) -> Callable[[], int]:
     last = max(0, calls.made.runs - 100)
     query = RunQuery(**{**asked, "offset": last if asked.get("offset") else 0})
     return lambda: calls.store.runs(query).total
 
 
-def _a_list(name: str, **asked: Any) -> Case:
-    return Case(name, LIST_MS, partial(_listed, asked=asked))
+def _a_list(name: str, **asked: Any) -> StoreCall:
+    return StoreCall(name, LIST_MS, partial(_list_call, asked=asked))
 
 
-def _opened(calls: Calls, repeat: int, *, large: bool = False) -> Callable[[], int]:
+def _open_call(calls: Calls, repeat: int, *, large: bool = False) -> Callable[[], int]:
     run_id = calls.large(repeat) if large else calls.usual(repeat)
     return lambda: len(calls.store.events(run_id))
 
 
-def _exported(calls: Calls, repeat: int, *, name: str, large: bool = False) -> Callable[[], int]:
+def _export_call(calls: Calls, repeat: int, *, name: str, large: bool = False) -> Callable[[], int]:
     events = calls.store.events(calls.large(repeat) if large else calls.usual(repeat))
     return lambda: len(EXPORTS[name].write(events))
 
 
-def _chosen(calls: Calls, repeat: int) -> Callable[[], int]:
+def _choices_call(calls: Calls, repeat: int) -> Callable[[], int]:
     return lambda: len(calls.store.choices().llms)
 
 
@@ -156,7 +156,7 @@ def _summary(calls: Calls, repeat: int) -> Callable[[], int]:
     return lambda: calls.store.run(calls.usual(repeat)).num_rounds
 
 
-def _annotated(calls: Calls, repeat: int) -> Callable[[], int]:
+def _annotate_call(calls: Calls, repeat: int) -> Callable[[], int]:
     note = f"SYNTHETIC note of repeat {repeat}"
 
     def call() -> int:
@@ -166,7 +166,7 @@ def _annotated(calls: Calls, repeat: int) -> Callable[[], int]:
     return call
 
 
-def _deleted(calls: Calls, repeat: int) -> Callable[[], int]:
+def _delete_call(calls: Calls, repeat: int) -> Callable[[], int]:
     def call() -> int:
         calls.store.delete(calls.victim(repeat))
         return 1
@@ -174,7 +174,7 @@ def _deleted(calls: Calls, repeat: int) -> Callable[[], int]:
     return call
 
 
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[StoreCall, ...]:
     """All of them, in the order in which they are measured."""
     last: dict[str, Any] = {"offset": True}
     drafters = [folder.name for folder in bundled_ssms()]
@@ -198,25 +198,30 @@ def cases() -> tuple[Case, ...]:
         _a_list("search: a piece of no run", text="狐"),
         _a_list("search: a word and a piece", text="synthetic ,"),
         _a_list("search and all filters, fastest", **everything),
-        Case("names to filter by", LIST_MS, _chosen),
-        Case("one run's summary", LIST_MS, _summary),
-        Case("open a run of 16 to 24 rounds", OPEN_MS, _opened),
-        Case("open one of 500 rounds", None, partial(_opened, large=True)),
-        *(Case(f"export: {name}", OPEN_MS, partial(_exported, name=name)) for name in EXPORTS),
+        StoreCall("names to filter by", LIST_MS, _choices_call),
+        StoreCall("one run's summary", LIST_MS, _summary),
+        StoreCall("open a run of 16 to 24 rounds", OPEN_MS, _open_call),
+        StoreCall("open one of 500 rounds", None, partial(_open_call, large=True)),
         *(
-            Case(f"export: {name}, 500 rounds", None, partial(_exported, name=name, large=True))
+            StoreCall(f"export: {name}", OPEN_MS, partial(_export_call, name=name))
             for name in EXPORTS
         ),
-        Case("put a note on a run", None, _annotated),
-        Case("delete a run", None, _deleted),
-        Case(f"thin {THINNED_AT_ONCE} runs", None, lambda calls, _: calls.thin),
+        *(
+            StoreCall(
+                f"export: {name}, 500 rounds", None, partial(_export_call, name=name, large=True)
+            )
+            for name in EXPORTS
+        ),
+        StoreCall("put a note on a run", None, _annotate_call),
+        StoreCall("delete a run", None, _delete_call),
+        StoreCall(f"thin {THINNED_AT_ONCE} runs", None, lambda calls, _: calls.thin),
     )
 
 
 # -- tables --
 
 
-def _tables(results: Results, cases: Sequence[Case]) -> tuple[str, ...]:
+def _tables(results: Results, cases: Sequence[StoreCall]) -> tuple[str, ...]:
     """What the log holds, and every case's median, best and worst."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
@@ -234,7 +239,7 @@ def _tables(results: Results, cases: Sequence[Case]) -> tuple[str, ...]:
     return (table("The log", heads, logs), table("Calls", timed, rows, NOTE))
 
 
-def failures(results: Results, cases: Sequence[Case]) -> tuple[str, ...]:
+def failures(results: Results, cases: Sequence[StoreCall]) -> tuple[str, ...]:
     """One sentence for each case whose median is above what it may take."""
     found = []
     for case in cases:

@@ -97,25 +97,25 @@ def failures(results: Results) -> tuple[str, ...]:
     found = []
     seconds = column(results.samples, "opened_s")
     if seconds and (took := median(seconds)) >= OPEN_S:
-        found.append(f"the page is open after {took:.1f} s: below {OPEN_S:g} is asked")
+        found.append(f"the page is open after {took:.1f} s, target: below {OPEN_S:g}")
     resident = [*column(results.samples, "opened_mb"), *(mb for _, mb in _by_runs(results))]
     if max(resident, default=0.0) >= RESIDENT_MB:
-        found.append(f"{max(resident):.0f} MB are resident: below {RESIDENT_MB:g} is asked")
+        found.append(f"{max(resident):.0f} MB are resident, target: below {RESIDENT_MB:g}")
     grown = _growth(results)
     if grown is not None and grown > GROWTH_MB:
-        asked = f"at most {GROWTH_MB:g} is asked"
-        found.append(f"memory grew by {grown:.0f} MB over the runs: {asked}")
+        target = f"target: at most {GROWTH_MB:g}"
+        found.append(f"memory grew by {grown:.0f} MB over the runs, {target}")
     return tuple(found)
 
 
 def _by_runs(results: Results) -> list[tuple[int, float]]:
-    """Of the latest application: one that was interrupted stands beside it in the samples."""
+    """Samples of the latest application; those of an interrupted one remain in the file."""
     told = [sample for sample in results.samples if sample.get("runs_mb") is not None]
     return [(s["runs"], s["runs_mb"]) for s in told if s["pid"] == told[-1]["pid"]]
 
 
 def _growth(results: Results) -> float | None:
-    """From a fifth of the runs on, when everything was used once, to the last."""
+    """MB from a fifth of the runs on, when all code paths were used once, to the last run."""
     told = _by_runs(results)
     if len(told) < 2:
         return None

@@ -51,7 +51,7 @@ class Visitors(Suite):
             for preset in self.presets:  # what is measured once, is measured before
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
-            blocks.measure(runs, kept=_compared)
+            blocks.measure(runs, kept=_against_alone)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
@@ -61,15 +61,17 @@ def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, 
     """All visitors at once, each with all prompts in an order of its own."""
     start = time.perf_counter()
     with ThreadPoolExecutor(len(clients)) as pool:
-        asked = partial(_asked, context, block.item)
+        asked = partial(_visitor_texts, context, block.item)
         told = list(pool.map(asked, clients, range(len(clients))))
     seconds = time.perf_counter() - start
     texts = [one for visitor in told for one in visitor]
     return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
 
 
-def _asked(context: Context, preset: str, client: Any, number: int) -> list[tuple[str, str, int]]:
-    """What one visitor is told: (prompt, text, new tokens) of each."""
+def _visitor_texts(
+    context: Context, preset: str, client: Any, number: int
+) -> list[tuple[str, str, int]]:
+    """One visitor's results, (prompt, text, new tokens) each, from its own first prompt on."""
     prompts: Sequence[Prompt] = context.prompts
     turn = number % len(prompts)
     found = []
@@ -87,8 +89,8 @@ def _asked(context: Context, preset: str, client: Any, number: int) -> list[tupl
     return found
 
 
-def _compared(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The figures, and the prompts whose text was another than that of a lone visitor."""
+def _against_alone(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The figures, and the prompts whose text differs from a lone visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(found.values()))["texts"]}
     return {
         count: {

@@ -1,7 +1,7 @@
-"""`watching`: what being watched costs the engine: its rounds with the log on and a page streaming
-in a Chromium, against log off and headless. Once with the engine on a core of its own in both, and
-server and browser on the others, once with all of them on all cores. What drives the browser is
-in a process of its own, as a visitor's is.
+"""`watching`: the cost of a page for the engine: its speed with the log on and a page streaming in
+a Chromium, against log off and headless. Once with the engine on a core of its own and server and
+browser on the others, once with all of them on all cores. The browser's driver is in a process of
+its own, as a visitor's is.
 
 Needs playwright and a Chromium (requirements-dev.txt). `--tokens` is how long a run is.
 """
@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import Case, request
+from bench.ours import DecodeCase, request
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, claims_table, figure, group_rows, judged, long_rows, ratio, table
+from bench.tables import Group, claim_row, claims_table, figure, group_rows, long_rows, ratio, table
 from core.config import SpeculationConfig
 from lab.order import Block
 
@@ -51,7 +51,7 @@ class Watching(Suite):
                 self._measure(blocks, preset)
 
     def _measure(self, blocks: Blocks, preset: str) -> None:
-        from bench.page.onlooker import onlooker
+        from bench.page.browser_process import browser_client
         from bench.page.runs import headless
         from bench.page.site import open_site
         from core.engine.engine import Engine
@@ -61,9 +61,9 @@ class Watching(Suite):
         models = context.load(context.settings.dtypes[0])
         with (
             open_site(Worker(Engine(models))) as site,
-            onlooker(self.name, site.url) as browser,
+            browser_client(self.name, site.url) as browser,
         ):
-            browser.prepared(preset, context.settings.tokens)
+            browser.prepare(preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
             for way in ways.values():  # what is measured once, is measured before
                 way(first)
@@ -77,9 +77,9 @@ class Watching(Suite):
 
 
 def _request(context: Context, preset: str, prompt: str) -> Any:
-    """As the page asks."""
+    """The page's own request."""
     chosen = next(one for one in context.prompts if one.id == prompt)
-    case = Case(chosen, 0, context.settings.tokens, 0.0, ignore_eos=True)
+    case = DecodeCase(chosen, 0, context.settings.tokens, 0.0, ignore_eos=True)
     return request(case, replace(SpeculationConfig.preset(preset), record_top_k=TOP_K))
 
 
@@ -87,30 +87,37 @@ def _ways(
     context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
     """Tokens a second of each way to run a block's prompt."""
-    from bench.page.runs import apart, can_part, engine_thread, headless, seen, shared
+    from bench.page.runs import (
+        apart,
+        can_part,
+        engine_thread,
+        headless,
+        spread_threads,
+        watched_speed,
+    )
 
     def alone(block: Block) -> float:
         return headless(site, _request(context, preset, block.item))
 
-    def watched(block: Block) -> float:
+    def with_page(block: Block) -> float:
         text = next(one.text for one in context.prompts if one.id == block.item)
-        return seen(browser, site, text, context.settings.tokens)
+        return watched_speed(browser, site, text, context.settings.tokens)
 
-    def placed(run: Callable[[Block], float], parted: bool, block: Block) -> float:
-        shared()
+    def on_cores(run: Callable[[Block], float], parted: bool, block: Block) -> float:
+        spread_threads()
         if parted:
             apart(engine_thread())
         try:
             return run(block)
         finally:
-            shared()
+            spread_threads()
 
-    runs = {HEADLESS: alone, WATCHED: watched}
+    runs = {HEADLESS: alone, WATCHED: with_page}
     alone(Block(context.prompts[0].id, 0))  # so that the engine has its thread
     if not can_part():
         return {f"{name}, {SHARED}": run for name, run in runs.items()}
     return {
-        f"{name}, {cores}": partial(placed, run, cores == APART)
+        f"{name}, {cores}": partial(on_cores, run, cores == APART)
         for cores in (APART, SHARED)
         for name, run in runs.items()
     }
@@ -132,7 +139,7 @@ def tables(results: Results) -> tuple[str, ...]:
             speeds = (figure(group.median("value"), 0) for group in (headless, watched))
             lines.append([preset["preset"], cores, *speeds, ratio(cost)])
             if cores == APART:
-                claims.append(judged(f"watched / headless, {preset['preset']}", cost, AT_LEAST))
+                claims.append(claim_row(f"watched / headless, {preset['preset']}", cost, AT_LEAST))
     speeds = (f"{name}: tokens/s" for name in (HEADLESS, WATCHED))
     heads = ("preset", "cores", *speeds, "watched / headless")
     note = (

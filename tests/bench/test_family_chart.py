@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.family_chart import ALONE, NAMES, drawn, main
+from bench.family_chart import ALONE, NAMES, family_figure, main
 from bench.results import Results
 from bench.suites.acceptance_rows import acceptance_rows
 from core.errors import ConfigError
@@ -40,7 +40,7 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
 
 def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
     before, after = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 3)
-    picture = drawn(before, after, ("stories", "code"))
+    picture = family_figure(before, after, ("stories", "code"))
     # Two temperatures, each name twice; each in two domains and all.
     assert len(picture.data) == 2 * len(NAMES) * 2
     assert {bar.x for bar in picture.data} == {("stories", "code", "all")}
@@ -53,7 +53,7 @@ def test_before_is_pale_and_after_is_full(tmp_path: Path) -> None:
 def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
     """In both domains three tokens a pass; over all each has one of them, and comes to 2.5."""
     found = results(tmp_path / "a.json", 2)
-    picture = drawn(found, found, ("stories", "code"))
+    picture = family_figure(found, found, ("stories", "code"))
     alone = [bar for bar in picture.data if bar.name.startswith(ALONE)]
     assert len(alone) == 4 and {bar.y for bar in alone} == {(3.0, 3.0, 2.5)}
 
@@ -61,7 +61,7 @@ def test_the_best_ssm_alone_is_the_domains(tmp_path: Path) -> None:
 def test_other_settings_are_refused(tmp_path: Path) -> None:
     one, other = results(tmp_path / "a.json", 2), results(tmp_path / "b.json", 2, tokens=9)
     with pytest.raises(ConfigError, match="those of before, {'prompts': 2, 'tokens': 8}"):
-        drawn(one, other, ("stories", "code"))
+        family_figure(one, other, ("stories", "code"))
 
 
 def test_it_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import torch
 from bench.__main__ import main
 from bench.context import Context
 from bench.gaps import gaps, idle_share
-from bench.ours import Case, new_ids
+from bench.ours import DecodeCase, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
 from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, copy_bandwidth, summon_bundled
@@ -87,7 +87,7 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]
-    case = Case(prompt, 1, 12, 0.0, ignore_eos=True)
+    case = DecodeCase(prompt, 1, 12, 0.0, ignore_eos=True)
     found = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
     assert found == theirs.generate(theirs.tokenize(prompt.text), 12)
     assert found == Theirs("float32").generate(theirs.tokenize(prompt.text), 12)
@@ -110,7 +110,7 @@ def test_copies_are_measured() -> None:
 @pytest.mark.gpu
 def test_a_gpu_is_traced() -> None:
     engine, theirs = summon_bundled("bfloat16", "cuda")
-    case = Case(load_prompts()[0], 1, 64, 0.0, ignore_eos=True)
+    case = DecodeCase(load_prompts()[0], 1, 64, 0.0, ignore_eos=True)
     found = gaps(engine, case, SpeculationConfig.preset("autoregressive"))
     assert found is not None and found["rounds"] == 24 and 0 <= found["idle"] < 1
     assert len(theirs.generate(theirs.tokenize(case.prompt.text), 4)) <= 4

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench.grown.likeness import likeness
-from bench.grown.module import grown
+from bench.grown.module import grow_module
 from bench.prompts import load_prompts, spread
 from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -35,7 +35,7 @@ def grown_family(family: LoadedModels) -> LoadedModels:
     every |= {path.name: (path, family.ssms[path.name]) for path in bundled_ssms()}
     for name, (folder, like) in every.items():
         module = load_module(folder, torch.float32)
-        large = grown(module, plan_of(module, 4), seed=1)
+        large = grow_module(module, plan_of(module, 4), seed=1)
         info = replace(like.info, parameters=sum(p.numel() for p in large.parameters()))
         made[name] = checked_model(large, info)
     llm = made.pop(family.llm.info.name)
@@ -75,7 +75,7 @@ def test_text_and_acceptance_are_the_small_pairs(
 def test_the_same_tokens_are_likeliest_in_bfloat16(family: LoadedModels) -> None:
     """The bundled LLM four times as wide, over a text."""
     module = load_module(bundled_llm(), torch.bfloat16)
-    large = grown(module, plan_of(module, 4))
+    large = grow_module(module, plan_of(module, 4))
     texts = [family.tokenizer(prompt.text)["input_ids"] for prompt in PROMPTS]
     found = likeness(module, large, texts)
     assert found.tokens > 60

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bench.grown.module import outline, shape_of
-from bench.grown.shape import TOLERANCE, Plan, Shape, planned
+from bench.grown.shape import TOLERANCE, Plan, Shape, plan_growth
 from core.errors import ConfigError
 from tests.fakes import tiny_module
 
@@ -35,7 +35,7 @@ BILLION = 10**9
     ],
 )
 def test_a_plan_is_near_the_wish_and_exact(small: Shape, params: int, hidden: int) -> None:
-    plan = planned(small, params)
+    plan = plan_growth(small, params)
     large = plan.large
     assert abs(large.parameters / params - 1) <= TOLERANCE
     assert large.hidden == hidden and plan.exact
@@ -47,20 +47,20 @@ def test_a_plan_is_near_the_wish_and_exact(small: Shape, params: int, hidden: in
 
 
 def test_a_drafter_stays_shallow_and_an_llm_becomes_deep() -> None:
-    assert planned(SSM, 68_000_000).large.layers == 2
-    assert 16 <= planned(LLM, 500_000_000).large.layers <= 32
-    assert 16 <= planned(LLM, 7 * BILLION).large.layers <= 40
+    assert plan_growth(SSM, 68_000_000).large.layers == 2
+    assert 16 <= plan_growth(LLM, 500_000_000).large.layers <= 32
+    assert 16 <= plan_growth(LLM, 7 * BILLION).large.layers <= 40
 
 
 @pytest.mark.parametrize("params", range(8_000_000, 2_000_000_000, 97_000_003))
 def test_every_size_has_a_plan(params: int) -> None:
-    assert abs(planned(LLM, params).large.parameters / params - 1) <= TOLERANCE
+    assert abs(plan_growth(LLM, params).large.parameters / params - 1) <= TOLERANCE
 
 
 def test_another_factor_is_taken_where_no_power_of_four_fits() -> None:
     """Of a vocabulary so large that four times the hidden size is too much."""
     wide = Shape(64, 64, 1, 2, 2, 32, 1_000_000, tied=True)
-    plan = planned(wide, 130_000_000)
+    plan = plan_growth(wide, 130_000_000)
     assert plan.factor == 2 and not plan.exact
 
 
@@ -69,12 +69,12 @@ def test_no_growth_is_refused(params: int) -> None:
     with pytest.raises(
         ConfigError, match=f"ssm-params is {params}: more than the {LLM.parameters}"
     ):
-        planned(LLM, params, "ssm-params")
+        plan_growth(LLM, params, "ssm-params")
 
 
 def test_what_nothing_comes_near_is_refused() -> None:
     with pytest.raises(ConfigError, match="params is .*: a size that layers of this kind"):
-        planned(SSM, 10**15)
+        plan_growth(SSM, 10**15)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_parameters_are_those_of_the_module(family: str, changes: dict[str, Any]
     module = tiny_module(family, dtype=torch.float32, **changes)
     small = shape_of(module)
     assert small.parameters == sum(p.numel() for p in module.parameters())
-    plan = planned(small, 20 * small.parameters)
+    plan = plan_growth(small, 20 * small.parameters)
     large = outline(module, plan, torch.float32)
     assert plan.large.parameters == sum(p.numel() for p in large.parameters())
     assert shape_of(large) == plan.large

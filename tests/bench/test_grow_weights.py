@@ -9,7 +9,7 @@ import torch
 
 from bench.grown import weights
 from bench.grown.likeness import check_likeness, likeness
-from bench.grown.module import grown, shape_of
+from bench.grown.module import grow_module, shape_of
 from bench.grown.shape import Plan
 from core.errors import UnsupportedModelError
 from core.models.loading.tree_check import checked_model, tree_error
@@ -50,7 +50,7 @@ def test_it_says_what_the_small_model_says(
     family: str, changes: dict[str, Any], factor: int
 ) -> None:
     small = small_module(family, **changes)
-    large = grown(small, plan_of(small, factor, layers=2, ffn=32), seed=7)
+    large = grow_module(small, plan_of(small, factor, layers=2, ffn=32), seed=7)
     found = likeness(small, large, texts_of(small))
     assert found.difference < 1e-3
     assert found.same == found.tokens == 80
@@ -61,7 +61,7 @@ def test_it_says_what_the_small_model_says(
 def test_in_half_precision_powers_of_four_are_exact(family: str, changes: dict[str, Any]) -> None:
     """What is left is the rounding of sums made in another order."""
     small = small_module(family, torch.bfloat16, **changes)
-    large = grown(small, plan_of(small, 4, layers=1))
+    large = grow_module(small, plan_of(small, 4, layers=1))
     assert all(p.dtype == torch.bfloat16 for p in large.parameters())
     found = likeness(small, large, texts_of(small))
     assert found.difference <= 0.02 * found.largest
@@ -73,7 +73,7 @@ def test_it_takes_the_lean_pass_and_its_trees_are_exact(
     family: str, changes: dict[str, Any]
 ) -> None:
     small = small_module(family, **changes)
-    large = grown(small, plan_of(small))
+    large = grow_module(small, plan_of(small))
     model = checked_model(large, info_of(large, "tiny-grown"))
     assert model.lean
     assert tree_error(model, small) < 1e-4  # against the small model's plain passes
@@ -84,7 +84,7 @@ def test_it_grows_without_touching_the_small_model() -> None:
     small = small_module("llama", tie_word_embeddings=True)
     before = {name: p.clone() for name, p in small.named_parameters()}
     shape = shape_of(small)
-    large = grown(small, plan_of(small), seed=1)
+    large = grow_module(small, plan_of(small), seed=1)
     assert all(torch.equal(p, before[name]) for name, p in small.named_parameters())
     assert shape_of(small) == shape
     assert large.lm_head.weight is large.model.embed_tokens.weight
@@ -94,7 +94,7 @@ def test_it_grows_without_touching_the_small_model() -> None:
 
 def test_the_seed_decides_what_is_random() -> None:
     small = small_module("llama")
-    one, same, other = (grown(small, plan_of(small), seed) for seed in (1, 1, 2))
+    one, same, other = (grow_module(small, plan_of(small), seed) for seed in (1, 1, 2))
     query = "model.layers.2.self_attn.q_proj.weight"
     pick = [dict(each.named_parameters())[query] for each in (one, same, other)]
     assert torch.equal(pick[0], pick[1]) and not torch.equal(pick[0], pick[2])
@@ -103,7 +103,7 @@ def test_the_seed_decides_what_is_random() -> None:
 
 def test_what_need_not_be_zero_is_dense() -> None:
     small = small_module("llama", attention_bias=True, mlp_bias=True)
-    large = grown(small, plan_of(small, 4, layers=1))
+    large = grow_module(small, plan_of(small, 4, layers=1))
     hidden, spread = small.config.hidden_size, small.config.initializer_range
     for name, parameter in large.named_parameters():
         owner = name.split(".")[-2]
@@ -137,7 +137,7 @@ def test_parts_of_its_own_are_refused() -> None:
 
 
 def differs(small: Any) -> None:
-    found = likeness(small, grown(small, plan_of(small)), texts_of(small))
+    found = likeness(small, grow_module(small, plan_of(small)), texts_of(small))
     with pytest.raises(UnsupportedModelError, match="grown differs from the small model by"):
         check_likeness(found, torch.float32, "tiny")
 
@@ -150,7 +150,7 @@ def test_control_a_wrong_correction_of_the_norms_is_caught(monkeypatch: pytest.M
 
 def test_control_an_uncorrected_eps_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     small = small_module("llama", **LARGE_EPS)
-    large = grown(small, plan_of(small))
+    large = grow_module(small, plan_of(small))
     for module in large.modules():
         if hasattr(module, "variance_epsilon"):
             module.variance_epsilon = small.config.rms_norm_eps
@@ -167,7 +167,7 @@ def test_control_what_is_let_in_is_caught(owner: str, monkeypatch: pytest.Monkey
 
 def test_control_no_number_is_no_likeness() -> None:
     small = small_module("llama")
-    large = grown(small, plan_of(small))
+    large = grow_module(small, plan_of(small))
     with torch.no_grad():
         large.model.norm.weight[0] = float("nan")
     found = likeness(small, large, texts_of(small))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.interleave import interleaved
+from bench.interleave import interleave
 from lab.order import Block, blocks, within_blocks
 
 
@@ -12,7 +12,7 @@ def test_every_contestant_meets_every_block_in_turn() -> None:
         name: lambda block, name=name: met.append((name, block.item, block.repeat))
         for name in ("A", "B")
     }
-    done = list(interleaved(blocks(["x", "y"], 2), contestants))
+    done = list(interleave(blocks(["x", "y"], 2), contestants))
     assert [m[0] for m in met] == ["A", "B"] * 4
     assert [m[1:] for m in met[::2]] == [("x", 0), ("y", 0), ("x", 1), ("y", 1)]
     assert [block for block, _ in done] == blocks(["x", "y"], 2)
@@ -21,7 +21,7 @@ def test_every_contestant_meets_every_block_in_turn() -> None:
 def test_a_block_is_run_when_it_is_asked_for() -> None:
     """What an interrupt leaves behind are whole blocks."""
     met: list[Block] = []
-    steps = interleaved(blocks(["x", "y"], 1), {"A": met.append})
+    steps = interleave(blocks(["x", "y"], 1), {"A": met.append})
     next(steps)
     assert met == [Block("x", 0)]
 

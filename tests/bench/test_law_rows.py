@@ -9,13 +9,13 @@ import pytest
 
 from bench.suites.law_rows import (
     TEMPERATURE,
-    Row,
+    LawRow,
     Values,
-    filled,
     law_rows,
     meets,
     missing,
     open_fields,
+    pairwise_rows,
 )
 from core.config import COMBINES, LENGTHS, PIPELINES
 from core.config.mechanisms import NGRAM, PRESETS, WEIGHTS
@@ -28,11 +28,11 @@ EXPANSIONS = {(1, 1, 3, 1, 1, 1, 1, 1): 0, (3, 2, 1, 1, 1, 1): 1, (1,): 2}
 
 
 @cache
-def every() -> tuple[Row, ...]:
+def every() -> tuple[LawRow, ...]:
     return law_rows()
 
 
-def values_of(row: Row, fields: tuple[str, ...]) -> Values:
+def values_of(row: LawRow, fields: tuple[str, ...]) -> Values:
     plain = {field: getattr(row.speculation, field, None) for field in fields}
     return {**plain, "together": row.together, "shape": EXPANSIONS[row.speculation.expansion]}
 
@@ -43,7 +43,7 @@ def test_every_preset_meets_every_way_to_pipeline(name: str, temperature: float)
     found = {
         (row.speculation.pipeline, row.together)
         for row in every()
-        if (row.name, row.temperature) == (name, temperature) and row.compared
+        if (row.name, row.temperature) == (name, temperature) and row.is_compared
     }
     wanted = {*product(PIPELINES, (1, 6))} - {("across", 1)}
     if name == "minions":
@@ -107,7 +107,7 @@ def test_the_best_go_first_under_every_rule_that_has_branches(combine: str) -> N
 
 def test_the_suite_stays_affordable() -> None:
     assert len(every()) <= 548
-    assert all(row.compared for row in every() if row.name in CROSSED)
+    assert all(row.is_compared for row in every() if row.name in CROSSED)
 
 
 def test_what_is_filled_keeps_to_what_goes_together() -> None:
@@ -117,7 +117,7 @@ def test_what_is_filled_keeps_to_what_goes_together() -> None:
     def fits(values: Values) -> bool:
         return (values.get("a"), values.get("b")) != (1, "y")
 
-    found = filled(rows, fields, fits)
+    found = pairwise_rows(rows, fields, fits)
     assert [row["a"] for row in found] == [row["a"] for row in rows]
     assert all(map(fits, found))
     assert missing(found, {"a": (0, 1, 2), **fields}, fits) == set()

@@ -12,10 +12,10 @@ import pytest
 
 from bench import __main__ as cli
 from bench.context import Context
-from bench.ours import Case, decode
+from bench.ours import DecodeCase, decode
 from bench.prompts import load_prompts
 from bench.suites.law_check import Margins, first_divergence
-from bench.suites.law_rows import Row, law_rows
+from bench.suites.law_rows import LawRow, law_rows
 from bench.suites.law_tables import verdict
 from bench.suites.laws import Laws
 from bench.theirs import Theirs
@@ -31,9 +31,11 @@ from core.trees.verify import VerifyInput as Verification
 MakeContext = Callable[..., Context]
 
 
-def rows(*drafts: str) -> tuple[Row, ...]:
+def rows(*drafts: str) -> tuple[LawRow, ...]:
     """For each draft kind its first row with all drafters, several requests at once."""
-    every = [row for row in law_rows() if row.name == "rules" and row.together > 1 and row.compared]
+    every = [
+        row for row in law_rows() if row.name == "rules" and row.together > 1 and row.is_compared
+    ]
     found = [
         next(
             row
@@ -153,14 +155,14 @@ def test_the_product_meets_everything_there_is() -> None:
         for pipeline, combine, length, together in every_way
         if (pipeline, together) != ("across", 1) and (pipeline, combine) != ("ahead", "log_pool")
     }
-    compared = [row for row in every if row.compared and row.name == "rules"]
+    compared = [row for row in every if row.is_compared and row.name == "rules"]
     for together in (1, 6):
         met = {
             (row.temperature, row.speculation.draft) for row in compared if row.together == together
         }
         above = {(0.8, draft) for draft in DRAFTS[1:]}
         assert met == above | {(0.0, draft) for draft in ("topk", "best_first")}
-    assert {row.speculation.verify for row in every if not row.compared} == {"mss", "traversal"}
+    assert {row.speculation.verify for row in every if not row.is_compared} == {"mss", "traversal"}
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -170,7 +172,7 @@ def test_every_mechanism_meets_every_other(temperature: float, together: int) ->
         (row.speculation.combine, row.speculation.weights, row.speculation.length)
         for row in law_rows()
         if row.name == "mechanisms"
-        and row.compared
+        and row.is_compared
         and (row.temperature, row.together) == (temperature, together)
     }
     weighed = {("union", "full_information"), *product(COMBINES[1:], WEIGHTS)}
@@ -204,7 +206,7 @@ def test_first_divergence() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: LoadedModels) -> None:
     """Float64 agrees with what plain decoding took, noise and its position included."""
-    case = Case(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
+    case = DecodeCase(load_prompts()[20], seed=7, tokens=6, temperature=temperature)
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(Engine(family), [case], plain)
     margins = Margins()
@@ -233,6 +235,6 @@ def test_a_run_that_lost_a_drafter_proves_nothing(
         raise RuntimeError("the device went away")
 
     monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fit_context", fail)
-    case = Case(load_prompts()[0], 0, 4, 0.0)
+    case = DecodeCase(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):
         decode(Engine(family), [case], SpeculationConfig())

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bench.context import Context
-from bench.length_chart import drawn, main
-from bench.ours import Case
+from bench.length_chart import length_figure, main
+from bench.ours import DecodeCase
 from bench.prompts import load_prompts, spread
 from bench.suites.length import Length
 from bench.suites.length_rows import (
@@ -23,11 +23,11 @@ from bench.suites.length_rows import (
     POLICIES,
     contestants,
     hopeless_contestants,
-    traced,
+    trace_run,
     with_hopeless_ssm,
 )
-from bench.suites.length_tables import BEST, OWN, Contest
-from bench.tables import judged
+from bench.suites.length_tables import BEST, OWN, LengthContest
+from bench.tables import claim_row
 from core.config import LENGTHS, SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
@@ -101,13 +101,13 @@ def test_measures_continues_and_reports(make_context: MakeContext) -> None:
 def test_half_chooses_for_the_other_half() -> None:
     """In one half `fixed 2` is best, in the other `fixed 5`: each is compared where it is not."""
     prompts = spread(PROMPTS, 8)
-    probe = Contest([block(p.id) for p in prompts], PROMPTS)
+    probe = LengthContest([block(p.id) for p in prompts], PROMPTS)
     samples = []
     for prompt in prompts:
         fast = {"fixed_2": 0.5} if probe._half[prompt.id] else {"fixed_5": 0.25}
         samples.append(block(prompt.id, **fast))
-    contest = Contest(samples, PROMPTS)
-    assert [contest.chosen(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
+    contest = LengthContest(samples, PROMPTS)
+    assert [contest.best_fixed(half) for half in (0, 1)] == ["fixed 2", "fixed 5"]
     found = contest.against(GOODPUT, BEST)
     assert found is not None and (found.value, found.groups) == (1.0, 8)  # neither helped at home
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
@@ -116,7 +116,7 @@ def test_half_chooses_for_the_other_half() -> None:
 def test_each_domain_is_split_and_few_prompts_too() -> None:
     for count in (2, 4, 8, 12):
         prompts = spread(PROMPTS, count)
-        contest = Contest([block(p.id) for p in prompts], PROMPTS)
+        contest = LengthContest([block(p.id) for p in prompts], PROMPTS)
         halves = [contest._half[p.id] for p in prompts]
         assert sum(halves) == count / 2
         if count >= 8:
@@ -129,7 +129,7 @@ def test_a_domain_has_a_best_of_its_own() -> None:
         block(p.id, **({"fixed_8": 0.25} if p.domain == "code" else {"fixed_1": 0.5}))
         for p in prompts
     ]
-    contest = Contest(samples, PROMPTS)
+    contest = LengthContest(samples, PROMPTS)
     best, own = (contest.against(PLAIN, rival, "code") for rival in (BEST, OWN))
     assert best is not None and best.value == 1.0  # fixed 1 is best of all, and no gain in code
     assert own is not None and own.value == 0.25
@@ -139,9 +139,9 @@ def test_lengths_by_round_end_where_half_of_the_runs_do() -> None:
     samples = [block(prompt.id) for prompt in PROMPTS[:4]]
     for sample, rounds in zip(samples, ([1, 1, 1, 1], [3, 3, 3, 3], [2, 2], [2]), strict=True):
         sample["figures"][GOODPUT]["lengths"] = rounds
-    assert Contest(samples, PROMPTS).lengths(GOODPUT) == [2.0, 2.0, 2.0, 2.0]
+    assert LengthContest(samples, PROMPTS).lengths(GOODPUT) == [2.0, 2.0, 2.0, 2.0]
     samples[1]["figures"][GOODPUT]["lengths"] = [3]
-    assert Contest(samples, PROMPTS).lengths(GOODPUT) == [2.0, 1.5]
+    assert LengthContest(samples, PROMPTS).lengths(GOODPUT) == [2.0, 1.5]
 
 
 @pytest.mark.parametrize(
@@ -149,18 +149,18 @@ def test_lengths_by_round_end_where_half_of_the_runs_do() -> None:
     [(0.97, False, "reached"), (0.9, False, "not reached, by 0.07"), (1.0, True, "reached")],
 )
 def test_claims(value: float, above: bool, verdict: str) -> None:
-    line = judged("a", Estimate(value, 0.5, 1.5, 4), 0.97, above=above)
+    line = claim_row("a", Estimate(value, 0.5, 1.5, 4), 0.97, above=above)
     assert line[-1] == verdict
-    assert judged("a", None, 0.97)[-1] == "-"
-    assert judged("a", Estimate(1.0, 1.0, 1.0, 1), 1.0, above=True)[-1].startswith("not")
+    assert claim_row("a", None, 0.97)[-1] == "-"
+    assert claim_row("a", Estimate(1.0, 1.0, 1.0, 1), 1.0, above=True)[-1].startswith("not")
 
 
 def test_a_hopeless_ssm_costs_its_passes_and_brings_nothing(family: LoadedModels) -> None:
     models = with_hopeless_ssm(family)
     assert len(models.ssms) == 1 and models.llm is family.llm
     config = SpeculationConfig(expansion=(3,), speculation_length=2, max_tree_nodes="uncut")
-    case = Case(PROMPTS[0], 1, 12, 0.0)
-    bad, good = (traced(Engine(each), case, config) for each in (models, family))
+    case = DecodeCase(PROMPTS[0], 1, 12, 0.0)
+    bad, good = (trace_run(Engine(each), case, config) for each in (models, family))
     assert bad["accepted"] == 0 and min(bad["nodes"][:-1]) > 0
     assert good["accepted"] > 0
     assert bad["tokens"] == good["tokens"] == len(bad["lengths"]) == 12
@@ -182,7 +182,7 @@ class TestChart:
         context = make_context()
         for prompt in spread(PROMPTS, 8):
             context.results.add(block(prompt.id, goodput=0.5))
-        picture = drawn(context.results, PROMPTS)
+        picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))
         assert len(bars) == len(lines) == 3
         assert all(len(bar.x) == 5 and bar.base == 1 for bar in bars)  # over all, four domains

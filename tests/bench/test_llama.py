@@ -14,7 +14,7 @@ import torch
 from bench.context import Context
 from bench.ggml import peer
 from bench.ggml.layout import write_gguf
-from bench.ggml.peer import LlamaCpp, Small, summoned
+from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
 from bench.suites.cpu_bundled import CpuBundled, alike
 from bench.suites.cpu_variants import (
     LLAMA_ASSISTED,
@@ -40,7 +40,7 @@ installed = pytest.mark.skipif(
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins are installed."""
     pretend(monkeypatch)
-    monkeypatch.setattr(peer, "installed", lambda: True)
+    monkeypatch.setattr(peer, "is_installed", lambda: True)
 
 
 def llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
@@ -97,7 +97,7 @@ def test_a_text_ends_where_it_should_and_remembers_nothing() -> None:
     assert speculating.calls == []
     assert peer.generate([4, 5], 2, drafting=peer.lookup(1)) == [6, 7]
     assert speculating.calls[-1] == ("drafted", [5])
-    assert peer.generate([4, 5], 2, drafting=peer.assisted("ssm", 3)) == [6, 7]
+    assert peer.generate([4, 5], 2, drafting=peer.drafting_with("ssm", 3)) == [6, 7]
     assert speculating.calls[-1] == ("drafted", [6, 7, 8])
     assert len(plain.calls) == 6
 
@@ -152,7 +152,7 @@ def test_what_goes_wrong_is_said_and_costs_nobody_else(
 
         monkeypatch.setattr(FakeWriter, "write_tensors_to_file", full)
         module = llama()
-    found, told = summoned(module, {})
+    found, told = load_llama_cpp(module, {})
     assert found is None and told.startswith("llama.cpp did not compete: ")
     assert "GPT2LMHeadModel" in told or "No space left" in told
 
@@ -220,6 +220,6 @@ def test_every_way_of_it_says_what_transformers_says() -> None:
     peer = LlamaCpp(theirs.module, small, 1)
     ids = theirs.tokenize("Once upon a time there was a little")
     expected = theirs.generate(ids, tokens)
-    for drafting in (None, peer.lookup(3), peer.assisted("ssm", 4)):
+    for drafting in (None, peer.lookup(3), peer.drafting_with("ssm", 4)):
         assert alike(peer.generate(ids, tokens, drafting=drafting), expected) > 0.8
     assert peer.generate(ids, 8, 0.8, 1) == peer.generate(ids, 8, 0.8, 1)

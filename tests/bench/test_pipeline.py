@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from bench.context import Context
-from bench.ours import Case
+from bench.ours import DecodeCase
 from bench.prompts import load_prompts, spread
-from bench.suites.pipeline import Pipeline, _Watch, groups, watched
+from bench.suites.pipeline import Pipeline, _Watch, groups, run_together
 from bench.suites.pipeline_rows import BEST, FITTING, WORKS, pipeline_rows
 from bench.suites.pipeline_tables import Contender
 from bench.tables import Group
@@ -133,9 +133,9 @@ def test_rounds_are_summed_but_for_the_first() -> None:
     watch = _Watch(drafts=2)
     hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
     miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
-    watch.completed(completed(0, 20.0))
-    watch.completed(completed(1, 30.0, hit, miss))
-    watch.completed(completed(2, 45.0, notes=("off: it did not pay",)))
+    watch.add_round(completed(0, 20.0))
+    watch.add_round(completed(1, 30.0, hit, miss))
+    watch.add_round(completed(2, 45.0, notes=("off: it did not pay",)))
     assert watch.sums == {
         "rounds": 2,
         "round_ms": 25.0,
@@ -155,7 +155,7 @@ def test_drafting_at_once_takes_the_time_that_it_took() -> None:
     drafting = [Span(name, "draft", 2.0, 8.0, 1 / 3) for name in "abc"]
     watch = _Watch(drafts=3)
     for number, at_ms in enumerate((20.0, 30.0)):
-        watch.completed(replace(completed(number, at_ms), spans=tuple(drafting)))
+        watch.add_round(replace(completed(number, at_ms), spans=tuple(drafting)))
     assert watch.sums["draft_ms"] == pytest.approx(6.0)
 
 
@@ -164,9 +164,9 @@ def test_what_was_made_for_a_round_that_never_came_is_wasted_and_was_wanted_by_n
     hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
     unused = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5, reason="unused")
     last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
-    watch.completed(completed(0, 20.0))
-    watch.completed(completed(1, 30.0, hit, unused))
-    watch.completed(completed(2, 45.0, last))
+    watch.add_round(completed(0, 20.0))
+    watch.add_round(completed(1, 30.0, hit, unused))
+    watch.add_round(completed(2, 45.0, last))
     found = {name: watch.sums[name] for name in ("drafts", "hits", "saved_ms", "wasted_ms")}
     assert found == {"drafts": 2, "hits": 1, "saved_ms": 2.0, "wasted_ms": 6.0}
     assert watch.sums["on_ms"] == 10.0
@@ -189,9 +189,9 @@ def test_share_hits_and_bound() -> None:
 
 
 def test_a_serial_round_s_drafting_is_a_part_of_it(family: LoadedModels) -> None:
-    case = Case(PROMPTS[0], 1, 9, 0.0)  # its last round has room for a draft
+    case = DecodeCase(PROMPTS[0], 1, 9, 0.0)  # its last round has room for a draft
     config = SpeculationConfig(expansion=(1,), speculation_length=3, max_tree_nodes=9)
-    found = watched(Engine(family), [case, case], config)
+    found = run_together(Engine(family), [case, case], config)
     assert 0 < found["draft_ms"] < found["round_ms"]
     assert found["drafts"] == len(family.ssms) * found["rounds"]
     assert found["on_ms"] == found["hits"] == 0

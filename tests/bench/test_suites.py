@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from bench.clocked import Clock, clocked
+from bench.clocked import PassClock, timing_passes
 from bench.context import Context
-from bench.ours import Case, count_tokens, decode
+from bench.ours import DecodeCase, count_tokens, decode
 from bench.prompts import load_prompts
 from bench.suites.acceptance import Acceptance, distinct_share
 from bench.suites.acceptance_rows import PAPER, WIDTHS, acceptance_rows, most_nodes
@@ -330,10 +330,10 @@ class TestOverhead:
         assert stages == pytest.approx([expected.get(stage, 0.0) for stage in STAGES])
 
     def test_the_clock_counts_every_pass_and_nothing_else(self, family: LoadedModels) -> None:
-        clock = Clock()
-        case = Case(load_prompts()[0], 1, 6, 0.0)
+        clock = PassClock()
+        case = DecodeCase(load_prompts()[0], 1, 6, 0.0)
         all_three = SpeculationConfig(expansion=(1,), speculation_length=2, max_tree_nodes="uncut")
-        with clocked(family, clock) as models:
+        with timing_passes(family, clock) as models:
             engine = Engine(models)
             count_tokens(engine, case, SpeculationConfig.preset("autoregressive"))
             taken = clock.take()
@@ -366,13 +366,13 @@ class TestOverhead:
         forward = compiled_of(ssms[0].stack._forward)
         assert forward is not None
         for draft in ("topk", "best_first"):
-            case = Case(load_prompts()[0], 1, 6, 0.0)
+            case = DecodeCase(load_prompts()[0], 1, 6, 0.0)
             chains = SpeculationConfig(
                 draft=draft, expansion=(1,), speculation_length=3, max_tree_nodes="uncut"
             )
             made.clear()
-            clock = Clock()
-            with monkeypatch.context() as patch, clocked(family, clock) as models:
+            clock = PassClock()
+            with monkeypatch.context() as patch, timing_passes(family, clock) as models:
                 if draft == "topk":
                     patch.setattr(forward._pool, "run", slowed(forward._pool.run))
                 count_tokens(Engine(models), case, chains)
@@ -383,7 +383,7 @@ class TestOverhead:
         engine = Engine(table_family(family, 6000))
         config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes="uncut")
         for temperature in (0.0, 0.8):
-            case = Case(load_prompts()[0], 5, 48, temperature, ignore_eos=True)
+            case = DecodeCase(load_prompts()[0], 5, 48, temperature, ignore_eos=True)
             plain, tree = (
                 decode(engine, [case], each)[0]
                 for each in (SpeculationConfig.preset("autoregressive"), config)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.page.runs import ENGINE, apart, can_part, engine_thread, pace, shared
-from bench.page.site import Clock
+from bench.page.runs import ENGINE, apart, can_part, engine_thread, pace, spread_threads
+from bench.page.site import EventClock
 from bench.results import Results
 from bench.suites.watching import APART, HEADLESS, SHARED, WATCHED, Watching, tables
 from core.errors import ConfigError
@@ -43,7 +43,7 @@ def test_without_a_second_core_nothing_is_claimed(tmp_path: Path) -> None:
 
 
 def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
-    clock = Clock(tokens={"a": [0.0] * 9}, rounds={"a": [0.0]})
+    clock = EventClock(tokens={"a": [0.0] * 9}, rounds={"a": [0.0]})
     clock.tokens["b"] = [1000.0, 1000.0, 1010.0, 1020.0, 1020.0, 1020.0]
     clock.rounds["b"] = [1000.0, 1010.0, 1020.0]
     assert pace(clock) == pytest.approx(4 / 0.020)
@@ -66,12 +66,12 @@ def test_a_thread_has_a_core_of_its_own_and_gives_it_back(
         apart(engine_thread())
         own, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
         assert len(own) == 1 and rest and not own & rest
-        shared()
+        spread_threads()
         assert os.sched_getaffinity(engine.native_id) == os.sched_getaffinity(0) >= before
     finally:
         stop.set()
         engine.join()
-        shared()
+        spread_threads()
 
 
 def test_one_dtype_a_run() -> None:

@@ -19,7 +19,7 @@ from core import Engine, Worker
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.ui.serving import served
+from tests.ui.serving import serve
 from ui.server.context import make_context
 from ui.server.page import build_page
 from ui.server.visitors import Access
@@ -51,7 +51,7 @@ def api_answers() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
-        with served(build_page(context)) as url:
+        with serve(build_page(context)) as url:
             client = Client(url, verbose=False)
             try:
                 info = client.view_api(return_format="dict", print_info=False)

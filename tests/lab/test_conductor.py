@@ -144,7 +144,7 @@ def test_what_goes_on_tells_at_once_how_much_is_kept(tmp_path: Path) -> None:
     lab.conductor.stop()
     assert lab.conductor.wait(20)
     kept = len(lab.results())
-    lab.worker.cast(endless, speed=5.0)
+    lab.worker.set_script(endless, speed=5.0)
     visit = lab.hub.start(Request("A visitor's, which goes first"), "visitor")
     lab.conductor.resume(study())
     now = lab.conductor.progress()
@@ -182,7 +182,7 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
 def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
     with pytest.raises(StudyError, match="loaded are synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))
-    lab.worker.cast(scripted(8), speed=0.5)
+    lab.worker.set_script(scripted(8), speed=0.5)
     lab.conductor.begin(study())
     with pytest.raises(StudyError, match="one at a time"):
         lab.conductor.begin(study(study_id="s2"))
@@ -191,7 +191,7 @@ def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
 
 
 def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
-    lab.worker.cast(scripted(4, end="failed"), speed=0.0)
+    lab.worker.set_script(scripted(4, end="failed"), speed=0.0)
     lab.conductor.begin(study())
     lab.conductor.wait(20)
     end = lab.conductor.progress()
@@ -251,12 +251,12 @@ def test_a_short_run_beside_a_cell_spoils_it_too(tmp_path: Path) -> None:
     """One that begins and ends between two looks."""
     lab = Lab(tmp_path / "log.db", speed=0.3)
     counts = iter([0, 2])
-    begun = lab.runs.begun
+    begun = lab.runs.num_begun
 
     def once_more() -> int:
         return next(counts, None) or begun()
 
-    lab.runs.begun = once_more  # type: ignore[method-assign]
+    lab.runs.num_begun = once_more  # type: ignore[method-assign]
     lab.conductor.begin(study(repeats=1))
     assert lab.conductor.wait(30)
     end = lab.conductor.progress()

@@ -109,12 +109,12 @@ def test_a_study_taken_up_again_is_not_set_to_its_rest_later(
     monkeypatch.setattr("lab.keeping.AGAIN_S", 0.01)
     store = Slow()
     rests = Rests(store)  # type: ignore[arg-type]
-    rests.put("s1", "failed", "why")
-    rests.put("s2", "stopped", "")
-    with pytest.raises(StoreError), rests.left("s1"):
+    rests.record("s1", "failed", "why")
+    rests.record("s2", "stopped", "")
+    with pytest.raises(StoreError), rests.resuming("s1"):
         raise StoreError("locked still")
     assert rests.of("s1") == ("failed", "why")
-    with rests.left("s1"):
+    with rests.resuming("s1"):
         pass
     assert rests.of("s1") is None
     store.free.set()
@@ -126,10 +126,10 @@ def test_a_study_taken_up_again_is_not_set_to_its_rest_later(
 def test_what_was_deleted_is_owed_nothing_and_a_close_tries_once_more() -> None:
     store = Slow()
     rests = Rests(store)  # type: ignore[arg-type]
-    rests.put("s1", "failed", "why")
+    rests.record("s1", "failed", "why")
     store.free.set()
     rests.close()
     assert store.written == [("s1", "failed", "why")] and rests.of("s1") is None
     store.gone = True
-    rests.put("s2", "failed", "")
+    rests.record("s2", "failed", "")
     assert rests.of("s2") is None

@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import CellInterruptedError, StudyError
 from core.events import Combined, Event, RoundCompleted, RunCompleted, RunStarted, Verified
-from lab.measured import Measured, measured
+from lab.measured import Measured, measure_run
 from tests.synthetic import MINIONS, synthetic_run
 from tests.ui.fakes import plain_twin
 
@@ -20,7 +20,7 @@ from tests.ui.fakes import plain_twin
 def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     options = {} if rules is None else {"mechanisms": rules}
     events = synthetic_run(12, seed=seed, run_id="r", **options)  # type: ignore[arg-type]
-    found = measured(events)
+    found = measure_run(events)
     rounds = [e for e in events if isinstance(e, RoundCompleted)]
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
@@ -77,26 +77,28 @@ def undrafted(lengths: list[int], reason: str) -> list[Event]:
     ],
 )
 def test_of_a_run_without_drafts_it_is_kept_why(lengths: list[int], reason: str, told: str) -> None:
-    found = measured(undrafted(lengths, reason))
+    found = measure_run(undrafted(lengths, reason))
     assert found.idle == told.format(found.stats.num_rounds)
-    assert measured(synthetic_run(6, run_id="r")).idle == ""
-    assert measured(plain_twin(synthetic_run(6, run_id="r"))).idle == "", "it has nobody to draft"
+    assert measure_run(synthetic_run(6, run_id="r")).idle == ""
+    assert measure_run(plain_twin(synthetic_run(6, run_id="r"))).idle == "", (
+        "it has nobody to draft"
+    )
 
 
 def test_it_survives_json() -> None:
-    found = measured(synthetic_run(6, run_id="r"))
+    found = measure_run(synthetic_run(6, run_id="r"))
     assert Measured.from_plain(json.loads(json.dumps(found.to_plain()))) == found
 
 
 def test_a_run_without_its_end_is_measured_again() -> None:
     for end in ("cancelled", "cut"):
         with pytest.raises(CellInterruptedError):
-            measured(synthetic_run(6, end=end))
+            measure_run(synthetic_run(6, end=end))
     with pytest.raises(CellInterruptedError):
-        measured([])
+        measure_run([])
 
 
 def test_a_failed_run_is_not() -> None:
     with pytest.raises(StudyError, match="failed") as caught:
-        measured(synthetic_run(6, end="failed"))
+        measure_run(synthetic_run(6, end="failed"))
     assert not isinstance(caught.value, CellInterruptedError)

@@ -15,9 +15,9 @@ from lab.examples import domains_of, example_prompts, of_domains
 from lab.prompts import (
     MAX_PROMPTS,
     StudyPrompt,
-    named,
     prompts_from_file,
     prompts_from_text,
+    unique_prompts,
 )
 
 
@@ -96,7 +96,7 @@ def test_what_is_no_file_of_prompts_is_refused_by_its_line(
 
 @given(st.lists(st.sampled_from(["x", "x-2", "x-3", "y", "x-2-2"]), min_size=1, max_size=12))
 def test_ids_are_made_unique_and_the_first_keeps_its_own(ids: list[str]) -> None:
-    found = named(StudyPrompt(one, "text") for one in ids)
+    found = unique_prompts(StudyPrompt(one, "text") for one in ids)
     assert len({one.id for one in found}) == len(ids)
     assert found[0].id == ids[0]
 

@@ -23,7 +23,7 @@ from storage.codec import (
 from storage.process import Process
 from storage.round_decoder import decode_rounds
 from storage.round_encoder import encode_round
-from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, merged
+from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, merge_rows
 from tests.storage.strategies import STARTS, round_events, texts
 from tests.synthetic import synthetic_run
 
@@ -42,7 +42,7 @@ class Names:
 
 def there_and_back(rounds: Sequence[Sequence[Any]]) -> list[Any]:
     names = Names()
-    rows = merged(encode_round(1, events, names.key) for events in rounds)
+    rows = merge_rows(encode_round(1, events, names.key) for events in rounds)
     read = {
         table.name: [dict(zip(table.columns, row, strict=True)) for row in rows[table.name]]
         for table in ROUND_TABLES

@@ -25,26 +25,26 @@ def test_this_process_is_not_gone() -> None:
     me = Process.current()
     assert me.pid == os.getpid()
     assert me.start not in (None, UNKNOWN)
-    assert not me.gone()
+    assert not me.is_gone()
     assert Process.current() == me
 
 
 def test_an_ended_process_is_gone() -> None:
-    assert dataclasses.replace(Process.current(), pid=dead_pid()).gone()
+    assert dataclasses.replace(Process.current(), pid=dead_pid()).is_gone()
 
 
 def test_another_process_with_the_same_id_is_not_the_owner() -> None:
-    assert dataclasses.replace(Process.current(), start="another boot 123").gone()
+    assert dataclasses.replace(Process.current(), start="another boot 123").is_gone()
 
 
 def test_of_another_hosts_processes_nothing_is_known() -> None:
-    assert not dataclasses.replace(Process.current(), host="elsewhere", start="x").gone()
+    assert not dataclasses.replace(Process.current(), host="elsewhere", start="x").is_gone()
 
 
 def test_a_process_of_unknown_start_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not dataclasses.replace(Process.current(), start=UNKNOWN).gone()
+    assert not dataclasses.replace(Process.current(), start=UNKNOWN).is_gone()
     monkeypatch.setattr(module, "start_mark", lambda pid: UNKNOWN)
-    assert not dataclasses.replace(Process.current(), start="x").gone()
+    assert not dataclasses.replace(Process.current(), start="x").is_gone()
 
 
 def test_two_processes_have_different_marks() -> None:
@@ -64,9 +64,9 @@ def test_where_there_is_no_proc_ps_tells_the_same(
     monkeypatch.setattr(module, "PROC", tmp_path)
     me = Process.current()
     assert me.start
-    assert not me.gone()
-    assert dataclasses.replace(me, pid=dead_pid()).gone()
-    assert dataclasses.replace(me, start="Thu Jan 1 00:00:00 1970").gone()
+    assert not me.is_gone()
+    assert dataclasses.replace(me, pid=dead_pid()).is_gone()
+    assert dataclasses.replace(me, start="Thu Jan 1 00:00:00 1970").is_gone()
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")

@@ -13,7 +13,7 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.test_form import form_values
-from ui.live.handlers import Press, started
+from ui.live.handlers import Press, start_run
 from ui.live.tab import Live, build_live
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
@@ -72,7 +72,7 @@ def press(
 
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
     """Run the form to its end; the last values."""
-    return list(started(live, desk, press(owner=owner, **changes)))[-1]
+    return list(start_run(live, desk, press(owner=owner, **changes)))[-1]
 
 
 def sessions_of(made: Context) -> Sessions:

@@ -26,7 +26,7 @@ from core.models.machine import one_arena
 from tests.core.models.folders import saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore
-from tests.ui.rigs import settled
+from tests.ui.model_hosts import settled
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -46,16 +46,16 @@ def resident() -> int:
     return int(found[1]) * 1024
 
 
-def exchanged(rig: ModelHost, pair: ModelPair) -> None:
-    rig.begin(pair)
-    settled(rig)
-    assert rig.exchange.state == "done", rig.exchange.reason
+def exchanged(model_host: ModelHost, pair: ModelPair) -> None:
+    model_host.begin(pair)
+    settled(model_host)
+    assert model_host.exchange.state == "done", model_host.exchange.reason
 
 
 def main(folder: Path) -> None:
     one_arena()
     small = str(saved(folder / "small"))
-    rig = ModelHost.opened(load, ModelPair(small, (small,), "float32", "cpu"))
+    model_host = ModelHost.open(load, ModelPair(small, (small,), "float32", "cpu"))
     module = tiny_module(
         "llama", dtype=torch.float32, hidden_size=768, intermediate_size=1536, num_hidden_layers=8
     )
@@ -65,23 +65,23 @@ def main(folder: Path) -> None:
     del module
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
-    exchanged(rig, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
-    source = ran(rig, "autoregressive")
-    went = watched(rig)
+    exchanged(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
+    source = ran(model_host, "autoregressive")
+    went = watched(model_host)
     before = resident()
-    exchanged(rig, ModelPair(small, (small,)))
+    exchanged(model_host, ModelPair(small, (small,)))
     less = before - resident()
     left = [name for name, one in went.items() if one() is not None]
     events = len(source.events(0, source.count))
-    ran(rig, "specinfer")
-    rig.close()
+    ran(model_host, "specinfer")
+    model_host.close()
     print(json.dumps({"less": less, "size": size, "left": left, "events": events}))
 
 
-def ran(rig: ModelHost, preset: str) -> LiveSource:
+def ran(model_host: ModelHost, preset: str) -> LiveSource:
     """A run on what stands, to its end."""
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
-    source = Hub(rig, FakeStore()).start(
+    source = Hub(model_host, FakeStore()).start(
         Request("w1 w2 w3", sampling, SpeculationConfig.preset(preset))
     )
     source.wait_done(60)
@@ -89,9 +89,9 @@ def ran(rig: ModelHost, preset: str) -> LiveSource:
     return source
 
 
-def watched(rig: ModelHost) -> dict[str, weakref.ref[Any]]:
+def watched(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
     """The engine that stands and its LLM's module, held by nobody here."""
-    worker: Any = rig.worker
+    worker: Any = model_host.worker
     module = worker.engine.models.llm._module
     return {"engine": weakref.ref(worker.engine), "module": weakref.ref(module)}
 

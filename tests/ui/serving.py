@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from bench.page.site import free_port, served
+from bench.page.site import free_port, serve
 
-__all__ = ["free_port", "served"]
+__all__ = ["free_port", "serve"]

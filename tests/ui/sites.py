@@ -13,7 +13,7 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import FakeWorker
-from tests.ui.serving import served
+from tests.ui.serving import serve
 from tests.ui.some_tabs import build_some_tabs
 from tests.ui.watched import WAIT_MS
 from ui.server.context import Context, make_context
@@ -79,7 +79,7 @@ class Stage:
 
     def play(self, script: Any, **options: Any) -> tuple[str, Context]:
         """Every request now plays `script`; FakeWorker says which options there are."""
-        self.worker.cast(script, **options)
+        self.worker.set_script(script, **options)
         return self.url, self.context
 
     def clear(self) -> None:
@@ -108,7 +108,7 @@ def hosted(folder: Path, worker: Any, tabs: Sequence[str] = ()) -> Iterator[tupl
     with RunStore(folder / "runs.db") as store:
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         page = build_some_tabs(context, *tabs) if tabs else build_page(context)
-        with served(page) as url:
+        with serve(page) as url:
             yield url, context
             context.conductor.close()
             worker.close()

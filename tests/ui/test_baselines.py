@@ -13,12 +13,12 @@ from tests.ui.boards import ALL, context, live_of, run, sessions_of
 from tests.ui.reports import Place, Report, unpacked
 from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
-from ui.live.handlers import asked
+from ui.live.handlers import answer_question
 from ui.run.baselines import baseline_of
 from ui.run.checks import measure_baseline, prove
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.exporting import written
+from ui.sessions.exporting import write_export
 from ui.sessions.tab import opened_run
 
 FIGURES = 2
@@ -35,7 +35,7 @@ def replayed(made: Context, run_id: str) -> dict[str, Any]:
     """The figures in Sessions; the report's must be the same."""
     values = opened_run(sessions_of(made), TabSession(), ALL, run_id)
     figures = unpacked(values[FIGURES])
-    html = written(made, ALL, run_id, "html")["text"]
+    html = write_export(made, ALL, run_id, "html")["text"]
     report = Report(html)
     assert report.pictures(Place(report.stops - 1))["figures"] == figures
     assert ("times plain decoding" in html) == (figures["speedup"] is not None)
@@ -48,7 +48,7 @@ def test_what_was_measured_live_is_replayed(made: Context, question: Any) -> Non
     run(live, desk)
     first = desk.frame().run_id
     assert replayed(made, first)["speedup"] is None
-    lived = unpacked(list(asked(live, desk, ME, question))[-1][FIGURES + 1])
+    lived = unpacked(list(answer_question(live, desk, ME, question))[-1][FIGURES + 1])
     assert lived["speedup"] > 0
     assert replayed(made, first) == lived
     again = unpacked(run(live, desk)[FIGURES + 1])
@@ -61,7 +61,7 @@ def test_what_was_measured_live_is_replayed(made: Context, question: Any) -> Non
 def test_the_plain_run_may_go(made: Context) -> None:
     live, desk = live_of(made), TabSession()
     run(live, desk)
-    lived = unpacked(list(asked(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
+    lived = unpacked(list(answer_question(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
     assert desk.baseline is not None
     made.store.delete(desk.baseline.run_id)
     assert replayed(made, desk.frame().run_id) == lived
@@ -70,7 +70,7 @@ def test_the_plain_run_may_go(made: Context) -> None:
 def test_a_baseline_is_the_llms_it_was_measured_of(made: Context) -> None:
     live, desk = live_of(made), TabSession()
     run(live, desk)
-    list(asked(live, desk, ME, measure_baseline))
+    list(answer_question(live, desk, ME, measure_baseline))
     assert desk.baseline is not None
     kept = desk.baseline.request
     desk.baseline = type(desk.baseline)(1.0, "plain", "", (("another", "", ""), *kept[1:]))
@@ -82,7 +82,7 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(made: Context) -> None
     asked_for = study(made, prompts=2, repeats=2)
     mine(made).begin(asked_for)
     ended(made)
-    cells = mine(made).opened(asked_for.study_id).results
+    cells = mine(made).open(asked_for.study_id).results
     for cell, kept in cells.items():
         figures = replayed(made, kept.run_id)
         if cell.contestant == PLAIN:

@@ -11,7 +11,7 @@ from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.reports import unpacked
 from ui.server.session import TabSession
-from ui.sessions.two_runs import Beside, both, compared
+from ui.sessions.two_runs import Beside, both, compare_runs
 from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
 
 LONG, SHORT = 9, 4
@@ -26,7 +26,7 @@ def pair(store: RunStore) -> Pair:
             store.record(event, "a")
     made = context(store)
     beside, desks = sessions_of(made).beside, (TabSession(), TabSession())
-    values = compared(beside, made, desks, ALL, ("synthetic-0", "synthetic-1"))
+    values = compare_runs(beside, made, desks, ALL, ("synthetic-0", "synthetic-1"))
     assert len(values) == len(beside.outputs)
     return beside, desks
 

@@ -12,17 +12,17 @@ import pytest
 
 from storage import RunStore
 from tests.ui.boards import context, live_of, notice_of, press, run
-from ui.live.handlers import started
+from ui.live.handlers import start_run
 from ui.server.session import TabSession
-from ui.shared.steering import moved, paced, played, selected, told_again
+from ui.shared.steering import move, play_on, select_node, set_pace, told_again
 
 
 def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
     board = live_of(context(store)).board
     for name in ("step-back", "step", "round-previous", "round-next", "follow"):
-        assert len(moved(board, TabSession(), name)) == len(board.outputs)
-    assert len(list(played(board, TabSession(), "full", 2.0, True))) == 1
-    assert len(list(paced(board, TabSession(), "slow", 2.0))) == 1
+        assert len(move(board, TabSession(), name)) == len(board.outputs)
+    assert len(list(play_on(board, TabSession(), "full", 2.0, True))) == 1
+    assert len(list(set_pace(board, TabSession(), "slow", 2.0))) == 1
 
 
 def test_steps_in_quick_succession_are_answered_in_their_order(
@@ -41,7 +41,7 @@ def test_steps_in_quick_succession_are_answered_in_their_order(
 
     def press_step() -> None:
         pressed.set()
-        answers.append(notice_of(moved(live.board, desk, "step"), 0).splitlines()[0])
+        answers.append(notice_of(move(live.board, desk, "step"), 0).splitlines()[0])
 
     threads = [threading.Thread(target=press_step) for _ in range(3)]
     for thread in threads:
@@ -64,7 +64,7 @@ def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
     desk.player.seek(3)
     before, same = live.board.values(desk), live.board.values(desk)
     assert before == same
-    (after, names) = (moved(live.board, desk, "step"), ["notice", *live.board.pictures])
+    (after, names) = (move(live.board, desk, "step"), ["notice", *live.board.pictures])
     for name, old, new in zip(names, before, after, strict=True):
         unchanged = {**old, "n": 0} == {**new, "n": 0}
         assert (new["n"] == old["n"]) if unchanged else (new["n"] > old["n"]), name
@@ -79,9 +79,9 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
     made = context(store)
     live, desk = live_of(made), TabSession()
     run(live, desk)
-    values = selected(live.board, desk, data)
+    values = select_node(live.board, desk, data)
     assert "error" not in notice_of(values, 0)
-    good = selected(live.board, desk, {"round": 2, "node": 1})
+    good = select_node(live.board, desk, {"round": 2, "node": 1})
     names = list(live.board.pictures)
     tree = good[1 + names.index("tree")]
     assert tree["round"] == 2 and tree["node"] == 1
@@ -92,7 +92,7 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
 def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    frames = list(played(live.board, desk, "full", 20.0, True))
+    frames = list(play_on(live.board, desk, "full", 20.0, True))
     assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
     assert "Engine finished, you are at round" in notice_of(frames[1], 0)
 
@@ -100,20 +100,20 @@ def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> No
 def test_from_the_start_waits_there_for_who_steps(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    frames = list(played(live.board, desk, "step", 20.0, True))
+    frames = list(play_on(live.board, desk, "step", 20.0, True))
     assert "Engine finished, you are at round 0 of" in notice_of(frames[-1], 0)
     assert desk.player and desk.player.pace.mode == "step"
-    moved(live.board, desk, "step")
-    assert list(played(live.board, desk, "step", 20.0, False))
+    move(live.board, desk, "step")
+    assert list(play_on(live.board, desk, "step", 20.0, False))
     assert "Finished" in notice_of(live.board.values(desk), 0), "Play on plays"
 
 
 def test_a_bad_pace_is_told(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     words = "rounds_per_second is 0: a number from 0.05 to 100"
-    assert words in notice_of(list(started(live, desk, replace(press(), pace=("slow", 0))))[-1])
-    assert words in notice_of(list(paced(live.board, desk, "slow", 0))[-1], 0)
-    assert words in notice_of(list(played(live.board, desk, "slow", 0, True))[-1], 0)
+    assert words in notice_of(list(start_run(live, desk, replace(press(), pace=("slow", 0))))[-1])
+    assert words in notice_of(list(set_pace(live.board, desk, "slow", 0))[-1], 0)
+    assert words in notice_of(list(play_on(live.board, desk, "slow", 0, True))[-1], 0)
 
 
 def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:

@@ -154,7 +154,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
 
 def stopped(worker: Any) -> int:
     """How many runs there were, each of them stopped; -1 if one goes on."""
-    return len(worker.runs) if all(run.cancelled for run in worker.runs) else -1
+    return len(worker.runs) if all(run.is_cancelled for run in worker.runs) else -1
 
 
 def pressed_at_once(page: Any, button: str) -> None:

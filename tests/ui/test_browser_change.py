@@ -163,10 +163,10 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     still(page, 1)
     until(page, lambda: len(judged) == 1)
-    assert judged[0] and len(worker.runs) == 1 and not worker.runs[0].cancelled
+    assert judged[0] and len(worker.runs) == 1 and not worker.runs[0].is_cancelled
     number_box(page, "sampling-top_p").fill("0.5")
     still(page, 2)
-    until(page, lambda: len(worker.runs) == 2 and worker.runs[0].cancelled)
-    assert not worker.runs[1].cancelled
+    until(page, lambda: len(worker.runs) == 2 and worker.runs[0].is_cancelled)
+    assert not worker.runs[1].is_cancelled
     page.click("#live-stop")
     said(page, "Stopped: ")

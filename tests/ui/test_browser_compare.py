@@ -169,7 +169,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     assert axe(page, *PICTURES) == []
     shot(page, "compare-390-dark")
 
-    lab.worker.cast(hostile_differing, speed=0.0)
+    lab.worker.set_script(hostile_differing, speed=0.0)
     page.fill("#compare-prompt textarea", "\n".join(HOSTILE_TEXTS)[:2000])
     page.click("#compare-begin")
     differing = [["plain decoding", "base"], ["sequence", "bug"], ["specinfer", "bug"]]
@@ -222,7 +222,7 @@ def test_tabs_follow_one_comparison_and_a_live_run_goes_first(
     bar_says(two, "Stopped")
     bar_says(one, "Stopped")
     until(one, lambda: not context.conductor.progress().live)
-    lab.worker.cast(script, speed=2.0)
+    lab.worker.set_script(script, speed=2.0)
     press(one, "Go on")
     bar_says(one, "Complete")
     bar_says(two, "Complete")  # at rest it asks seldom, but it asks

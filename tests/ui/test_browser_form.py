@@ -231,14 +231,14 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
 
 
 def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual, out, go = ui.live.tab.checked, threading.Event(), threading.Event()
+    usual, out, go = ui.live.tab.check_form, threading.Event(), threading.Event()
 
     def late(values: Any) -> Any:
         out.set()
         assert go.wait(10)
         return usual(values)
 
-    monkeypatch.setattr(ui.live.tab, "checked", late)
+    monkeypatch.setattr(ui.live.tab, "check_form", late)
     text_box(page, "own-name").fill("late")
     until(page, out.is_set)
     page.click("#own-save")

@@ -14,8 +14,8 @@ import pytest
 from storage import RunQuery
 from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
+from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.reading import becomes, in_looks, read, steady
-from tests.ui.rigs import Loader, other_worker
 from tests.ui.sites import LEAVING, OpenPage, Stage, drawn, hosted, overflows, ready, said, shot
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
@@ -343,8 +343,8 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
 
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
     loader = Loader(lambda: FakeWorker(recorded(8)))
-    rig = ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
-    with hosted(tmp_path, rig, ("learn", "models")) as (url, _):
+    model_host = ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
+    with hosted(tmp_path, model_host, ("learn", "models")) as (url, _):
         page = learn_tab(browser_page(url), 4)
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
         page.locator("#learn-run[disabled]").wait_for()

@@ -33,26 +33,26 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
         made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
         return Worker(Engine(made))
 
-    rig = ModelHost.opened(load, ModelPair())
-    with hosted(tmp_path_factory.mktemp("models"), rig, ("models",)) as made:
+    model_host = ModelHost.open(load, ModelPair())
+    with hosted(tmp_path_factory.mktemp("models"), model_host, ("models",)) as made:
         yield made
 
 
 @pytest.fixture
 def bundled(site: tuple[str, Context]) -> tuple[str, Context]:
     """With all bundled models loaded."""
-    rig = site[1].rig
-    if rig.names() != ("llm", *SSMS):
+    model_host = site[1].model_host
+    if model_host.names() != ("llm", *SSMS):
         exchanged(site[1], ModelPair())
-    assert len(rig.names()) == 1 + len(SSMS)
+    assert len(model_host.names()) == 1 + len(SSMS)
     return site
 
 
 def exchanged(context: Context, pair: ModelPair) -> None:
     """Other models, loaded without this page's doing."""
-    context.rig.begin(pair)
-    while context.rig.exchange.loading:
-        context.rig.wait(context.rig.exchange, 1.0)
+    context.model_host.begin(pair)
+    while context.model_host.exchange.loading:
+        context.model_host.wait(context.model_host.exchange, 1.0)
 
 
 def models(page: Any) -> Any:
@@ -99,16 +99,18 @@ def test_other_models_take_over_and_every_page_follows(
     bundled: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., Any]
 ) -> None:
     url, context = bundled
-    rig = context.rig
+    model_host = context.model_host
     page = ran(ready(browser_page(url)))
     becomes(page, CHIPS, ["llm", *SSMS])
     table_at_every_width(models(page), axe)
-    version = rig.version
+    version = model_host.version
     ask(page, "bundled", "ssm-stories")
     page.click("#models-need")
     said(page, re.compile(r"It fits: \d+ MiB together, .* free on (cpu|cuda)"), "models")
     said(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), "models")
-    assert rig.version == version and len(rig.names()) == 1 + len(SSMS), "nothing is loaded yet"
+    assert model_host.version == version and len(model_host.names()) == 1 + len(SSMS), (
+        "nothing is loaded yet"
+    )
     load(page, "llm", "ssm-stories")
     stages = page.locator("#models-stages li").all_inner_texts()
     assert any("SSM 1 of 1 ssm-stories" in s and "weights" in s for s in stages), stages
@@ -120,7 +122,7 @@ def test_other_models_take_over_and_every_page_follows(
     ran_again(page, context)
     becomes(page, LEGEND, False, "ssm-code")
     becomes(page, LEGEND, True, "ssm-stories")
-    assert rig.names() == ("llm", "ssm-stories") and rig.leaving() == 0
+    assert model_host.names() == ("llm", "ssm-stories") and model_host.leaving() == 0
 
     exchanged(context, ModelPair("bundled", ("ssm-code",)))
     later = ready(browser_page(url))
@@ -165,7 +167,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     bundled: tuple[str, Context], browser_page: OpenPage, tmp_path: Path
 ) -> None:
     url, context = bundled
-    before = context.rig.version
+    before = context.model_host.version
     other, hostile = saved(tmp_path / "another-tokenizer"), saved(tmp_path / HOSTILE)
     page = models(ready(browser_page(url)))
     ask(page, "bundled", str(other))
@@ -180,7 +182,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     ask(page, " ", "")
     page.click("#models-load")
     said(page, "llm is ' ': a text with at least one visible character", "models")
-    assert context.rig.version == before
+    assert context.model_host.version == before
     becomes(page, CHIPS, ["llm", *SSMS])
     live(page)
     ran(page)

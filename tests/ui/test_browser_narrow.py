@@ -13,7 +13,7 @@ from core.events import ModelInfo
 from tests.ui.browser.looks import at_rest, cut_texts, large_type, overflow, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes
-from tests.ui.serving import served
+from tests.ui.serving import serve
 from tests.ui.sites import OpenPage, OpenSite, appeared, ready, text_box
 from ui.shared.event_options import QUICK
 from ui.shared.parts import header, header_value
@@ -44,7 +44,7 @@ def header_alone() -> Iterator[str]:
             return header_value(models(int(number), name))
 
         gr.on([count.change, llm.change], show, [count, llm], chips, **QUICK)
-    with served(page) as url:
+    with serve(page) as url:
         yield url
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.synthetic import DRAFTERS, synthetic_run
-from ui.run.budget import bounded, budget_words, nodeless
+from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.frame import Frame
 from ui.run.values import picture_values
 from ui.run.view import View, detail_of, reduce_all
@@ -72,13 +72,13 @@ def test_a_vote_shares_nothing() -> None:
 
 def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
-    told = bounded(lengths, made("auto", 2))["rounds"]
+    told = with_budget_bounds(lengths, made("auto", 2))["rounds"]
     assert told["0"]["m"] == 1 and told["1"]["m"] == 2, "what was drafted, was allowed"
-    free = bounded(lengths, made("uncut", "uncut"))["rounds"]
+    free = with_budget_bounds(lengths, made("uncut", "uncut"))["rounds"]
     assert free == lengths["rounds"]
     shown = picture_values(Frame(view=made("auto", 2)))["lengths"]
     assert shown["budget"] == budget_words(made("auto", 2))
-    found = bounded(lengths, made("auto", 2, length="trend"))["rounds"]
+    found = with_budget_bounds(lengths, made("auto", 2, length="trend"))["rounds"]
     assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
 
 

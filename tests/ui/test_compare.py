@@ -34,7 +34,7 @@ from ui.form.form import SAMPLING_NAMES, own_preset
 from ui.prompts.tab import study_drawn
 from ui.run.view import reduce_all
 from ui.server.context import Context
-from ui.shared.studies import Opened, Studies, new_study
+from ui.shared.studies import OpenedStudy, Studies, new_study
 
 
 @pytest.fixture
@@ -61,14 +61,14 @@ def values(
     return [prompt, list(chosen), repeats, *{**usual, **sampling}.values(), own, *fields]
 
 
-def measured(context: Context, script: Any = None, **asked: Any) -> Opened:
+def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
     if script is not None:
         context.hub.worker.script = script  # type: ignore[attr-defined]
     mine = Studies(context, None, "me")
     study = study_of(context, values(**asked))
     mine.begin(study)
     assert context.conductor.wait(30)
-    return mine.opened(study.study_id)
+    return mine.open(study.study_id)
 
 
 def differing(margin: float, change: int = 3) -> Any:
@@ -82,7 +82,7 @@ def differing(margin: float, change: int = 3) -> Any:
     return script
 
 
-def pictures(context: Context, opened: Opened) -> dict[str, Any]:
+def pictures(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     return comparison_values(opened.study, opened.results, context.store.events)
 
 
@@ -199,7 +199,7 @@ def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
     assert "same" not in shown["words"] and "nothing is left to show" in shown["words"]
 
 
-def delete(context: Context, opened: Opened, name: str, *repeats: int) -> None:
+def delete(context: Context, opened: OpenedStudy, name: str, *repeats: int) -> None:
     for repeat in repeats:
         context.store.delete(opened.results[Cell(name, "1", repeat)].run_id)
 
@@ -277,7 +277,7 @@ def test_partial_results_are_shown(context: Context) -> None:
     assert nothing["texts"]["texts"] == {}
 
 
-def with_speeds(opened: Opened, plain: float, tree: float) -> dict[Any, Any]:
+def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
     return {
         cell: replace(
             result,

@@ -6,7 +6,7 @@ import pytest
 
 from core.events import Combined, DraftRecord
 from tests.synthetic import Mechanisms, synthetic_run
-from ui.run.decided import decided
+from ui.run.decided import winner_reasons
 from ui.run.view import detail_of, reduce_all
 from ui.run.votes import vote_sentence
 
@@ -25,7 +25,7 @@ def said(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> str:
     drafts = [draft(name, text) for name, text in texts.items()]
     told = dict(zip(texts, weights, strict=True))
     tree = Combined("r", 0, 0.0, 0, (), (), (), (), (), (), 0, "", weights=told, winner=winner)
-    return " ".join(decided(tree, drafts))
+    return " ".join(winner_reasons(tree, drafts))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_sentence_of_a_round_tells_it() -> None:
     for number in range(12):
         detail = detail_of(events, number)
         assert detail and detail.combined and detail.drafted
-        why = decided(detail.combined, detail.drafted.drafts)
+        why = winner_reasons(detail.combined, detail.drafted.drafts)
         assert all(part in vote_sentence(view, detail) for part in why)
         told += bool(why)
     assert told > 6

@@ -17,7 +17,7 @@ from tests.core.models.folders import saved
 from tests.family import SSMS
 from tests.ui.fakes import FakeStore
 from tests.ui.given_back import load
-from tests.ui.rigs import settled
+from tests.ui.model_hosts import settled
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
@@ -27,8 +27,8 @@ pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture
-def rig() -> Iterator[ModelHost]:
-    made = ModelHost.opened(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
+def model_host() -> Iterator[ModelHost]:
+    made = ModelHost.open(load, ModelPair("bundled", ("bundled",), "float32", "cpu"))
     yield made
     made.close()
 
@@ -45,27 +45,27 @@ def tokens_of(source: LiveSource) -> list[int]:
     return [i for event in events if isinstance(event, RoundCompleted) for i in event.token_ids]
 
 
-def test_a_bundled_llm_with_one_ssm_writes_the_same_text(rig: ModelHost) -> None:
-    hub = Hub(rig, FakeStore())
+def test_a_bundled_llm_with_one_ssm_writes_the_same_text(model_host: ModelHost) -> None:
+    hub = Hub(model_host, FakeStore())
     before = tokens_of(hub.start(asked(40)))
-    rig.begin(ModelPair("bundled", ("ssm-stories",), "float32", "cpu"))
-    settled(rig)
-    assert rig.exchange.state == "done" and rig.names() == ("llm", "ssm-stories")
+    model_host.begin(ModelPair("bundled", ("ssm-stories",), "float32", "cpu"))
+    settled(model_host)
+    assert model_host.exchange.state == "done" and model_host.names() == ("llm", "ssm-stories")
     assert tokens_of(hub.start(asked(40))) == before
 
 
-def test_a_run_is_not_touched_by_what_is_loaded_beside_it(rig: ModelHost) -> None:
-    hub = Hub(rig, FakeStore())
+def test_a_run_is_not_touched_by_what_is_loaded_beside_it(model_host: ModelHost) -> None:
+    hub = Hub(model_host, FakeStore())
     expected = tokens_of(hub.start(asked(120)))
     # A loader that makes bfloat16 models changes torch's default dtype while it does.
     for ssms in (("bundled",), ()):
         going = hub.start(asked(120))
-        rig.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
-        settled(rig)
-        assert rig.exchange.state == "done", rig.exchange.reason
+        model_host.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
+        settled(model_host)
+        assert model_host.exchange.state == "done", model_host.exchange.reason
         assert tokens_of(going) == expected
-        rig.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
-        settled(rig)
+        model_host.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
+        settled(model_host)
     assert tokens_of(hub.start(asked(120))) == expected
 
 
@@ -84,35 +84,40 @@ def test_models_that_went_are_gone_with_their_memory_though_their_runs_are_looke
 
 
 def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(
-    rig: ModelHost, tmp_path: Path
+    model_host: ModelHost, tmp_path: Path
 ) -> None:
     tiny, other = saved(tmp_path / "tiny"), saved(tmp_path / "fewer", vocab=60)
-    rig.begin(ModelPair(str(tiny), (str(tiny),)))
-    settled(rig)
-    assert rig.names() == ("tiny", "tiny")[:1] + rig.drafter_names and rig.drafter_names == (
-        "tiny",
-    )
-    standing = rig.worker
+    model_host.begin(ModelPair(str(tiny), (str(tiny),)))
+    settled(model_host)
+    assert model_host.names() == ("tiny", "tiny")[
+        :1
+    ] + model_host.drafter_names and model_host.drafter_names == ("tiny",)
+    standing = model_host.worker
     for pair, words in (
         (ModelPair(str(tiny), (str(other),)), "token id 60 is None there and 'w60' in"),
         (ModelPair("bundled", (str(tiny),)), "token id 0 is 'w0' there"),
         (ModelPair(str(tmp_path / "nowhere"), ()), "no such folder"),
         (ModelPair(str(tiny), (), "float8"), "dtype is 'float8'"),
     ):
-        rig.begin(pair)
-        settled(rig)
-        assert rig.exchange.state == "failed" and words in rig.exchange.reason
-        assert rig.worker is standing
-    assert tokens_of(Hub(rig, FakeStore()).start(asked(12, "w1 w2 w3")))
+        model_host.begin(pair)
+        settled(model_host)
+        assert model_host.exchange.state == "failed" and words in model_host.exchange.reason
+        assert model_host.worker is standing
+    assert tokens_of(Hub(model_host, FakeStore()).start(asked(12, "w1 w2 w3")))
 
 
-def test_a_hub_that_is_not_reached_is_told(rig: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_is_not_reached_is_told(
+    model_host: ModelHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import HfApi
 
     def nobody(*_: Any, **__: Any) -> None:
         raise TimeoutError("slow")
 
     monkeypatch.setattr(HfApi, "model_info", nobody)
-    rig.begin(ModelPair("some/model", ()))
-    settled(rig)
-    assert "the hub cannot be reached" in rig.exchange.reason and rig.names() == ("llm", *SSMS)
+    model_host.begin(ModelPair("some/model", ()))
+    settled(model_host)
+    assert "the hub cannot be reached" in model_host.exchange.reason and model_host.names() == (
+        "llm",
+        *SSMS,
+    )

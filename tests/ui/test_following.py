@@ -8,7 +8,7 @@ import pytest
 
 from storage import RunQuery, RunStore
 from tests.ui.fakes import FakeWorker
-from tests.ui.rigs import other_worker
+from tests.ui.model_hosts import other_worker
 from ui.form.fields import FIELD_NAMES, NGRAM
 from ui.form.form import OWN, preset_values
 from ui.server.context import Context, make_context

@@ -14,7 +14,7 @@ from tests.synthetic import DRAFTERS
 from tests.ui.boards import context, live_of
 from ui.form.form import OWN, preset_config, request_of
 from ui.server.session import TabSession
-from ui.shared.into_live import filled, form_values_of, preset_of
+from ui.shared.into_live import fill_form, form_values_of, preset_of
 
 REQUESTS = (
     Request("Once"),
@@ -57,12 +57,14 @@ def test_a_preset_that_recorded_nothing_opens_as_the_preset_with_lives_own(
 ) -> None:
     live, desk = live_of(context(store)), TabSession()
     bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
-    _, _, chosen, menu, *values, _, _ = filled(live, desk, lambda: Request("x", speculation=bare))
+    _, _, chosen, menu, *values, _, _ = fill_form(
+        live, desk, lambda: Request("x", speculation=bare)
+    )
     assert chosen == menu == name
     shown = with_names(Request("x", speculation=preset_config(name, 0.0)))
     assert request_of(values) == shown
     own = replace(bare, eta=0.123)
-    _, _, chosen, _, *values, _, _ = filled(live, desk, lambda: Request("x", speculation=own))
+    _, _, chosen, _, *values, _, _ = fill_form(live, desk, lambda: Request("x", speculation=own))
     assert chosen == OWN and request_of(values).speculation.record_top_k == 0
 
 
@@ -84,14 +86,14 @@ def test_what_the_form_cannot_run_is_refused(
 def test_the_form_is_filled_and_nothing_runs(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
-    tabs, switch, chosen, menu, *values, said, beside = filled(
+    tabs, switch, chosen, menu, *values, said, beside = fill_form(
         live, desk, lambda: REQUESTS[1], on_change=True, beside=True
     )
     assert tabs.selected == "live" and switch is False and chosen == menu == OWN
     assert request_of(values) == REQUESTS[1]
     assert "press Run" in str(said) and "switched off" in str(said) and not beside["lines"]
     assert made.hub.worker.requests == []  # type: ignore[attr-defined]
-    assert "switched off" not in str(filled(live, desk, lambda: REQUESTS[0]))
+    assert "switched off" not in str(fill_form(live, desk, lambda: REQUESTS[0]))
 
 
 def test_a_refusal_changes_nothing_and_is_told_where_it_is_seen(store: RunStore) -> None:
@@ -100,7 +102,7 @@ def test_a_refusal_changes_nothing_and_is_told_where_it_is_seen(store: RunStore)
     def gone() -> Request:
         raise ConfigError("that run is gone")
 
-    *rest, beside = filled(live, desk, gone, beside=True)
+    *rest, beside = fill_form(live, desk, gone, beside=True)
     assert "that run is gone" in str(beside) and "gone" not in str(rest)
-    tabs, *_, said, _ = filled(live, desk, gone)
+    tabs, *_, said, _ = fill_form(live, desk, gone)
     assert tabs.selected == "live" and "that run is gone" in str(said)

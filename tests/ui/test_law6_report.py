@@ -43,7 +43,7 @@ from ui.run.source import HeldSource, LiveSource, StoredSource
 from ui.run.values import PICTURES, picture_values
 from ui.run.view import View, reduce
 from ui.server.session import TabSession
-from ui.sessions.exporting import written
+from ui.sessions.exporting import write_export
 from ui.sessions.tab import opened_run
 from ui.shared.board import Board
 
@@ -128,7 +128,9 @@ def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> 
         if isinstance(event, RoundCompleted):
             assert seen.detail == view.last
         # A live run is not known to its end, and its latest whole round is in sight.
-        same = replace(seen, view=again.view, detail=replaying_detail(replaying, seen.selected))
+        same = replace(
+            seen, view=again.view, detail=replaying_detail(replaying, seen.selected_round)
+        )
         assert picture_values(same) == picture_values(seen)
     assert replaying.frame().view == watching.frame().view
 
@@ -169,7 +171,7 @@ def board_and_report(
     desk = TabSession()
     run_id = kept(store, events, baseline)
     opened_run(made, desk, ALL, run_id)
-    return made.board, desk, Report(written(made.board.context, ALL, run_id, "html")["text"])
+    return made.board, desk, Report(write_export(made.board.context, ALL, run_id, "html")["text"])
 
 
 def shown(board: Board, desk: TabSession) -> dict[str, Any]:
@@ -213,7 +215,7 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
         if part is not None and stop % 4 != part:
             continue
         assert shown(board, desk) == report.pictures(Place(stop)), stop
-        said = board.said(desk)["lines"].values()
+        said = board.current_notice(desk)["lines"].values()
         assert all(line in said for line in report.notice(stop)["lines"].values())
         for number, node in clicks(report, stop, chance):
             player.select(number, node)
@@ -244,12 +246,15 @@ def test_what_was_measured_beside_a_run_is_replayed_and_reported(
     ended = watching.player.source.done
     if ended:  # one that was cut short is under way live, interrupted in its record
         assert shown(made.board, desk) == lived
-        assert made.board.said(desk)["lines"].keys() >= made.board.said(watching)["lines"].keys()
+        assert (
+            made.board.current_notice(desk)["lines"].keys()
+            >= made.board.current_notice(watching)["lines"].keys()
+        )
     rounds = watching.frame().view.stats.num_rounds
     assert desk.baseline == baseline
     figures = shown(made.board, desk)["figures"]
     assert (figures["speedup"] is not None) == bool(rounds)
-    report = Report(written(made.board.context, ALL, events[0].run_id, "html")["text"])
+    report = Report(write_export(made.board.context, ALL, events[0].run_id, "html")["text"])
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] == figures["speedup"]
 
 

@@ -16,21 +16,21 @@ from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
 from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.rigs import Loader, other_worker, settled
+from tests.ui.model_hosts import Loader, other_worker, settled
 from ui.learn.handlers import (
-    answered,
     asked_for,
     example,
-    followed,
+    judge_answer,
+    lesson_values,
     looked_at,
-    stopped,
-    tried,
-    turned,
+    open_lesson,
+    stop_runs,
+    try_lesson,
 )
 from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS, request_of
-from ui.learn.parts import finished, lesson_value
-from ui.learn.tab import _follow_handler, _wanted
+from ui.learn.parts import finished_lessons, lesson_value
+from ui.learn.tab import _follow_handler, _wanted_lesson
 from ui.run.player import Pace
 from ui.run.source import LiveSource
 from ui.server.context import Context, make_context
@@ -95,7 +95,7 @@ def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
 def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
     desk = TabSession()
     ended(example(learn, desk, 3, "me", FULL))
-    values = ended(tried(learn, desk, 3, "me", FULL))
+    values = ended(try_lesson(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [False, True]
     again = ended(example(learn, desk, 3, "me", FULL))
@@ -108,7 +108,7 @@ def test_a_run_of_the_table_is_on_the_board_again_and_the_question_is_of_it(
     desk = TabSession()
     first = ended(example(learn, desk, 3, "me", FULL))
     shown = desk.frame().run_id
-    ended(tried(learn, desk, 3, "me", FULL))
+    ended(try_lesson(learn, desk, 3, "me", FULL))
     assert desk.frame().run_id != shown
     values = looked_at(learn, desk, 3, "width 3")
     assert len(values) == len(learn.running) and "Finished: " in notice_of(values, 0)
@@ -125,20 +125,20 @@ def test_a_run_that_goes_on_keeps_the_board(learn: Learn) -> None:
     desk = TabSession()
     ended(example(learn, desk, 3, "me", FULL))
     worker_of(learn).speed = 5.0
-    frames = tried(learn, desk, 3, "me", FULL)
+    frames = try_lesson(learn, desk, 3, "me", FULL)
     next(frames)
     going = desk.frame().run_id
     assert "a run goes on" in notice_of(looked_at(learn, desk, 3, "width 3"), 0)
     assert desk.frame().run_id == going and desk.player and not desk.player.source.done
-    stopped(learn, desk)
+    stop_runs(learn, desk)
     frames.close()
 
 
 def test_prove_it_is_something_to_try(learn: Learn) -> None:
     desk = TabSession()
-    assert "there is no run yet" in notice_of(ended(tried(learn, desk, 5, "me", FULL)), 0)
+    assert "there is no run yet" in notice_of(ended(try_lesson(learn, desk, 5, "me", FULL)), 0)
     ended(example(learn, desk, 5, "me", FULL))
-    assert "Identical: " in notice_of(ended(tried(learn, desk, 5, "me", FULL)), 0)
+    assert "Identical: " in notice_of(ended(try_lesson(learn, desk, 5, "me", FULL)), 0)
 
 
 def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
@@ -156,7 +156,7 @@ def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
     for values in frames:
         if "Writing" in notice_of(values, 0):
             break
-    assert "Stopped: " in notice_of(stopped(learn, desk), 0)
+    assert "Stopped: " in notice_of(stop_runs(learn, desk), 0)
     rest = list(frames)
     assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
     assert all(rows_of(values) == [] for values in rest)
@@ -171,11 +171,11 @@ def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
     assert desk.player is not None
     player = desk.player
     player.source.wait_done(5.0)
-    trying = tried(learn, desk, 6, "me", FULL)
+    trying = try_lesson(learn, desk, 6, "me", FULL)
     next(trying)
     assert desk.player is not player
     list(frames)
-    stopped(learn, desk)
+    stop_runs(learn, desk)
     assert rows_of(ended(trying))[0] == "always 8", "what is tried next loses nothing"
 
 
@@ -194,9 +194,9 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
     source, request = LiveSource(hub.store, "me"), request_of(LESSONS[5].setups[-1], ("a",))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hub, "start", lambda *_: source)
-        frames = tried(learn, desk, 6, "me", FULL)
+        frames = try_lesson(learn, desk, 6, "me", FULL)
         assert "goodput measures how long passes of the LLM take" in notice_of(next(frames), 0)
-        source.attach(hub.rig.submit(request, source.take))
+        source.attach(hub.model_host.submit(request, source.take))
         last = list(frames)[-1]
     assert "goodput measures" not in notice_of(last, 0) and rows_of(last) == ["goodput"]
 
@@ -208,21 +208,21 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
     for values in frames:
         if "Writing" in notice_of(values, 0):
             break
-    turned(learn, desk, 2, {})
+    open_lesson(learn, desk, 2, {})
     list(frames)
-    assert worker_of(learn).runs[0].cancelled and len(worker_of(learn).runs) == 1
+    assert worker_of(learn).runs[0].is_cancelled and len(worker_of(learn).runs) == 1
     assert desk.lecture.evidence("loses").last is None
 
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
     made = with_drafters(store, ("only",))
     learn, desk = learn_of(made), TabSession()
-    values = dict(zip(learn.turning, turned(learn, desk, 4, {}), strict=True))
+    values = dict(zip(learn.turning, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
     assert "needs 2 small models" in notice_of(ended(example(learn, desk, 4, "me", FULL)), 0)
     assert worker_of(learn).requests == []
-    values = dict(zip(learn.turning, turned(learn, desk, 3, {}), strict=True))
+    values = dict(zip(learn.turning, open_lesson(learn, desk, 3, {}), strict=True))
     assert values[learn.run].interactive is True
 
 
@@ -233,23 +233,23 @@ def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     """The lessons before one SSM, which other models may follow."""
     worker = other_worker("small", speed=speed)
     outcomes = iter((FakeWorker(scripted(8), 0.2), other_worker("small")))
-    rig = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
-    return learn_of(make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery))
+    model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
+    return learn_of(make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery))
 
 
 def exchanged(learn: Learn, pair: ModelPair) -> None:
-    rig = learn.board.context.rig
-    rig.begin(pair)
-    settled(rig)
+    model_host = learn.board.context.model_host
+    model_host.begin(pair)
+    settled(model_host)
 
 
 def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
-    return dict(zip(learn.following, followed(learn, desk, number), strict=True))
+    return dict(zip(learn.following, lesson_values(learn, desk, number), strict=True))
 
 
 def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     learn, desk = exchangeable(store), TabSession()
-    assert "only one is loaded" in str(turned(learn, desk, 4, {}))
+    assert "only one is loaded" in str(open_lesson(learn, desk, 4, {}))
     exchanged(learn, ModelPair())
     values = followed_by(learn, desk, 4)
     for button in (learn.run, learn.attempted, learn.check, learn.into_live):
@@ -267,18 +267,18 @@ def test_runs_of_other_models_leave_the_table_and_come_back_with_them(store: Run
     assert rows_of(ended(example(learn, desk, 3, "me", FULL))) == ["width 3"]
     ended(example(learn, desk, 8, "me", FULL))
     assert desk.baseline is not None
-    turned(learn, desk, 3, {})
+    open_lesson(learn, desk, 3, {})
     exchanged(learn, ModelPair())
-    values = followed(learn, desk, 3)
+    values = lesson_values(learn, desk, 3)
     assert rows_of(values) == [] and desk.player is None and desk.baseline is None
     assert "A run with other models left the table" in notice_of(values, -1)
-    values = ended(tried(learn, desk, 3, "me", FULL))
+    values = ended(try_lesson(learn, desk, 3, "me", FULL))
     assert rows_of(values) == ["width 1"] and "left the table" in notice_of(values, -1)
-    said, *_ = answered(desk, 3, (0, None), {})
+    said, *_ = judge_answer(desk, 3, (0, None), {})
     assert LESSONS[2].question.needs in notice_of([said], 0), "one pair of two is not judged"
     store.flush()
     exchanged(learn, small)
-    values = followed(learn, desk, 3)
+    values = lesson_values(learn, desk, 3)
     assert rows_of(values) == ["width 3"] and desk.player is not None
 
 
@@ -287,17 +287,17 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     frames = example(learn, desk, 2, "me", FULL)
     next(frames)
     player = desk.player
-    rig = learn.board.context.rig
-    worker: Any = rig.worker
-    rig.begin(ModelPair())
-    while rig.exchange.loading:
-        rig.wait(rig.exchange, 1.0)
-    followed(learn, desk, 2)
+    model_host = learn.board.context.model_host
+    worker: Any = model_host.worker
+    model_host.begin(ModelPair())
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 1.0)
+    lesson_values(learn, desk, 2)
     assert desk.player is player and player is not None and not player.source.done
     worker.speed = 0.0
     last = ended(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
-    settled(rig)
+    settled(model_host)
 
 
 def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
@@ -314,7 +314,7 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
 
 def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
-        values = dict(zip(learn.turning, turned(learn, TabSession(), number, {}), strict=True))
+        values = dict(zip(learn.turning, open_lesson(learn, TabSession(), number, {}), strict=True))
         assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
         assert values[learn.attempted].value == lesson.attempt.button
         assert lesson.question.words in values[learn.asked]
@@ -329,7 +329,7 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
 
 
 def test_the_choices_are_the_models_that_are_loaded(learn: Learn) -> None:
-    values = dict(zip(learn.turning, turned(learn, TabSession(), 4, {}), strict=True))
+    values = dict(zip(learn.turning, open_lesson(learn, TabSession(), 4, {}), strict=True))
     names = learn.board.context.drafter_names
     choices = [value for _, value in values[learn.choice].choices]
     assert choices == [*names, *LESSONS[3].question.besides]
@@ -340,13 +340,13 @@ def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: R
     ended(example(learn, desk, 2, "me", FULL))
     text = desk.frame().view.text
     store.flush()
-    assert rows_of(turned(learn, desk, 3, {})) == [] and desk.player is None
-    values = turned(learn, desk, 2, {})
+    assert rows_of(open_lesson(learn, desk, 3, {})) == [] and desk.player is None
+    values = open_lesson(learn, desk, 2, {})
     assert rows_of(values) == ["a dialogue"] and desk.frame().view.text == text
     run_id = desk.frame().run_id
     store.delete(run_id)
-    turned(learn, desk, 3, {})
-    assert rows_of(turned(learn, desk, 2, {})) == ["a dialogue"] and desk.player is None
+    open_lesson(learn, desk, 3, {})
+    assert rows_of(open_lesson(learn, desk, 2, {})) == ["a dialogue"] and desk.player is None
 
 
 def test_words_of_earlier_lessons_can_be_looked_up() -> None:
@@ -359,18 +359,18 @@ def test_words_of_earlier_lessons_can_be_looked_up() -> None:
 
 def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
     desk = TabSession()
-    first = answered(desk, 2, (3, None), {})
+    first = judge_answer(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
     ended(example(learn, desk, 2, "me", FULL))
     most = desk.lecture.evidence("ssm").last
     assert most is not None
-    wrong = answered(desk, 2, (most.most + 1, None), {})
+    wrong = judge_answer(desk, 2, (most.most + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
-    said, kept, lesson = answered(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
+    said, kept, lesson = judge_answer(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
     assert "Right. " in notice_of([said], 0) and "Lesson 2 is finished" in notice_of([said], 0)
     assert kept == {"done": ["memory", "ssm"], "at": 2}
     assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * 6
-    assert answered(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
+    assert judge_answer(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
 
 
 def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
@@ -379,22 +379,22 @@ def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
     row = desk.lecture.evidence("ssm").last
     assert row is not None
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
-    said, *_ = answered(desk, 2, (row.most, None), {"done": others})
+    said, *_ = judge_answer(desk, 2, (row.most, None), {"done": others})
     assert "You have finished all lessons" in notice_of([said], 0)
 
 
 @pytest.mark.parametrize("kept", [None, [], "x", {"done": 5}, {"done": {"a": 1}}])
 def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
-    assert finished(kept) == ()
-    assert len(turned(learn, TabSession(), 1, kept)) == len(learn.turning)
-    assert finished({"done": ["ssm", 3]}) == ("ssm",)
+    assert finished_lessons(kept) == ()
+    assert len(open_lesson(learn, TabSession(), 1, kept)) == len(learn.turning)
+    assert finished_lessons({"done": ["ssm", 3]}) == ("ssm",)
 
 
 def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
     assert asked_for(learn, desk, 3).speculation.expansion[0] == 3
     ended(example(learn, desk, 3, "me", FULL))
-    ended(tried(learn, desk, 3, "me", FULL))
+    ended(try_lesson(learn, desk, 3, "me", FULL))
     assert asked_for(learn, desk, 3).speculation.expansion[0] == 1
     few = with_drafters(store, ())
     with pytest.raises(ConfigError, match="needs a small model"):
@@ -432,7 +432,7 @@ def test_a_link_opens_its_tab_or_says_what_is_wrong(
 
 def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
     def wanted(query: dict[str, str], kept: dict[str, Any]) -> float:
-        return _wanted(cast(gr.Request, SimpleNamespace(query_params=query)), 1, kept)
+        return _wanted_lesson(cast(gr.Request, SimpleNamespace(query_params=query)), 1, kept)
 
     assert wanted({"lesson": "3"}, {"at": 5}) == 3
     assert wanted({}, {"at": 5}) == 5

@@ -16,11 +16,11 @@ from core.config import Request
 from core.events import Event, RoundCompleted, RunCompleted
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
-from ui.learn.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
+from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing, request_of
 from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
-from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured, table_value
+from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, table_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
 
@@ -172,7 +172,7 @@ def played(bundled: Engine) -> dict[str, Runs]:
 def evidence_of(runs: Runs, latest: str = "") -> Evidence:
     lecture = Lecture()
     for label in sorted(runs, key=lambda label: label == latest):
-        lecture.keep("any", measured(label, reduce_all(runs[label])))
+        lecture.keep("any", measured_row(label, reduce_all(runs[label])))
     return lecture.evidence("any")
 
 
@@ -218,17 +218,17 @@ def test_the_question_is_answered_by_the_runs(lesson: Lesson, played: dict[str, 
     assert all(isinstance(events[-1], RunCompleted) for events in runs.values())
     evidence = evidence_of(runs, lesson.example[-1].label)
     given = AGAIN[lesson.key]([runs[setup.label] for setup in setups(lesson)])
-    right, line = judged(lesson.question, evidence, given)
+    right, line = judge(lesson.question, evidence, given)
     assert right, (given, lesson.question.answer(evidence), line)
     assert line.kind == "good" and line.text.startswith("Right. ") and len(line.text) > 20
     other = "nobody" if isinstance(given, str) else given * 1.5 + 2
-    wrong, told = judged(lesson.question, evidence, other)
+    wrong, told = judge(lesson.question, evidence, other)
     assert not wrong and lesson.question.where in told.text
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> None:
-    right, line = judged(lesson.question, Evidence(MappingProxyType({})), 1.0)
+    right, line = judge(lesson.question, Evidence(MappingProxyType({})), 1.0)
     assert not right and line.text == lesson.question.needs
 
 
@@ -258,7 +258,7 @@ def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
 
 
 def row(**changes: Any) -> Measured:
-    return replace(measured("x", reduce_all(synthetic_run(8))), **changes)
+    return replace(measured_row("x", reduce_all(synthetic_run(8))), **changes)
 
 
 def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
@@ -278,7 +278,7 @@ def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> 
     labels = [setup.label for setup in LESSONS[0].example]
     pairs = zip(labels, (1.0, eight), strict=True)
     rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
-    right, line = judged(LESSONS[0].question, Evidence(MappingProxyType(rows)), eight)
+    right, line = judge(LESSONS[0].question, Evidence(MappingProxyType(rows)), eight)
     assert right and words in line.text
 
 
@@ -292,13 +292,13 @@ def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> 
     evidence = Evidence(MappingProxyType(rows))
     shown = table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(each["cells"]["0"]) for each in shown)
-    right, line = judged(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))
+    right, line = judge(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))
     assert right, line.text
 
 
 def test_an_empty_answer_is_no_wrong_one() -> None:
     evidence = Evidence(MappingProxyType({"x": row()}), "x")
-    right, line = judged(LESSONS[1].question, evidence, None)
+    right, line = judge(LESSONS[1].question, evidence, None)
     assert not right and line.kind == "info" and line.text.startswith("Write a number first.")
 
 
@@ -308,7 +308,7 @@ def test_one_answer_about_weights_is_right_also_where_they_are_level() -> None:
         weights = {"a": a, "b": 1.0, "c": 0.9}
         evidence = Evidence(MappingProxyType({"x": row(weights=weights)}), "x")
         given = [*weights, *question.besides]
-        assert [one for one in given if judged(question, evidence, one)[0]] == [right]
+        assert [one for one in given if judge(question, evidence, one)[0]] == [right]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -334,7 +334,7 @@ def test_a_run_of_the_same_name_takes_the_place_of_the_older_one() -> None:
 def test_the_table_shows_what_was_measured() -> None:
     events = synthetic_run(8)
     view = reduce_all(events)
-    evidence = Evidence(MappingProxyType({"x": measured("x", view)}), "x")
+    evidence = Evidence(MappingProxyType({"x": measured_row("x", view)}), "x")
     shown = table_value(evidence, ("tokens", "passes", "pass_ms"))
     assert [one["t"] for one in shown["head"].values()] == ["tokens", "LLM passes", "ms a pass"]
     cells = shown["rows"]["0"]["cells"]

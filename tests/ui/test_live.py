@@ -20,18 +20,18 @@ from ui.components import pack
 from ui.live.handlers import (
     Press,
     Question,
-    asked,
-    changed,
-    checked,
-    left,
-    mended,
-    started,
-    stopped,
+    answer_question,
+    check_form,
+    clear_trouble,
+    left_notice,
+    run_on_change,
+    start_run,
+    stop_run,
 )
 from ui.live.layout import Live
 from ui.run.checks import measure_baseline, prove
 from ui.server.session import TabSession
-from ui.shared.steering import moved, paced
+from ui.shared.steering import move, set_pace
 
 ME = Press("me")
 
@@ -45,7 +45,7 @@ def unpacked(packed: dict[str, str]) -> dict[str, Any]:
 
 def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
-    frames = list(started(live, desk, press()))
+    frames = list(start_run(live, desk, press()))
     assert all(len(values) == len(live.outputs) for values in frames)
     assert "Finished: " in notice_of(frames[-1])
     page = store.runs(RunQuery(owner="me"))
@@ -84,11 +84,11 @@ def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixtu
 def test_stop_shows_what_there_was(store: RunStore) -> None:
     made = context(store, rounds=400)
     live, desk = live_of(made), TabSession()
-    frames = started(live, desk, press())
+    frames = start_run(live, desk, press())
     for values in frames:
         if "Writing" in notice_of(values):
             break
-    values = stopped(live, desk)
+    values = stop_run(live, desk)
     assert "Stopped: " in notice_of(values)
     frames.close()
     assert store.runs(RunQuery()).rows[0].status == "cancelled"
@@ -98,13 +98,13 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
     made = context(store, rounds=60)
     made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
     live, desk = live_of(made), TabSession()
-    late = started(live, desk, press(stops=0))
-    stopped(live, desk, 1)
+    late = start_run(live, desk, press(stops=0))
+    stop_run(live, desk, 1)
     assert "Stopped: " in notice_of(list(late)[-1])
-    again = changed(live, desk, press(True, 0, top_k=3))
+    again = run_on_change(live, desk, press(True, 0, top_k=3))
     assert "Stopped: " in notice_of(list(again)[-1])
     made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
-    next_one = started(live, desk, press(stops=1))
+    next_one = start_run(live, desk, press(stops=1))
     assert "Finished: " in notice_of(list(next_one)[-1])
 
 
@@ -112,7 +112,7 @@ def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     figures = 3
     assert run(live, desk)[figures]["speedup"] is None
-    frames = list(asked(live, desk, ME, measure_baseline))
+    frames = list(answer_question(live, desk, ME, measure_baseline))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
     assert frames[-1][figures]["speedup"] > 0
     assert "plain decoding, measured with" in frames[-1][figures]["baseline_note"]
@@ -144,7 +144,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         made.hub.worker.script = differing(margin, change)  # type: ignore[attr-defined]
         live, desk = live_of(made), TabSession()
         run(live, desk)
-        last = list(asked(live, desk, ME, prove))[-1]
+        last = list(answer_question(live, desk, ME, prove))[-1]
         assert words in notice_of(last)
         asked_for = made.hub.worker.requests  # type: ignore[attr-defined]
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
@@ -155,15 +155,15 @@ def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
     run(live, desk)
-    list(asked(live, desk, ME, measure_baseline))
-    assert "Identical" in notice_of(list(asked(live, desk, ME, prove))[-1])
+    list(answer_question(live, desk, ME, measure_baseline))
+    assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
     assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
 
 
 def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     for question in (measure_baseline, prove):
-        assert "no run yet" in notice_of(list(asked(live, desk, ME, question))[-1])
+        assert "no run yet" in notice_of(list(answer_question(live, desk, ME, question))[-1])
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
@@ -179,17 +179,17 @@ def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
 
 def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    frames = asked(live, desk, ME, prove)
+    frames = answer_question(live, desk, ME, prove)
     next(frames)
     frames.close()
-    assert worker.runs[-1].cancelled and desk.doing == "" and desk.answer is None
+    assert worker.runs[-1].is_cancelled and desk.doing == "" and desk.answer is None
 
 
 def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    proof = asked(live, desk, ME, prove)
+    proof = answer_question(live, desk, ME, prove)
     next(proof)
-    assert "is going on" in notice_of(list(asked(live, desk, ME, measure_baseline))[-1])
+    assert "is going on" in notice_of(list(answer_question(live, desk, ME, measure_baseline))[-1])
     worker.speed = 0.01
     run(live, desk, prompt="Another")
     list(proof)
@@ -198,15 +198,15 @@ def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
 
 def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    proof = asked(live, desk, ME, prove)
+    proof = answer_question(live, desk, ME, prove)
     next(proof)
-    stopped(live, desk)
+    stop_run(live, desk)
     last = list(proof)[-1]
-    assert worker.runs[-1].cancelled and desk.side is None and desk.answer is None
+    assert worker.runs[-1].is_cancelled and desk.side is None and desk.answer is None
     assert "Plain decoding did not finish" in notice_of(last)
     assert "Plain decoding of the same request" not in notice_of(last)
     worker.speed = 0.001
-    assert "did not finish" not in notice_of(list(asked(live, desk, ME, prove))[-1])
+    assert "did not finish" not in notice_of(list(answer_question(live, desk, ME, prove))[-1])
 
 
 @pytest.mark.parametrize("question", [measure_baseline, prove])
@@ -214,22 +214,22 @@ def test_a_stop_that_overtakes_a_question_stops_it_and_no_later_one(
     store: RunStore, question: Question
 ) -> None:
     live, desk, worker = before_a_proof(store)
-    late = asked(live, desk, replace(ME, stops=0), question)
-    stopped(live, desk, 1)
+    late = answer_question(live, desk, replace(ME, stops=0), question)
+    stop_run(live, desk, 1)
     assert "Plain decoding did not finish" in notice_of(list(late)[-1])
-    assert len(worker.runs) == 2 and worker.runs[-1].cancelled
+    assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
     worker.speed = 0.001
     assert "did not finish" not in notice_of(
-        list(asked(live, desk, replace(ME, stops=1), question))[-1]
+        list(answer_question(live, desk, replace(ME, stops=1), question))[-1]
     )
-    assert not worker.runs[-1].cancelled
+    assert not worker.runs[-1].is_cancelled
 
 
 def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
-    said, button, _, rules, *_ = checked(form_values(verify="mss"))
+    said, button, _, rules, *_ = check_form(form_values(verify="mss"))
     assert "lossless choices are" in said["lines"]["0"]["text"] and button.interactive is False
     assert any("mss (not lossless" in label for label, _ in rules.choices)
-    said, button, *_ = checked(form_values(verify="mss", temperature=0.8, draft="sampled"))
+    said, button, *_ = check_form(form_values(verify="mss", temperature=0.8, draft="sampled"))
     assert said == {"lines": {}} and button.interactive is True
 
 
@@ -239,11 +239,11 @@ def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
 def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
-    first = list(changed(live, desk, press(True)))[-1]
+    first = list(run_on_change(live, desk, press(True)))[-1]
     lengths, figures = 1 + len(live.board.pictures) - 1, 3
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
     ran = desk.frame().view
-    again = list(changed(live, desk, press(True, top_k=3)))[-1]
+    again = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
     before = unpacked(again[figures]["before"])
     assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
     line = unpacked(again[lengths]["before"])
@@ -258,10 +258,10 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
     run(live, desk)
     skipped = [gr.skip() for _ in live.outputs]
     for change in ({}, {"top_p": 7}, {"verify": "mss"}):
-        assert list(changed(live, desk, press(True, **change))) == [skipped]
-    assert list(changed(live, desk, press(top_k=3))) == [], "Run on change is off"
+        assert list(run_on_change(live, desk, press(True, **change))) == [skipped]
+    assert list(run_on_change(live, desk, press(top_k=3))) == [], "Run on change is off"
     assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
-    last = list(changed(live, desk, press(True, prompt=" ")))[-1]
+    last = list(run_on_change(live, desk, press(True, prompt=" ")))[-1]
     assert "prompt is ' '" in notice_of(last)
     assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
 
@@ -273,13 +273,13 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     run(live, desk)
     whole = desk.frame().run_id
     worker.script, worker.speed = scripted(400), 1.0
-    cut = changed(live, desk, press(True, top_k=3))
+    cut = run_on_change(live, desk, press(True, top_k=3))
     for values in cut:
         if "Writing" in notice_of(values):
             break
     worker.script, worker.speed = scripted(8), 0.2
-    list(changed(live, desk, press(True, top_k=4)))
-    assert worker.runs[1].cancelled and not worker.runs[2].cancelled
+    list(run_on_change(live, desk, press(True, top_k=4)))
+    assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
     assert desk.before is not None and desk.before.run_id == whole
     assert list(cut) == [], "the run that was cut short is no longer shown"
 
@@ -287,10 +287,10 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
 def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     for was_running in (0, None):
-        assert left(live, desk, was_running) == gr.skip()
-    assert "it is in Sessions" in notice_of([left(live, desk, 1)], 0)
+        assert left_notice(live, desk, was_running) == gr.skip()
+    assert "it is in Sessions" in notice_of([left_notice(live, desk, 1)], 0)
     assert "it is in Sessions" not in notice_of(run(live, desk)), "another run, another notice"
-    assert left(live, desk, 1) == gr.skip()
+    assert left_notice(live, desk, 1) == gr.skip()
 
 
 # -- what went wrong is said as long as it is so --
@@ -299,27 +299,27 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: Ru
 def test_a_refusal_goes_when_the_form_is_mended(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert "prompt is ' '" in notice_of(run(live, desk, prompt=" "))
-    assert "prompt is" not in str(mended(live, desk)) and desk.trouble == ""
-    assert mended(live, desk) == gr.skip(), "nothing to take back"
+    assert "prompt is" not in str(clear_trouble(live, desk)) and desk.trouble == ""
+    assert clear_trouble(live, desk) == gr.skip(), "nothing to take back"
 
 
 def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     run(live, desk, prompt=" ")
-    assert "prompt is" not in notice_of(moved(live.board, desk, "round-previous"), 0)
+    assert "prompt is" not in notice_of(move(live.board, desk, "round-previous"), 0)
     run(live, desk, prompt=" ")
-    assert "prompt is" not in notice_of(list(paced(live.board, desk, "slow", 2.0))[-1], 0)
+    assert "prompt is" not in notice_of(list(set_pace(live.board, desk, "slow", 2.0))[-1], 0)
 
 
 def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> None:
     made = context(store, rounds=30)
     made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
     live, desk = live_of(made), TabSession()
-    frames = started(live, desk, press())
+    frames = start_run(live, desk, press())
     for values in frames:
         if "Writing" in notice_of(values):
             break
     for question in (prove, measure_baseline):
-        assert "the run goes on" in notice_of(list(asked(live, desk, ME, question))[-1])
+        assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, question))[-1])
     assert "the run goes on" not in notice_of(list(frames)[-1])

@@ -28,7 +28,7 @@ from core.errors import ConfigError
 from core.events import Combined
 from tests.ui.test_form import form_values, fresh_form
 from ui.form.fields import FIELD_NAMES, MEANINGS, field_controls
-from ui.form.form import EXAMPLES, FOLLOWED, followed, request_of
+from ui.form.form import EXAMPLES, FOLLOWED, control_updates, request_of
 from ui.form.menus import (
     FOLLOWERS,
     combine_choices,
@@ -84,16 +84,16 @@ def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float
 
 
 def test_menus_follow_temperature_draft_and_combine_rule() -> None:
-    made = followed(form_values(temperature=0.9, draft="topk"))
+    made = control_updates(form_values(temperature=0.9, draft="topk"))
     assert all("refused" not in label for label, _ in made["draft"].choices)
     marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
     assert marked == ["greedy", "mss", "traversal"]
-    made = followed(form_values(temperature=0.9, verify="mss"))
+    made = control_updates(form_values(temperature=0.9, verify="mss"))
     marked = [draft for label, draft in made["draft"].choices if "not lossless" in label]
     assert marked == ["topk", "coupled", "best_first"]
     marked = [rule for label, rule in made["combine"].choices if "not lossless" in label]
     assert marked == ["vote", "vote_tree", "log_pool"]
-    made = followed(form_values(temperature=0.9, draft="sampled", combine="vote"))
+    made = control_updates(form_values(temperature=0.9, draft="sampled", combine="vote"))
     marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
     assert marked == ["greedy", "mss", "traversal"]
 
@@ -125,7 +125,7 @@ def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
         "speculation_length",
         "confidence_threshold",
     }
-    made = followed(form_values(combine="vote"))
+    made = control_updates(form_values(combine="vote"))
     assert set(made) == set(FOLLOWED)
     for name in FOLLOWERS:
         greyed = name in idle(combine="vote")
@@ -138,7 +138,7 @@ def test_the_page_opens_with_the_same_controls_greyed() -> None:
     controls = fresh_form().fields
     for name in FOLLOWERS:
         assert controls[name].interactive is (name not in idle())
-        assert controls[name].info == followed(form_values())[name].info
+        assert controls[name].info == control_updates(form_values())[name].info
 
 
 OTHERS = {
@@ -205,7 +205,7 @@ def test_a_pipeline_that_does_nothing_says_so_and_can_be_changed(
     combine: str, pipeline: str
 ) -> None:
     still = not combine_rule(combine).ahead
-    menu = followed(form_values(combine=combine, pipeline=pipeline))["pipeline"]
+    menu = control_updates(form_values(combine=combine, pipeline=pipeline))["pipeline"]
     assert menu.interactive is not False
     marked = [name for label, name in menu.choices if "does nothing" in label]
     assert marked == (["ahead"] if still else [])

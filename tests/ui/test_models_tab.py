@@ -17,10 +17,18 @@ from storage import RunQuery, RunStore
 from tests.core.models.folders import saved
 from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, request, scripted
-from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
-from ui.models_tab.handlers import given_up, loaded, needed, pair_of, picked, table, told
+from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
+from ui.models_tab.handlers import (
+    given_up,
+    load_values,
+    need_values,
+    pair_of,
+    pick_offer,
+    state_values,
+    table,
+)
 from ui.models_tab.offering import NOT_YOURS, need_lines, offers_value
-from ui.models_tab.offers import auto_words, checked, offers, wanted
+from ui.models_tab.offers import auto_words, checked_pair, offers, wanted_memory
 from ui.server.context import Context, make_context
 from ui.server.model_host import Load, ModelHost
 from ui.server.model_swap import ModelPair
@@ -39,8 +47,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def made(store: RunStore, load: Load | None = None) -> Context:
-    rig = ModelHost(FakeWorker(), load)
-    return make_context(rig, store, Access("127.0.0.1"), "specinfer", RunQuery)
+    model_host = ModelHost(FakeWorker(), load)
+    return make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery)
 
 
 def words(values: list[Any], at: int = 0) -> str:
@@ -147,22 +155,24 @@ def test_the_form_is_read_line_by_line() -> None:
 )
 def test_what_is_no_pair_is_refused_by_name(form: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        checked(*form)
+        checked_pair(*form)
 
 
 def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = (folder / "model.safetensors").stat().st_size
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
-    need = wanted(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
+    need = wanted_memory(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.bytes == 2 * size and need.fits and need.device == "cpu"
     lines = [line.text for line in need_lines(need)]
     assert lines[0].startswith("It fits: ") and lines[1].startswith("LLM tiny: on this machine")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size - 1)
-    need = wanted(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
+    need = wanted_memory(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.fits is False and need_lines(need)[0].kind == "error"
-    lines = [line.text for line in need_lines(wanted(ModelPair(str(folder), (str(folder),) * 2)))]
+    lines = [
+        line.text for line in need_lines(wanted_memory(ModelPair(str(folder), (str(folder),) * 2)))
+    ]
     assert lines[2].startswith("2 x SSM tiny: on this machine") and len(lines) == 3
-    need = wanted(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    need = wanted_memory(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
     assert need_lines(need)[0].text.endswith("Choose smaller models or another device.")
     assert "before it is downloaded" in _told_unknown(("no/body-knows",), monkeypatch)
@@ -183,12 +193,12 @@ def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
         (size - 1, "Nor with the dtype bfloat16: 79 KiB together."),
     ):
         monkeypatch.setattr(placing, "available_bytes", lambda device, free=free: free)
-        assert need_lines(wanted(pair))[0].text.endswith(f" free on cpu. {words}")
+        assert need_lines(wanted_memory(pair))[0].text.endswith(f" free on cpu. {words}")
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
-    assert all("dtype" not in line.text for line in need_lines(wanted(pair)))
+    assert all("dtype" not in line.text for line in need_lines(wanted_memory(pair)))
     unknown = ModelPair(str(folder), ("no/body-knows",), "float32", "cpu")
     monkeypatch.setattr(placing, "available_bytes", lambda device: size - 1)
-    told = need_lines(wanted(unknown))[0].text
+    told = need_lines(wanted_memory(unknown))[0].text
     assert told.endswith(" Choose the dtype bfloat16: at least 39 KiB together.")
 
 
@@ -214,27 +224,27 @@ def test_the_form_says_what_auto_is_here(
 
 def _told_unknown(ssms: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 1 << 40)
-    return need_lines(wanted(ModelPair("bundled", ssms)))[0].text
+    return need_lines(wanted_memory(ModelPair("bundled", ssms)))[0].text
 
 
 def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2**40)
-    need = wanted(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
+    need = wanted_memory(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is None
     lines = [line.text for line in need_lines(need)]
     assert "about 125M parameters, about 238 MiB as bfloat16" in lines[1]
     assert "to be downloaded, size not known, as bfloat16" in lines[2]
-    assert wanted(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
+    assert wanted_memory(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
     with pytest.raises(ModelLoadError, match="no such folder"):
-        wanted(ModelPair("./nowhere"))
+        wanted_memory(ModelPair("./nowhere"))
 
 
 def test_an_offer_fills_the_form() -> None:
-    assert picked({"llm": "a", "ssms": {"0": "b", "1": "c"}}, "x", "y") == ("a", "b\nc")
-    assert picked({"llm": "a"}, "x", "y") == ("a", "y")
-    assert picked({"ssms": {"0": "b"}}, "x", "y\n") == ("x", "y\nb")
-    assert picked({"ssms": {"0": "y"}}, "x", "y") == ("x", "y")
-    assert picked(None, "x", "y") == ("x", "y")
+    assert pick_offer({"llm": "a", "ssms": {"0": "b", "1": "c"}}, "x", "y") == ("a", "b\nc")
+    assert pick_offer({"llm": "a"}, "x", "y") == ("a", "y")
+    assert pick_offer({"ssms": {"0": "b"}}, "x", "y\n") == ("x", "y\nb")
+    assert pick_offer({"ssms": {"0": "y"}}, "x", "y") == ("x", "y")
+    assert pick_offer(None, "x", "y") == ("x", "y")
 
 
 # -- what a press does --
@@ -245,17 +255,17 @@ FORM = ("other", "small", "auto", "auto")
 def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = made(store, loader)
-    frames = loaded(context, True, *FORM)
+    frames = load_values(context, True, *FORM)
     seen = [next(frames)]
     while "Looking" not in words(seen[-1]):
         seen.append(next(frames))
     assert "Loading other with small: Looking for the models. Runs go on" in words(seen[-1])
     assert seen[-1][0]["again"] and seen[-1][3].interactive and not seen[-1][2].interactive
-    others = told(context, False)
+    others = state_values(context, False)
     assert "Loading another pair. Runs go on meanwhile." in words(others)
     assert NOT_YOURS in words(others) and others[1] == {"lines": {}}
     assert not others[2].interactive and not others[3].interactive
-    assert "another pair is being loaded" in words(next(loaded(context, True, *FORM)))
+    assert "another pair is being loaded" in words(next(load_values(context, True, *FORM)))
     loader.go.set()
     last = list(frames)[-1]
     assert "Loaded in" in words(last) and "other, small. New runs use them." in words(last)
@@ -267,36 +277,42 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     ]
     assert stages["1"]["steps"].startswith("weights ") and stages["1"]["state"] == "done"
     assert last[2].interactive and not last[3].interactive
-    settled(context.rig)
+    settled(context.model_host)
 
 
 def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     context = made(store, Loader(lambda: other_worker("small")))
-    context.rig.worker.cast(scripted(400), speed=5.0)  # type: ignore[attr-defined]
+    context.model_host.worker.set_script(scripted(400), speed=5.0)  # type: ignore[attr-defined]
     source = context.hub.start(request())
-    last = list(loaded(context, True, *FORM))[-1]
+    last = list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
     source.cancel()
-    settled(context.rig)
-    assert "still" not in words(told(context, True)) and "again" not in told(context, True)[0]
+    settled(context.model_host)
+    assert (
+        "still" not in words(state_values(context, True))
+        and "again" not in state_values(context, True)[0]
+    )
 
 
 def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
     secret = "ssm is '/home/x/secret': token id 17 is 'a' there"
     context = made(store, Loader(failing(OutOfMemoryError(secret))))
-    last = list(loaded(context, True, *FORM))[-1]
+    last = list(load_values(context, True, *FORM))[-1]
     assert secret in words(last) and last[0]["lines"]["0"]["kind"] == "error"
     assert "What was loaded stays: synthetic-llm" in words(last)
     assert list(last[1]["lines"].values())[-1]["state"] == "failed"
-    theirs = words(told(context, False))
+    theirs = words(state_values(context, False))
     assert "it cannot be loaded." in theirs and "secret" not in theirs
 
 
 def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: RunStore) -> None:
     context = made(store, Loader(lambda: other_worker("small")))
-    assert "Loaded in" in words(list(loaded(context, True, *FORM))[-1])
+    assert "Loaded in" in words(list(load_values(context, True, *FORM))[-1])
     wrong = ("other", "\n".join("s" * 17), "auto", "auto")
-    for told_of in (needed(context, True, *wrong), list(loaded(context, True, *wrong))[-1]):
+    for told_of in (
+        need_values(context, True, *wrong),
+        list(load_values(context, True, *wrong))[-1],
+    ):
         assert words(told_of).startswith("ssms is a list of 17")
         assert len(told_of[0]["lines"]) == 1 and told_of[1]["lines"] == {}
 
@@ -304,24 +320,24 @@ def test_a_refusal_of_the_form_stands_without_how_the_last_loading_ended(store: 
 def test_given_up(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = made(store, loader)
-    frames = loaded(context, True, *FORM)
+    frames = load_values(context, True, *FORM)
     next(frames)
     assert "Giving other with small up" in words(given_up(context, True))
     loader.go.set()
     last = list(frames)[-1]
-    assert "Loading was given up after" in words(last) and context.rig.version == 0
+    assert "Loading was given up after" in words(last) and context.model_host.version == 0
 
 
 def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = made(store, loader)
     for values in (
-        next(iter(loaded(context, False, *FORM))),
-        needed(context, False, *FORM),
+        next(iter(load_values(context, False, *FORM))),
+        need_values(context, False, *FORM),
         given_up(context, False),
     ):
         assert NOT_YOURS in words(values)
-    assert not loader.asked and context.rig.exchange.state == "none"
+    assert not loader.asked and context.model_host.exchange.state == "none"
 
 
 def test_what_it_needs_is_told_also_while_something_is_loaded(
@@ -330,17 +346,17 @@ def test_what_it_needs_is_told_also_while_something_is_loaded(
     loader = Loader(lambda: other_worker("small"), held=True)
     context = made(store, loader)
     asked = (str(folder), str(folder), "auto", "auto")
-    assert words(needed(context, True, *asked)).startswith("It fits: ")
-    assert "no such folder" in words(needed(context, True, "./nowhere", "", "auto", "auto"))
-    context.rig.begin(OTHER)
-    both = words(needed(context, True, *asked))
+    assert words(need_values(context, True, *asked)).startswith("It fits: ")
+    assert "no such folder" in words(need_values(context, True, "./nowhere", "", "auto", "auto"))
+    context.model_host.begin(OTHER)
+    both = words(need_values(context, True, *asked))
     assert both.startswith("It fits: ") and "Loading other with small" in both
     loader.go.set()
-    settled(context.rig)
+    settled(context.model_host)
 
 
 def test_a_page_without_a_loader_says_so(store: RunStore) -> None:
-    assert "without a loader" in words(next(iter(loaded(made(store), True, *FORM))))
+    assert "without a loader" in words(next(iter(load_values(made(store), True, *FORM))))
 
 
 def test_access() -> None:

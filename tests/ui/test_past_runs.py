@@ -17,13 +17,13 @@ from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.exporting import FORMATS, saving, written
-from ui.sessions.history import Asker, More, drafter_choices, listed, llm_choices
+from ui.sessions.exporting import FORMATS, saving, write_export
+from ui.sessions.history import Asker, More, drafter_choices, list_values, llm_choices
 from ui.sessions.repeat import again, asked_of, stop_again
-from ui.sessions.retention import about_run, annotated, kept_runs, retained, retention_shown
-from ui.sessions.tab import choosing, chosen, deleted, opened_run
-from ui.sessions.two_runs import picked
-from ui.shared.steering import moved, played
+from ui.sessions.retention import about_run, keep_note, kept_runs, retention_shown, set_retention
+from ui.sessions.tab import choose_run, choosing, delete_run, opened_run
+from ui.sessions.two_runs import select_round
+from ui.shared.steering import move, play_on
 
 MINE = Asker("a", False)
 
@@ -57,7 +57,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     store.annotate(two, "for the lecture")
 
     def ids(**changes: Any) -> list[str]:
-        rows = listed(made, ALL, "", "", "all", "newest", 1, More(**changes))[0]["rows"]
+        rows = list_values(made, ALL, "", "", "all", "newest", 1, More(**changes))[0]["rows"]
         return [row["id"] for row in rows.values()]
 
     assert set(ids()) == {one, two} and ids(noted=True) == [two]
@@ -68,9 +68,9 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     for event in (replace(started, created_utc=datetime.now(UTC).isoformat()), *rest):
         store.record(event)
     assert ids(since="the last hour") == ["synthetic-9"]
-    said = listed(made, ALL, "", "", "all", "newest", 1, More(since="ever"))[1]
+    said = list_values(made, ALL, "", "", "all", "newest", 1, More(since="ever"))[1]
     assert "since is 'ever'" in text(said)
-    row = listed(made, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
+    row = list_values(made, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
     assert row["note"] == "for the lecture" and row["thinned"] is False
 
 
@@ -86,7 +86,7 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
 
 def test_the_list_says_how_to_look_inside_to_whom_it_may(store: RunStore) -> None:
     made = context(store)
-    said = [text(listed(made, who, "", "", "all", "newest", 1)[1]) for who in (ALL, MINE)]
+    said = [text(list_values(made, who, "", "", "all", "newest", 1)[1]) for who in (ALL, MINE)]
     assert f"To look inside: {store.datasette()}" in said[0]
     assert "datasette" not in said[1]
 
@@ -98,14 +98,14 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     made = context(store)
     (run_id,) = recorded(store, "a")
     note = "".join(HOSTILE_TEXTS[:3])
-    assert "kept" in text(annotated(made, ALL, run_id, note))
+    assert "kept" in text(keep_note(made, ALL, run_id, note))
     section, said, shown, _, way = about_run(made, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
     assert "rounds a second" in text(said)
-    assert "no note" in text(annotated(made, ALL, run_id, ""))
+    assert "no note" in text(keep_note(made, ALL, run_id, ""))
     assert about_run(made, ALL, run_id)[2] == ""
-    assert "no run is opened" in text(annotated(made, ALL, "", "x"))
-    assert "no such run of yours" in text(annotated(made, Asker("b", False), run_id, "x"))
+    assert "no run is opened" in text(keep_note(made, ALL, "", "x"))
+    assert "no such run of yours" in text(keep_note(made, Asker("b", False), run_id, "x"))
     assert store.run(run_id).note == ""
     assert about_run(made, ALL, "gone")[0].visible is False
 
@@ -113,17 +113,17 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
 def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> None:
     made = context(store)
     (run_id,) = recorded(store, "a")
-    files = {name: written(made, ALL, run_id, name) for name in FORMATS}
+    files = {name: write_export(made, ALL, run_id, name) for name in FORMATS}
     assert all(file["name"].startswith(f"{run_id}.") and file["text"] for file in files.values())
     assert len({file["name"] for file in files.values()}) == len(FORMATS)
     assert files["html"]["media_type"].startswith("text/html") and "<html" in files["html"]["text"]
     with pytest.raises(ConfigError, match="format is 'pdf'"):
-        written(made, ALL, run_id, "pdf")
+        write_export(made, ALL, run_id, "pdf")
     for asker, asked in ((ALL, "gone"), (Asker("b", False), run_id)):
         with pytest.raises(UnknownRunError):
-            written(made, asker, asked, "json")
+            write_export(made, asker, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
-        written(made, ALL, "", "json")
+        write_export(made, ALL, "", "json")
 
 
 def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
@@ -133,7 +133,7 @@ def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
     *before, (file, line) = saving(context(store), ALL, "synthetic-1", "html")
-    assert file == written(context(store), ALL, "synthetic-1", "html")
+    assert file == write_export(context(store), ALL, "synthetic-1", "html")
     assert line.text == "Saved as synthetic-1.html."
     assert all(none is None and "Writing HTML report" in one.text for none, one in before)
     shares = [int(found[1]) for _, one in before if (found := re.search(r": (\d+) %", one.text))]
@@ -145,7 +145,7 @@ def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
 def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
     for event in synthetic_run(3, run_id="../a b:c"):
         store.record(event)
-    assert written(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
+    assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
 # -- once more --
@@ -192,7 +192,7 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
     next(frames)
     assert "Running again" in notice_of(next(frames), 0)
     assert "Stopped" in notice_of(stop_again(sessions, desk), 0)
-    assert worker.runs[-1].cancelled and list(frames)[-1][-1] == worker.runs[-1].run_id
+    assert worker.runs[-1].is_cancelled and list(frames)[-1][-1] == worker.runs[-1].run_id
     assert stop_again(sessions, TabSession())
 
 
@@ -203,14 +203,14 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     made = context(store)
     one, two = recorded(store, "a", "b")
     sessions, desks = sessions_of(made), (TabSession(), TabSession(), TabSession())
-    first = chosen(sessions, desks, ALL, one, "")
+    first = choose_run(sessions, desks, ALL, one, "")
     opened = len(sessions.opening)
-    before = opened + len(sessions.on.told)
+    before = opened + len(sessions.on.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
     comparing, button, said = choosing(one, "")
     assert comparing == one and "Choose the second run" in text(said)
     assert choosing(one, one)[0] == "" and choosing("", "")[0] == ""
-    both = chosen(sessions, desks, ALL, two, comparing)
+    both = choose_run(sessions, desks, ALL, two, comparing)
     assert desks[0].frame().run_id == one, "the first stays open"
     section, answer, tables, place = both[before : before + 4]
     assert place["value"] == place["maximum"] == 4
@@ -218,9 +218,9 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     assert tables["figures"]["0"]["name"] == "Tokens / second"
     assert [desk.frame().run_id for desk in desks[1:]] == [one, two]
     half = sessions.beside.halves[1]
-    picked(half, desks[2], {"round": 2})
-    assert desks[2].frame().selected == 2
-    assert picked(half, TabSession(), {}) and picked(half, desks[2], {"round": "x"})
+    select_round(half, desks[2], {"round": 2})
+    assert desks[2].frame().selected_round == 2
+    assert select_round(half, TabSession(), {}) and select_round(half, desks[2], {"round": "x"})
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_a_second_run_that_cannot_be_compared_is_told(
 ) -> None:
     recorded(store, "a", "b")
     sessions = sessions_of(context(store))
-    values = chosen(
+    values = choose_run(
         sessions, (TabSession(), TabSession(), TabSession()), asker, second, "synthetic-0"
     )
-    assert words in text(values[len(sessions.opening) + len(sessions.on.told) + 1])
+    assert words in text(values[len(sessions.opening) + len(sessions.on.about_outputs) + 1])
 
 
 # -- played --
@@ -252,18 +252,18 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
     board = sessions.board
     assert board.place(desk)[0]["value"] == board.place(desk)[0]["maximum"] == 8
     assert board.place(desk)[1]["interactive"] is False, "there is nothing to stop"
-    frames = played(board, desk, "slow", 5.0, rewind=True)
+    frames = play_on(board, desk, "slow", 5.0, rewind=True)
     next(frames)
     assert board.place(desk)[0]["value"] == 0, "the slider goes back with the run"
     assert board.place(desk)[1]["interactive"] is True
     next(frames)
-    moved(board, desk, "pause")
+    move(board, desk, "pause")
     at = board.place(desk)[0]["value"]
     assert 0 <= at < 8 and len(list(frames)) <= 1
     assert board.place(desk)[0]["value"] == at, "nothing moves any more"
     assert board.place(desk)[1]["interactive"] is False
     assert desk.player is not None and desk.player.pace.mode == "step"
-    list(played(board, desk, "slow", 100.0, rewind=False))
+    list(play_on(board, desk, "slow", 100.0, rewind=False))
     assert board.place(desk)[0]["value"] == 8
 
 
@@ -277,20 +277,20 @@ def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> No
     assert section.visible and shown == told == ""
     assert retention_shown(made, ALL, "", "")[1] == gr.skip(), "somebody may be typing by now"
     assert retention_shown(made, MINE, "", "")[0].visible is False
-    said, button = retained(made, ALL, "2", sure=False)
+    said, button = set_retention(made, ALL, "2", sure=False)
     assert "Sure?" in text(said) and button.visible and store.retention() is None
-    said, button = retained(made, ALL, "2", sure=True)
+    said, button = set_retention(made, ALL, "2", sure=True)
     assert "The last 2 runs stay whole" in text(said) and not button.visible
     assert store.retention() == 2 and retention_shown(made, ALL, "", "")[1] == "2"
     assert retention_shown(made, ALL, "7", "2")[1:] == [gr.skip(), "2"], "typed, not yet set"
     assert retention_shown(made, ALL, "7", "")[1:] == [gr.skip(), "2"]
     assert retention_shown(made, ALL, "1", "1")[1:] == ["2", "2"], "set in another tab meanwhile"
-    said, _ = retained(made, MINE, "1", sure=True)
+    said, _ = set_retention(made, MINE, "1", sure=True)
     assert "only who owns" in text(said) and store.retention() == 2
-    assert "every run stays whole" in text(retained(made, ALL, "0", sure=False)[0])
+    assert "every run stays whole" in text(set_retention(made, ALL, "0", sure=False)[0])
     assert store.retention() is None
     for typed in ("-1", "2.5", "many", "9" * 30, "nan", "\udce9"):
-        refused = text(retained(made, ALL, typed, sure=True)[0])
+        refused = text(set_retention(made, ALL, typed, sure=True)[0])
         assert "runs is" in refused and "empty or 0 for all runs, or a whole number" in refused
     assert kept_runs(None) is None and kept_runs(" 7 ") == 7
 
@@ -312,8 +312,8 @@ def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> Non
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     store.delete(run_id)
-    assert "no such run" in text(annotated(made, ALL, run_id, "x"))
+    assert "no such run" in text(keep_note(made, ALL, run_id, "x"))
     assert "no such run" in notice_of(list(again(sessions, desk, ALL, "me", run_id))[0], 0)
     with pytest.raises(UnknownRunError):
         asked_of(made, ALL, run_id)
-    assert "already deleted" in notice_of(deleted(sessions, desk, ALL, run_id), 0)
+    assert "already deleted" in notice_of(delete_run(sessions, desk, ALL, run_id), 0)

@@ -12,7 +12,7 @@ from tests.ui.boards import context
 from tests.ui.test_studies import ended, mine, slow, study
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.shared.past_studies import ROWS, listed_studies, pressed
+from ui.shared.past_studies import ROWS, listed_studies, press_list
 
 
 @pytest.fixture
@@ -50,19 +50,19 @@ def test_a_visitor_sees_and_deletes_its_own_alone(made: Context) -> None:
     theirs, own = kept(made, "tune", "bob"), kept(made, "tune", "eve")
     eve, desk = mine(made, "eve", "eve"), TabSession()
     assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
-    refused = pressed(desk, eve, {"do": "delete", "study": theirs})
+    refused = press_list(desk, eve, {"do": "delete", "study": theirs})
     assert "no such study of yours" in refused[1]["lines"]["0"]["text"]
-    assert len(mine(made).listed()) == 2
+    assert len(mine(made).rows()) == 2
 
 
 def test_after_the_last_one_is_deleted_none_is_shown(made: Context) -> None:
     one, desk = kept(made, "compare"), TabSession()
     before = listed_studies(desk, mine(made))
-    after = pressed(desk, mine(made), {"do": "delete", "study": one})
+    after = press_list(desk, mine(made), {"do": "delete", "study": one})
     assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
     assert "Deleted" in after[1]["lines"]["0"]["text"]
     assert after[0]["n"] > before[0]["n"], "an answer that comes late does not bring it back"
-    again = pressed(desk, mine(made), {"do": "delete", "study": one})
+    again = press_list(desk, mine(made), {"do": "delete", "study": one})
     assert "no such study" in again[1]["lines"]["0"]["text"]
 
 
@@ -71,11 +71,11 @@ def test_the_list_is_paged_and_never_past_its_end(made: Context) -> None:
     desk = TabSession()
     first = listed_studies(desk, mine(made))
     assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]
-    second = pressed(desk, mine(made), {"do": "page", "by": 1})
+    second = press_list(desk, mine(made), {"do": "page", "by": 1})
     assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
-    gone = pressed(desk, mine(made), {"do": "delete", "study": ids[0]})
+    gone = press_list(desk, mine(made), {"do": "delete", "study": ids[0]})
     assert len(rows(gone)) == ROWS, "the page before, since this one has none left"
-    assert len(rows(pressed(desk, mine(made), {"do": "page", "by": "x"}))) == ROWS
+    assert len(rows(press_list(desk, mine(made), {"do": "page", "by": "x"}))) == ROWS
 
 
 def test_one_that_is_measured_says_so_and_is_not_deleted(made: Context) -> None:
@@ -85,7 +85,7 @@ def test_one_that_is_measured_says_so_and_is_not_deleted(made: Context) -> None:
     desk = TabSession()
     (row,) = rows(listed_studies(desk, mine(made)))
     assert row["live"] and row["state"] in ("running", "waiting")
-    refused = pressed(desk, mine(made), {"do": "delete", "study": asked.study_id})
+    refused = press_list(desk, mine(made), {"do": "delete", "study": asked.study_id})
     assert "stop it first" in refused[1]["lines"]["0"]["text"]
     mine(made).stop(asked.study_id)
     ended(made)

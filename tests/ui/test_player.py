@@ -160,7 +160,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
     assert frame.detail is not None and frame.detail.round == 3 and frame.node == 2
     assert frame.detail.completed is not None and frame.pinned
     player.follow()
-    assert player.frame().selected == 19 and player.frame().node is None
+    assert player.frame().selected_round == 19 and player.frame().node is None
 
 
 def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
@@ -173,11 +173,11 @@ def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> Non
         largest = max(line.nodes for line in lines if line.accepted == most)
         wanted = [x.number for x in lines if (x.accepted, x.nodes) == (most, largest)][-1]
         frame = player.frame()
-        assert frame.selected == wanted and not frame.pinned
+        assert frame.selected_round == wanted and not frame.pinned
         told = [line.text for line in run_lines(frame) if line.text.startswith("Shown is round")]
         assert bool(told) == (wanted < 11)
         player.follow()
-        assert player.frame().selected == 11
+        assert player.frame().selected_round == 11
         assert not [x for x in run_lines(player.frame()) if x.text.startswith("Shown is")]
 
 
@@ -192,11 +192,11 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
             events[i] = replace(event, num_accepted=0)
     player = Player(stored(events))
     player.advance(0.0)
-    assert player.frame().selected == 4 and not player.frame().pinned
+    assert player.frame().selected_round == 4 and not player.frame().pinned
     player.follow()
-    assert player.frame().selected == 5
+    assert player.frame().selected_round == 5
     player.select_next(-1)
-    assert player.frame().selected == 4
+    assert player.frame().selected_round == 4
 
 
 def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
@@ -204,9 +204,9 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
     player.advance(0.0)
     for _ in range(9):
         player.step(-1)
-    assert player.frame().selected == 3 and not player.frame().at_end
+    assert player.frame().selected_round == 3 and not player.frame().at_end
     player.follow()
-    assert player.frame().selected == 5 and player.frame().whole
+    assert player.frame().selected_round == 5 and player.frame().whole
 
 
 def test_a_round_that_is_not_there_cannot_be_selected() -> None:
@@ -222,7 +222,7 @@ def test_next_and_previous_round_stop_at_the_ends() -> None:
     player.advance(0.0)
     for by, expected in ((1, 2), (-1, 1), (-1, 0), (-1, 0), (1, 1)):
         player.select_next(by)
-        assert player.frame().selected == expected
+        assert player.frame().selected_round == expected
 
 
 @pytest.mark.parametrize("mode", ["slow", "step"])
@@ -238,14 +238,14 @@ def test_the_next_round_past_the_last_one_shown_is_the_next_one_recorded(mode: s
     assert seen == [0, 1, 0, 1, 2, 2, 1] and player.pace.mode == "step"
     player.rewind()
     player.select_next(-1)
-    assert player.frame().selected == -1, "there is none before the first"
+    assert player.frame().selected_round == -1, "there is none before the first"
 
 
 def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() -> None:
     player = Player(stored(synthetic_run(3, seed=2)[:-4]))  # of its third round the draft alone
     player.seek(2)
     player.select_next(1)
-    assert player.frame().selected == 2 and player.at_end
+    assert player.frame().selected_round == 2 and player.at_end
     events = synthetic_run(3, seed=2)
     source = live(events[:6])
     player = Player(source)
@@ -253,7 +253,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
     for event in events[6:]:
         source.take(event)
     player.select_next(1)
-    assert player.pace.mode == "full" and player.frame().selected == 1
+    assert player.pace.mode == "full" and player.frame().selected_round == 1
 
 
 def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:
@@ -264,11 +264,11 @@ def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None
     for i, event in enumerate(events[1:-1]):
         source.take(event)
         player.advance(i / 240)  # 60 rounds in a second
-        followed.add(player.frame().selected)
+        followed.add(player.frame().selected_round)
     assert len(followed) <= 5
     source.take(events[-1])
     player.advance(1.01)
-    assert player.frame().selected == 59, "at the end the last round is shown"
+    assert player.frame().selected_round == 59, "at the end the last round is shown"
 
 
 def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -> None:

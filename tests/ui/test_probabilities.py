@@ -11,13 +11,13 @@ from core import SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, Verified
 from core.trees.sampling import process_logits, unprocessed_probabilities
 from tests.core.engines import engine_of, request, tables
-from ui.run.probabilities import meant
+from ui.run.probabilities import probability_words
 
 
 def told(temperature: float, **fields: Any) -> str:
     config = SpeculationConfig(**fields).resolved(temperature).to_plain()
     plain = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
-    return meant({"sampling": plain, "speculation": config})
+    return probability_words({"sampling": plain, "speculation": config})
 
 
 def test_each_rule_is_told_what_its_numbers_are() -> None:
@@ -35,8 +35,10 @@ def test_each_rule_is_told_what_its_numbers_are() -> None:
     assert branch.endswith("times the chance that the branch up to here has left.")
     assert told(0.8, drafters=()) == "Bars: the LLM at temperature 0.8."
     cut = {"sampling": {"temperature": 0.5, "top_k": 7, "top_p": 0.9}}
-    assert "0.5 (top_k 7, top_p 0.9);" in meant({**cut, "speculation": {"drafters": ["a"]}})
-    assert meant({}) == ""
+    assert "0.5 (top_k 7, top_p 0.9);" in probability_words(
+        {**cut, "speculation": {"drafters": ["a"]}}
+    )
+    assert probability_words({}) == ""
 
 
 TEMPERATURE = 0.8

@@ -9,7 +9,7 @@ from typing import Any
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import UnknownRunError
 from core.events import Event, RunStarted
-from lab.measured import Measured, measured
+from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from lab.study import PLAIN, Configuration, Study, plain_configuration
@@ -42,8 +42,8 @@ def results() -> dict[Cell, Measured]:
     found = {}
     for i, prompt in enumerate(PROMPTS):
         events = synthetic_run(6, seed=i, run_id=f"tree-{i}")
-        found[Cell("tree", prompt.id, 0)] = measured(events)
-        found[Cell(PLAIN, prompt.id, 0)] = measured(plain_twin(events))
+        found[Cell("tree", prompt.id, 0)] = measure_run(events)
+        found[Cell(PLAIN, prompt.id, 0)] = measure_run(plain_twin(events))
     return found
 
 
@@ -59,7 +59,7 @@ def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> P
     events[0] = replace(started, dtype=dtype)
     events = events if request.speculation.drafters else plain_twin(events)
     assert isinstance(events[0], RunStarted)
-    return PastRun(prompt, settings_of_run(events[0]), measured(events))
+    return PastRun(prompt, settings_of_run(events[0]), measure_run(events))
 
 
 def test_a_row_a_prompt_with_its_speed_up() -> None:

@@ -23,7 +23,7 @@ from ui.prompts.tab import study_drawn
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.shared.studies import Studies, new_study
-from ui.shared.study_handlers import Drawn, StudyBoard, begun, chosen, looked
+from ui.shared.study_handlers import Drawn, StudyBoard, begin_study, look_at_study, press_button
 
 
 @pytest.fixture
@@ -118,14 +118,14 @@ def test_opening_a_study_takes_the_notice_away_and_ends_the_look(made: Context) 
     mine = measured(made, StudyPrompt("1", "Once"))
     board, desk = StudyBoard(made, "prompts", "prompts", None, None), TabSession()  # type: ignore[arg-type]
     pictures = Drawn((None, None, None), lambda opened: study_drawn(made, opened))  # type: ignore[arg-type]
-    looked(board, desk, mine, pictures, opening=True)
+    look_at_study(board, desk, mine, pictures, opening=True)
     (last,) = drawn(made, desk)
     assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
     # While it is looked at, nothing that the board draws takes its place.
-    quiet = looked(board, desk, mine, pictures, opening=True)
+    quiet = look_at_study(board, desk, mine, pictures, opening=True)
     assert all("__type__" in value for value in quiet[2:])
     study_id = mine.latest("prompts")
-    shown = chosen(board, desk, mine, pictures, {"do": "open", "study": study_id})
+    shown = press_button(board, desk, mine, pictures, {"do": "open", "study": study_id})
     assert shown[2]["of"] == study_id and shown[3]["lines"] == {}
     assert shown[3]["n"] > last[1]["n"] and not shown[4].visible
 
@@ -154,7 +154,7 @@ def test_beginning_a_study_ends_the_look(made: Context) -> None:
         prompts = (StudyPrompt("1", "Once"),)
         return new_study(made, "prompts", SamplingParams(max_new_tokens=8), both, prompts)
 
-    shown = begun(board, desk, mine, pictures, make)
+    shown = begin_study(board, desk, mine, pictures, make)
     assert desk.study.past is None and shown[3]["lines"] == {}
 
 

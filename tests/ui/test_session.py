@@ -16,7 +16,7 @@ from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.fakes import recorded as prepared
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
-from ui.server.session import Hub, TabSession, TabSessions, guarded, guarded_once, play, run_to_end
+from ui.server.session import Hub, TabSession, TabSessions, guard, guard_once, play, run_to_end
 
 WAIT_S = 5.0
 
@@ -50,7 +50,7 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
     frames = list(play(desk))
     assert frames[-1].whole and frames[-1].view.state == "completed"
     accepted = [line.accepted for line in frames[-1].view.rounds]
-    assert accepted[frames[-1].selected] == max(accepted), "the LLM accepted most in it"
+    assert accepted[frames[-1].selected_round] == max(accepted), "the LLM accepted most in it"
     assert recorded(made, frames[-1].run_id)[-1].seq == frames[-1].view.seq
     lengths = [len(frame.view.tokens) for frame in frames]
     assert lengths == sorted(lengths)
@@ -251,9 +251,9 @@ def test_errors_of_ours_are_told_in_their_words_and_bugs_in_a_line(
         return message
 
     ours = ConfigError.of("top_p", 2, "at most 1")
-    assert list(guarded(broken(ours), told)) == ["first", "top_p is 2: at most 1"]
+    assert list(guard(broken(ours), told)) == ["first", "top_p is 2: at most 1"]
     assert not caplog.records
-    assert list(guarded(broken(KeyError("x")), told)) == [
+    assert list(guard(broken(KeyError("x")), told)) == [
         "first",
         "internal error (KeyError): 'x'",
     ]
@@ -262,7 +262,7 @@ def test_errors_of_ours_are_told_in_their_words_and_bugs_in_a_line(
     def fails() -> str:
         raise ours
 
-    assert guarded_once(fails, told) == "top_p is 2: at most 1"
+    assert guard_once(fails, told) == "top_p is 2: at most 1"
 
 
 def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:

@@ -16,9 +16,9 @@ from ui.run.values import names_value
 from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
-from ui.sessions.history import Asker, allowed, listed, llm_choices, menu
-from ui.sessions.tab import deleted, opened_run, scrub_place, scrubbed
-from ui.shared.steering import played
+from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
+from ui.sessions.tab import delete_run, opened_run, scrub, scrub_place
+from ui.shared.steering import play_on
 
 # -- sessions --
 
@@ -33,28 +33,28 @@ def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
 def test_the_list_is_found_filtered_and_paged(store: RunStore) -> None:
     filled(store, tuple("abcdefghijklm"))
     made = context(store)
-    value, said, page = listed(made, ALL, "", "", "all", "newest", 1)
+    value, said, page = list_values(made, ALL, "", "", "all", "newest", 1)
     assert len(value["rows"]) == 10 and "13 runs, page 1 of 2" in said["lines"]["0"]["text"]
-    value, said, page = listed(made, ALL, "", "", "all", "newest", 99)
+    value, said, page = list_values(made, ALL, "", "", "all", "newest", 99)
     assert page == 2 and len(value["rows"]) == 3
-    value, *_ = listed(made, ALL, "", "", "failed", "newest", 1)
+    value, *_ = list_values(made, ALL, "", "", "failed", "newest", 1)
     assert {row["status"] for row in value["rows"].values()} == {"failed"}
-    value, *_ = listed(made, ALL, "", "7", "all", "newest", 1)
+    value, *_ = list_values(made, ALL, "", "7", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-7"]
-    value, said, _ = listed(made, ALL, "", "nosuchword", "all", "newest", 1)
+    value, said, _ = list_values(made, ALL, "", "nosuchword", "all", "newest", 1)
     assert value["empty"] == "No run matches." and not value["rows"]
 
 
 def test_a_wrong_filter_is_told(store: RunStore) -> None:
-    _, said, _ = listed(context(store), ALL, "", "", "lost", "newest", 1)
+    _, said, _ = list_values(context(store), ALL, "", "", "lost", "newest", 1)
     assert "status is 'lost'" in said["lines"]["0"]["text"]
 
 
 def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunStore) -> None:
     made = context(store)
-    _, said, _ = listed(made, ALL, "", "", "all", "newest", 1)
+    _, said, _ = list_values(made, ALL, "", "", "all", "newest", 1)
     assert str(store.path) in said["lines"]["1"]["text"] and "datasette" in str(said)
-    _, said, _ = listed(made, Asker("x", False), "", "", "all", "newest", 1)
+    _, said, _ = list_values(made, Asker("x", False), "", "", "all", "newest", 1)
     assert str(store.path) not in str(said)
 
 
@@ -68,14 +68,14 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert values[-1] == run_id
     replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-3], shown[1:]))
     assert replayed == lived, "the same pictures as at the end of the live run"
-    back = scrubbed(sessions, past, 3)
+    back = scrub(sessions, past, 3)
     assert "you are at round 3 of 8" in notice_of(back, 0)
-    assert "Finished" in notice_of(scrubbed(sessions, past, 99), 0)
-    assert "you are at round 0 of 8" in notice_of(scrubbed(sessions, past, -3), 0)
-    assert "you are at round 0 of 8" in notice_of(scrubbed(sessions, past, None), 0)
-    frames = list(played(sessions.board, past, "slow", 20.0, True))
+    assert "Finished" in notice_of(scrub(sessions, past, 99), 0)
+    assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, -3), 0)
+    assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, None), 0)
+    frames = list(play_on(sessions.board, past, "slow", 20.0, True))
     assert past.frame().view == desk.frame().view, "played slowly, it ends as it ended live"
-    assert past.frame().selected == 7 and len(frames[-1]) == len(values) - 3
+    assert past.frame().selected_round == 7 and len(frames[-1]) == len(values) - 3
 
 
 def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore) -> None:
@@ -86,7 +86,7 @@ def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore
     values = opened_run(sessions, desk, ALL, "synthetic-0")
     assert (values[-3]["maximum"], values[-3]["value"]) == (4, 4)
     whole = desk.frame().view.tokens
-    assert "Interrupted: " in notice_of(scrubbed(sessions, desk, 4), 0)
+    assert "Interrupted: " in notice_of(scrub(sessions, desk, 4), 0)
     assert desk.frame().view.tokens == whole
 
 
@@ -95,9 +95,9 @@ def test_the_box_of_the_round_never_says_another_round_than_the_one_shown(store:
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     for typed, shown in ((999, 4), (-3, 0), (2.5, 2), (3, None), (None, None)):
-        scrubbed(sessions, desk, typed)
+        scrub(sessions, desk, typed)
         assert scrub_place(sessions, desk, typed)[0].get("value") == shown, typed
-    scrubbed(sessions, desk, float("nan"))
+    scrub(sessions, desk, float("nan"))
     assert scrub_place(sessions, desk, float("nan"))[0]["value"] == 3
 
 
@@ -107,8 +107,8 @@ def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typ
     made = context(store)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
-    assert "round is" in notice_of(scrubbed(sessions, desk, typed), 0)
-    _, said, page = listed(made, ALL, "", "", "all", "newest", typed)
+    assert "round is" in notice_of(scrub(sessions, desk, typed), 0)
+    _, said, page = list_values(made, ALL, "", "", "all", "newest", typed)
     assert "page is" in said["lines"]["0"]["text"] and page == 1
 
 
@@ -116,14 +116,14 @@ def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
     sessions, desk = sessions_of(context(store)), TabSession()
     values = opened_run(sessions, desk, ALL, "nosuch")
     assert "nosuch" in notice_of(values, 0) and values[-1] == ""
-    assert "no run is opened" in notice_of(deleted(sessions, desk, ALL, ""), 0)
+    assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
 
 
 def test_a_deleted_run_is_gone(store: RunStore) -> None:
     filled(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
-    values = deleted(sessions, desk, ALL, "synthetic-0")
+    values = delete_run(sessions, desk, ALL, "synthetic-0")
     assert values[-2] == "" and desk.player is None
     assert values[-4]["maximum"] == 1 and values[-4]["value"] == 0
     assert notice_of(values, 0) == "Open a run from the list."
@@ -147,11 +147,11 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
     store.delete("synthetic-0")
-    values = deleted(sessions, desk, ALL, "synthetic-0")
+    values = delete_run(sessions, desk, ALL, "synthetic-0")
     assert "already deleted" in notice_of(values, 0)
     assert values[-2] == "" and desk.player is None
     assert values[-4]["maximum"] == 1 and values[-1].visible is False
-    assert "no such run" in notice_of(deleted(sessions, desk, ALL, "nosuch"), 0)
+    assert "no such run" in notice_of(delete_run(sessions, desk, ALL, "nosuch"), 0)
 
 
 def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore) -> None:
@@ -161,14 +161,14 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
     owner = made.access.owner(request, "visitor-a")
     assert owner == "visitor-a" and made.access.owner(request, "a") == "client-s"
     mine = Asker("a", False)
-    value, *_ = listed(made, mine, "", "", "all", "newest", 1)
+    value, *_ = list_values(made, mine, "", "", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
     sessions, desk = sessions_of(made), TabSession()
     values = opened_run(sessions, desk, mine, "synthetic-1")
     assert "no such run of yours" in notice_of(values, 0)
-    assert "no such run of yours" in notice_of(deleted(sessions, desk, mine, "synthetic-1"), 0)
+    assert "no such run of yours" in notice_of(delete_run(sessions, desk, mine, "synthetic-1"), 0)
     assert store.runs(RunQuery()).total == 2
-    assert allowed(made, mine, "synthetic-0").run_id == "synthetic-0"
+    assert allowed_run(made, mine, "synthetic-0").run_id == "synthetic-0"
 
 
 def test_a_running_run_is_not_deleted(store: RunStore) -> None:
@@ -177,7 +177,7 @@ def test_a_running_run_is_not_deleted(store: RunStore) -> None:
     source = made.hub.start(Request("Once"), "")
     source.wait(4, 20.0)
     sessions, desk = sessions_of(made), TabSession()
-    assert "still running" in notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
+    assert "still running" in notice_of(delete_run(sessions, desk, ALL, source.run_id), 0)
     assert store.run(source.run_id).status == "running"
     source.cancel()
 
@@ -185,7 +185,7 @@ def test_a_running_run_is_not_deleted(store: RunStore) -> None:
 def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
     for event in synthetic_run(6, hostile=True):
         store.record(event, "")
-    value, *_ = listed(context(store), ALL, "", "", "all", "newest", 1)
+    value, *_ = list_values(context(store), ALL, "", "", "all", "newest", 1)
     row = value["rows"]["0"]
     assert "<img src=x" in row["prompt"] or HOSTILE_TEXTS[0][:8] in row["output"]
     assert len(row["prompt"]) <= 160 and len(row["output"]) <= 160

@@ -14,7 +14,7 @@ from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.run.view import View, reduce_all
 from ui.server.session import TabSession
-from ui.sessions.history import listed
+from ui.sessions.history import list_values
 from ui.sessions.tab import opened_run
 from ui.words.settings import settings_line, settings_of
 
@@ -58,7 +58,7 @@ def test_the_list_and_the_opened_run_say_it(
     for event in synthetic_run(4, seed=1):
         store.record(event)
     made = context(store)
-    row = listed(made, ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+    row = list_values(made, ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
     view = reduce_all(synthetic_run(4, seed=1))
     assert view.started and row["sampling"] == "temperature 0"
     told = settings_of(view.started.asked, DRAFTERS)
@@ -77,7 +77,7 @@ def test_when_a_run_was_says_by_which_clock(
     for zone, when in (("UTC0", "00:01:00 UTC"), ("EAT-3", "03:01:00 UTC+0300")):
         monkeypatch.setenv("TZ", zone)
         time.tzset()
-        row = listed(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+        row = list_values(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
         assert row["when"] == f"2026-01-01 {when}"
     monkeypatch.undo()
     time.tzset()

@@ -11,9 +11,9 @@ from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.together import together
 from tests.ui.shown import shown
-from ui.learn.lessons.measured import measured
+from ui.learn.lessons.measured import measured_row
 from ui.run.slower import slower_because
-from ui.run.times import shared, time_of
+from ui.run.times import add_spans, time_of
 from ui.run.view import reduce_all
 
 APART = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
@@ -29,7 +29,7 @@ def test_three_that_share_ten_milliseconds_take_ten() -> None:
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
     event = replace(of_rounds(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
-    assert dict(shared((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
+    assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
 
 
 def test_a_rounds_time_is_what_it_is_one_after_another() -> None:
@@ -85,5 +85,5 @@ def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
         for e in APART
     ]
     (half,) = halves
-    row = measured("both", reduce_all(events))
+    row = measured_row("both", reduce_all(events))
     assert row.pass_ms == pytest.approx(half.end_ms - half.start_ms)

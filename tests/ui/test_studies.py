@@ -27,9 +27,16 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import Asker
 from ui.sessions.retention import about_run
-from ui.shared.studies import Opened, Studies, new_study, title_of
+from ui.shared.studies import OpenedStudy, Studies, new_study, title_of
 from ui.shared.study_board import build_study_board
-from ui.shared.study_handlers import Drawn, StudyBoard, asked_for, begun, chosen, looked
+from ui.shared.study_handlers import (
+    Drawn,
+    StudyBoard,
+    asked_for,
+    begin_study,
+    look_at_study,
+    press_button,
+)
 from ui.shared.study_words import left_words, progress_value
 
 TREE = Configuration("specinfer", SpeculationConfig.preset("specinfer"))
@@ -52,7 +59,7 @@ def context(store: RunStore) -> Iterator[Context]:
 
 def slow(context: Context) -> None:
     """Every run but the short ones that warm up goes on for minutes."""
-    context.hub.worker.cast(endless, speed=5.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(endless, speed=5.0)  # type: ignore[attr-defined]
 
 
 def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:
@@ -81,14 +88,14 @@ def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
     begun_now = study(context)
     mine(context).begin(begun_now)
     ended(context)
-    (row,) = mine(context).listed("compare")
+    (row,) = mine(context).rows("compare")
     assert (row.state, row.done, row.owner) == ("completed", 4, "me")
-    opened = mine(context).opened(row.study_id)
+    opened = mine(context).open(row.study_id)
     assert opened.study == begun_now and set(opened.results) == set(begun_now.cells())
     assert mine(context).latest("compare") == row.study_id
-    assert mine(context).latest("tune") == "" and mine(context).listed("tune") == ()
+    assert mine(context).latest("tune") == "" and mine(context).rows("tune") == ()
     mine(context).delete(row.study_id)
-    assert mine(context).listed() == ()
+    assert mine(context).rows() == ()
     assert context.store.runs(RunQuery()).total == 4  # its runs stay
     assert mine(context).of_run(opened.results[begun_now.cells()[0]].run_id) is None
 
@@ -111,10 +118,10 @@ def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
     eve, bob = mine(context, "eve", "eve"), mine(context, "bob", "bob")
     slow(context)
     eve.begin(one := study(context))
-    for act in (bob.opened, bob.stop, bob.resume, bob.delete):
+    for act in (bob.open, bob.stop, bob.resume, bob.delete):
         with pytest.raises(UnknownStudyError, match="no such study of yours"):
             act(one.study_id)
-    assert bob.listed() == () and len(eve.listed()) == 1 == len(mine(context).listed())
+    assert bob.rows() == () and len(eve.rows()) == 1 == len(mine(context).rows())
     told = bob.standing()
     assert told.live and told.total == 4 and not told.study_id and told.cell is None
     assert eve.standing().study_id == one.study_id
@@ -129,10 +136,10 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     ended(context)
-    context.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
     mine(context).resume(one.study_id)
     ended(context)
-    assert mine(context).listed()[0].done == 4
+    assert mine(context).rows()[0].done == 4
     with pytest.raises(StudyError, match="is complete"):
         mine(context).resume(one.study_id)
 
@@ -221,19 +228,19 @@ class Tab:
         self.drawn = Drawn((picture,), self.draw)
         self.draws: list[int] = []
 
-    def draw(self, opened: Opened | None) -> list[Any]:
+    def draw(self, opened: OpenedStudy | None) -> list[Any]:
         self.draws.append(len(opened.results) if opened else -1)
         return [{"cells": self.draws[-1]}]
 
     def look(self, opening: bool = False) -> list[Any]:
-        return looked(self.board, self.desk, self.mine, self.drawn, opening)
+        return look_at_study(self.board, self.desk, self.mine, self.drawn, opening)
 
     def press(self, do: str, study_id: str = "", **more: Any) -> list[Any]:
         told = {"do": do, "study": study_id, **more}
-        return chosen(self.board, self.desk, self.mine, self.drawn, told)
+        return press_button(self.board, self.desk, self.mine, self.drawn, told)
 
     def begin(self, study: Study) -> list[Any]:
-        return begun(self.board, self.desk, self.mine, self.drawn, lambda: study)
+        return begin_study(self.board, self.desk, self.mine, self.drawn, lambda: study)
 
 
 def test_a_board_begins_follows_and_shows_the_end(context: Context) -> None:
@@ -266,7 +273,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     ended(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
     other.press("go", one.study_id)
     ended(context)
     assert other.look()[0]["state"] == "completed"
@@ -367,7 +374,7 @@ def test_what_nobody_measures_is_never_running(context: Context) -> None:
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
-    assert mine(context).listed()[0].state == "interrupted"
+    assert mine(context).rows()[0].state == "interrupted"
     context.conductor.rest = lambda _: ("failed", "disk full")  # type: ignore[method-assign]
     bar, listed, _ = Tab(context).look(opening=True)
     assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
@@ -393,7 +400,7 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     def refuse() -> Study:
         raise ConfigError("repeats is 0: a whole number")
 
-    bar = begun(tab.board, tab.desk, tab.mine, tab.drawn, refuse)[0]
+    bar = begin_study(tab.board, tab.desk, tab.mine, tab.drawn, refuse)[0]
     assert bar["trouble"] == "repeats is 0: a whole number"
 
 
@@ -404,7 +411,7 @@ def test_a_prompt_that_is_too_long_is_told_on_the_board_and_nothing_is_kept(
     long = replace(one.prompts[1], text="And so on " * 200)
     bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
     assert bar["trouble"].startswith('prompt 1 ("And so on')
-    assert bar["state"] == "none" and mine(context).listed() == ()
+    assert bar["state"] == "none" and mine(context).rows() == ()
 
 
 def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:

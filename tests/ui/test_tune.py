@@ -25,8 +25,8 @@ from tests.ui.test_form import form_values
 from ui.form.form import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
-from ui.tune.form import LIVE, PICKED, TYPED, Asked, asked, axis_shown, base_menu
-from ui.tune.tab import drawn_of, file_of, planned, point_beside, point_shown, request_of_point
+from ui.tune.form import LIVE, PICKED, TYPED, Asked, axis_shown, base_menu, study_request
+from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
 
 AXES = [
     *("speculation_length", "2, 4", []),
@@ -51,14 +51,14 @@ def values(**changes: Any) -> list[Any]:
 @pytest.fixture
 def context(store: RunStore) -> Iterator[Context]:
     made = made_context(store)
-    made.hub.worker.cast(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    made.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
     yield made
     made.conductor.close()
     made.hub.worker.clear()  # type: ignore[attr-defined]
 
 
 def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> Asked:
-    return asked(context, own, form_values(drafters=[*DRAFTERS]), values(**changes))
+    return study_request(context, own, form_values(drafters=[*DRAFTERS]), values(**changes))
 
 
 def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
@@ -103,7 +103,7 @@ def test_every_base_there_is(context: Context) -> None:
     for base in bases:
         assert asked_of(context, own, base=[base]).study
     live = form_values(eta=0.9, drafters=[*DRAFTERS])
-    made = asked(context, None, live, values(base=[LIVE])).study
+    made = study_request(context, None, live, values(base=[LIVE])).study
     assert made.configurations[1].speculation.eta == 0.9
     with pytest.raises(ConfigError, match="base is 'gone': one of"):
         asked_of(context, base=["gone"])
@@ -156,18 +156,18 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
 def test_what_cannot_be_started_is_told_and_cannot_be_pressed(
     context: Context, changes: dict[str, Any], words: str
 ) -> None:
-    said, start = planned(context, None, form_values(), values(**changes))
+    said, start = plan_values(context, None, form_values(), values(**changes))
     assert words in notice_of([said], 0) and start.interactive is False
     (line,) = said["lines"].values()
     assert line["kind"] == "error"
 
 
 def test_what_can_be_started_is_counted(context: Context) -> None:
-    said, start = planned(context, None, form_values(), values())
+    said, start = plan_values(context, None, form_values(), values())
     assert "4 points and plain decoding, 2 prompts, 2 repeats: 20 runs" in notice_of([said], 0)
     assert start.interactive is True
     axes = ["drafters", "all | nobody", [], *AXES[6:] * 2]
-    said, start = planned(context, None, form_values(), values(axes=axes))
+    said, start = plan_values(context, None, form_values(), values(axes=axes))
     assert "cannot run: drafters=nobody" in notice_of([said], 0) and start.interactive is True
 
 
@@ -179,7 +179,7 @@ def test_prompts_come_from_a_file_and_a_hostile_one_is_told_by_its_line(
     study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study
     assert study.prompts == (StudyPrompt("a", "<img onerror=x>"),)
     path.write_text('{"prompt": "fine"}\n' + "[" * 50_000, encoding="utf-8")
-    said, start = planned(
+    said, start = plan_values(
         context, None, form_values(), values(prompts=["a file", "", str(path), [], 1])
     )
     assert notice_of([said], 0).startswith("line 2 is") and start.interactive is False
@@ -191,7 +191,7 @@ def test_prompts_come_from_a_file_and_a_hostile_one_is_told_by_its_line(
 def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context) -> None:
     assert drawn_of(None) == [{"lines": {}}, {}, {}, {}]
     mine, study_id = measured(context)
-    said, speed, length, points = drawn_of(mine.opened(study_id))
+    said, speed, length, points = drawn_of(mine.open(study_id))
     assert "Best: " in notice_of([said], 0)
     assert speed["unit"] == "x" and length["unit"] == "tokens"
     cells = json.loads(speed["cells"]["~"])
@@ -201,7 +201,7 @@ def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context)
 
 def test_what_auto_came_to_is_told(context: Context) -> None:
     mine, study_id = measured(context)
-    opened = mine.opened(study_id)
+    opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
     said = drawn_of(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
@@ -210,7 +210,7 @@ def test_what_auto_came_to_is_told(context: Context) -> None:
 
 def test_without_a_study_the_panel_of_its_point_is_empty(context: Context) -> None:
     mine, study_id = measured(context)
-    skipped = point_beside(mine.opened(study_id))
+    skipped = point_beside(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
     panel, chosen, use = point_beside(None)
     assert panel["value"] == {} and not chosen and use.interactive is False
@@ -225,7 +225,7 @@ def point_runs(value: dict[str, Any]) -> list[str]:
 def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
     axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
     mine, study_id = measured(context, axes=axes)
-    opened = mine.opened(study_id)
+    opened = mine.open(study_id)
     said, speed, _, points = drawn_of(opened)
     cells = json.loads(speed["cells"]["~"]).values()
     refused = [cell["refused"] for cell in cells if "refused" in cell]

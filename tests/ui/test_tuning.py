@@ -14,7 +14,7 @@ from lab.grid import axis_from_text, axis_of, grid
 from lab.order import Cell
 from lab.study import Study
 from lab.tables import Results
-from lab.tuned import tuned
+from lab.tuned import tuning_result
 from tests.lab.grids import AXES, grid_results, grid_study
 from tests.lab.test_tuned import noisy, steady
 from ui.compare.comparison import ANSWERS
@@ -24,7 +24,7 @@ from ui.tune.words import found_lines, grid_title, plan_lines
 
 
 def words(study: Study, results: Results) -> str:
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     return "\n".join(line.text for line in found_lines(study, found, len(results)))
 
 
@@ -33,7 +33,7 @@ def words(study: Study, results: Results) -> str:
 
 def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
     study = grid_study()
-    found = tuned(study, grid_results(study, noisy))
+    found = tuning_result(study, grid_results(study, noisy))
     value = grid_value(study, found, "speed")
     assert value["row_field"] == "speculation_length" and value["column_field"] == "expansion"
     assert value["rows"] == {"0": "2", "1": "4"} and value["columns"] == {"0": "1", "1": "2,1"}
@@ -50,7 +50,7 @@ def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
 
 def test_acceptance_marks_the_fastest_alone() -> None:
     study = grid_study()
-    value = grid_value(study, tuned(study, grid_results(study, noisy)), "length")
+    value = grid_value(study, tuning_result(study, grid_results(study, noisy)), "length")
     assert value["unit"] == "tokens" and value["base"] == 1.0
     assert [cell["value"] for cell in value["cells"].values()] == [1.25, 1.5, 1.75, 2.0]
     assert [cell["mark"] for cell in value["cells"].values()] == ["", "", "best", ""]
@@ -59,21 +59,21 @@ def test_acceptance_marks_the_fastest_alone() -> None:
 def test_one_axis_makes_a_line_and_a_single_value_is_no_axis() -> None:
     axes = [axis_from_text("eta", "0.2"), axis_from_text("speculation_length", "8, 2, 4")]
     study = grid_study(axes)
-    value = grid_value(study, tuned(study, grid_results(study, lambda *_: 10.0)), "speed")
+    value = grid_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)), "speed")
     assert value["row_field"] == "speculation_length" and value["columns"] == {}
     assert value["rows"] == {"0": "2", "1": "4", "2": "8"} and value["ordered"]
     study = grid_study([axis_of("combine", ["union", "vote"])])
-    value = grid_value(study, tuned(study, {}), "speed")
+    value = grid_value(study, tuning_result(study, {}), "speed")
     assert not value["ordered"] and value["high"] is None
     study = grid_study([axis_from_text("eta", "0.2"), axis_from_text("vote_nodes", "4")])
-    assert [axis.field for axis in axes_of(tuned(study, {}).grid)] == ["eta"]
+    assert [axis.field for axis in axes_of(tuning_result(study, {}).grid)] == ["eta"]
 
 
 def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
     axes = [*AXES, axis_from_text("vote_nodes", "3, 5, 9")]
     study = grid_study(axes)
     results = grid_results(study, lambda name, *_: 10.0 * (1 + name.endswith("=9")))
-    value = grid_value(study, tuned(study, results), "speed")
+    value = grid_value(study, tuning_result(study, results), "speed")
     assert value["layer_field"] == "vote_nodes" and value["layers"] == {
         "0": "3",
         "1": "5",
@@ -93,7 +93,7 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
 def test_what_cannot_run_has_its_place_and_reason() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
-    value = grid_value(study, tuned(study, {}), "speed")
+    value = grid_value(study, tuning_result(study, {}), "speed")
     assert list(value["cells"]) == ["0", "1", "2", "3"]
     refused = value["cells"]["1"]
     assert refused["point"] == -1 and "the lossless choices are" in refused["refused"]
@@ -102,14 +102,14 @@ def test_what_cannot_run_has_its_place_and_reason() -> None:
 def test_without_a_ratio_speeds_are_tokens_a_second() -> None:
     study = grid_study()
     results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
-    value = grid_value(study, tuned(study, results), "speed")
+    value = grid_value(study, tuning_result(study, results), "speed")
     assert value["unit"] == "tokens/s" and value["base"] is None
     assert value["cells"]["0"]["low"] == 15.0 and value["cells"]["0"]["high"] == 18.0
 
 
 def test_one_prompt_measured_once_has_no_spread() -> None:
     study = grid_study(prompts=1)
-    found = tuned(study, grid_results(study, steady))
+    found = tuning_result(study, grid_results(study, steady))
     for measure in ("speed", "length"):
         assert {c["low"] for c in grid_value(study, found, measure)["cells"].values()} == {None}
     assert "no spread is known" in words(study, grid_results(study, steady))
@@ -131,7 +131,7 @@ def test_what_an_interval_is_of_is_told_wherever_it_stands(
     results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
     by_plain = {c: r for c, r in results.items() if c.contestant == study.base}
     results |= {c: grid_results(study, steady)[c] for c in by_plain}
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     cells = grid_value(study, found, "speed")["cells"].values()
     assert {cell["spread"] for cell in cells} == {spread}
     points = points_value(study, found)
@@ -147,7 +147,7 @@ def test_what_an_interval_is_of_is_told_wherever_it_stands(
 
 def test_the_table_has_plain_decoding_and_each_point() -> None:
     study = grid_study()
-    value = points_value(study, tuned(study, grid_results(study, noisy)))
+    value = points_value(study, tuning_result(study, grid_results(study, noisy)))
     heads = list(value["heads"].values())
     assert heads[:3] == ["speculation_length", "expansion", "speed-up"]
     plain, first = value["rows"]["0"], value["rows"]["1"]
@@ -163,7 +163,7 @@ def test_the_words_for_texts_are_those_of_a_comparison() -> None:
     results = grid_results(study, steady)
     cell = Cell("speculation_length=2, expansion=1", "p1", 0)
     results[cell] = replace(results[cell], token_ids=(1, 9, 7))
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     kinds = [row["same_text"] for row in summary_rows(found)]
     assert kinds == ["base", "differs", "identical", "identical", "identical"]
     rows = points_value(study, found)["rows"].values()
@@ -179,7 +179,7 @@ def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
         for cell, one in results.items()
         if cell.contestant == study.base
     }
-    found = tuned(study, {**results, **bare})
+    found = tuning_result(study, {**results, **bare})
     rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, found)]
     assert rates.count(None) == len(bare) == 3
     assert summary_rows(found)[0]["draft_acceptance_rate"] is None
@@ -189,7 +189,7 @@ def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
 def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
-    value = points_value(study, tuned(study, grid_results(study, lambda *_: 10.0)))
+    value = points_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)))
     refused = value["rows"]["4"]
     assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
     texts = [cell["t"] for cell in refused["cells"].values()]
@@ -200,7 +200,7 @@ def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:
 def test_a_point_has_its_figures_and_runs() -> None:
     study = grid_study(repeats=2)
     results = grid_results(study, steady)
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     value = point_value(study, results, found, 2)
     assert value["name"] == "speculation_length=4, expansion=1" and value["mark"] == "best"
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
@@ -255,7 +255,7 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
         speed = results[cell].stats.tokens_per_second
         stats = replace(twin[cell.item].stats, tokens_per_second=speed)
         results[cell] = replace(twin[cell.item], stats=stats)
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     assert found.rows[0].ratio and found.rows[0].ratio.high < 1.6, "its interval is far below"
     cells = grid_value(study, found, "speed")["cells"].values()
     assert [cell["mark"] for cell in cells] == ["near", "", "best", ""]
@@ -365,7 +365,7 @@ def read(text: str) -> list[dict[str, Any]]:
 def test_the_summary_has_every_point_and_every_refusal() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
-    found = tuned(study, grid_results(study, lambda *_: 10.0))
+    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
     rows = summary_rows(found)
     assert [row["configuration"] for row in rows] == [
         "plain decoding",
@@ -389,7 +389,7 @@ def test_every_run_is_a_line_whatever_its_prompt_is_called() -> None:
         Cell(cell.contestant, study.prompts[int(cell.item[1:])].id, cell.repeat): one
         for cell, one in grid_results(plain, steady).items()
     }
-    rows = read(to_csv(run_rows(study, results, tuned(study, results))))
+    rows = read(to_csv(run_rows(study, results, tuning_result(study, results))))
     assert len(rows) == 15 and {row["prompt"] for row in rows} == set(names)
     assert rows[1]["speculation_length"] == "2" and float(rows[1]["speed_up"]) == 1.5
     assert rows[0]["configuration"] == "plain decoding" and rows[0]["expansion"] == ""

@@ -23,12 +23,12 @@ from tests.ui.boards import ALL, context, notice_of, sessions_of
 from ui.run.source import LiveSource
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.exporting import written
+from ui.sessions.exporting import write_export
 from ui.sessions.history import Asker, check_ended
-from ui.sessions.live_runs import followed
+from ui.sessions.live_runs import follow_run
 from ui.sessions.repeat import again, stop_again
 from ui.sessions.retention import about_run
-from ui.sessions.tab import chosen, deleted, opened_run
+from ui.sessions.tab import choose_run, delete_run, opened_run
 
 ROUNDS = 40
 
@@ -57,7 +57,7 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     sessions, desk = sessions_of(made), TabSession()
     opened = opened_run(sessions, desk, ALL, source.run_id)
     assert "under way" in told(about_run(made, ALL, source.run_id))
-    frames = list(followed(sessions, desk, ALL, source.run_id))
+    frames = list(follow_run(sessions, desk, ALL, source.run_id))
     said = [notice_of(one, 0) for one in (opened, *frames[:-1])]
     assert "Finished: " in said[-1] and any("Writing: " in one for one in said)
     assert not any("Interrupted" in one for one in said)
@@ -78,7 +78,7 @@ def test_a_run_that_has_ended_is_not_followed(made: Context) -> None:
     source.wait_done(20.0)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
-    (only,) = followed(sessions, desk, ALL, source.run_id)
+    (only,) = follow_run(sessions, desk, ALL, source.run_id)
     assert all(value == only[0] for value in only), "nothing is sent"
 
 
@@ -86,7 +86,7 @@ def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
     source = going(made, 20.0)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
-    frames = followed(sessions, desk, ALL, source.run_id)
+    frames = follow_run(sessions, desk, ALL, source.run_id)
     next(frames)
     frames.close()  # the tab was closed
     desk.cancel()
@@ -98,7 +98,7 @@ def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
 
 def test_its_file_says_that_it_runs(made: Context) -> None:
     source = going(made, 20.0)
-    file = written(made, ALL, source.run_id, "json")
+    file = write_export(made, ALL, source.run_id, "json")
     assert json.loads(file["text"])["summary"]["status"] == "running"
     source.cancel()
     source.wait_done(20.0)
@@ -108,13 +108,13 @@ def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
     source = going(made, 20.0)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
-    refused = notice_of(deleted(sessions, desk, ALL, source.run_id), 0)
+    refused = notice_of(delete_run(sessions, desk, ALL, source.run_id), 0)
     assert "still running: stop it first, with Stop" in refused
     stopped = stop_again(sessions, desk)
     assert "Stopped: " in notice_of(stopped, 0)
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
     assert about_run(made, ALL, source.run_id)[3].visible is True
-    assert deleted(sessions, desk, ALL, source.run_id)[-2] == ""
+    assert delete_run(sessions, desk, ALL, source.run_id)[-2] == ""
 
 
 def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> None:
@@ -135,8 +135,8 @@ def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> 
     for event in synthetic_run(3):
         made.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())
-    compared = chosen(sessions, desks, ALL, source.run_id, "synthetic-0")
-    said = compared[len(sessions.opening) + len(sessions.on.told) + 1]
+    compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
+    said = compared[len(sessions.opening) + len(sessions.on.about_outputs) + 1]
     assert "still running" in said["lines"]["0"]["text"]
     source.cancel()
 
@@ -159,7 +159,7 @@ def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> Non
         made.store.record(event, "")
     sessions, desk = sessions_of(made), TabSession()
     assert "Interrupted: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
-    assert deleted(sessions, desk, ALL, "synthetic-0")[-2] == ""
+    assert delete_run(sessions, desk, ALL, "synthetic-0")[-2] == ""
 
 
 # -- of another server --
@@ -193,11 +193,11 @@ def test_another_servers_run_is_followed_by_the_log(
     assert "Writing: " in notice_of(opened, 0) and len(desk.frame().view.rounds) == 2
     about = about_run(made, ALL, "synthetic-0")
     assert "another server" in told(about) and about[3].visible is False
-    refused = notice_of(deleted(sessions, desk, ALL, "synthetic-0"), 0)
+    refused = notice_of(delete_run(sessions, desk, ALL, "synthetic-0"), 0)
     assert "still running: another server makes it" in refused
     timer = threading.Timer(0.5, lambda: [made.store.record(one, "a") for one in events[9:]])
     timer.start()
-    frames = list(followed(sessions, desk, ALL, "synthetic-0"))
+    frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
     assert "Finished: " in notice_of(frames[-2], 0)
     assert isinstance(events[-1], RunCompleted) and frames[-1][-2].visible is True
 
@@ -214,7 +214,7 @@ def test_a_server_that_went_away_leaves_an_interrupted_run(
     other.kill()
     other.wait()
     began = time.monotonic()
-    frames = list(followed(sessions, desk, ALL, "synthetic-0"))
+    frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
     assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - began < 20
     assert made.store.run("synthetic-0").status == "interrupted"
 

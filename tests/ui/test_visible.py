@@ -8,7 +8,7 @@ from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context
 from ui.components.assets import ASSETS
-from ui.sessions.history import listed
+from ui.sessions.history import list_values
 from ui.sessions.retention import about_run
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -41,7 +41,7 @@ def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
         store.record(event, "a")
     store.annotate("synthetic-0", EVIL)
     made = context(store)
-    value, *_ = listed(made, ALL, "", "", "all", "newest", 1)
+    value, *_ = list_values(made, ALL, "", "", "all", "newest", 1)
     assert value["rows"]["0"]["note"] == SEEN
     assert about_run(made, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
     assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN

@@ -10,7 +10,7 @@ from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Trial
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import plain_twin
-from ui.run.explain import bars, explain, letter, quoted
+from ui.run.explain import bars, explain, letter, quote
 from ui.run.frame import Baseline, Frame
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE
@@ -46,7 +46,7 @@ def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> Non
     detail, node = node_with(outcome)
     told = explain(detail, node, NAMES, {})
     assert told.outcome == outcome and told.sentence.startswith(begins)
-    assert detail.combined and quoted(detail.combined.texts[node]) in told.title
+    assert detail.combined and quote(detail.combined.texts[node]) in told.title
     if outcome != "not_reached":
         assert "%" in told.sentence
 
@@ -59,7 +59,7 @@ def test_a_rejection_says_what_was_wanted_instead() -> None:
         for node, outcome in enumerate(verdict.outcomes):
             if outcome == "rejected" and tree.parents[node] == after:
                 sentence = explain(detail, node, NAMES, {}).sentence
-                assert quoted(verdict.own_text) in sentence
+                assert quote(verdict.own_text) in sentence
                 return
     raise AssertionError("no rejection at the end of a path")
 
@@ -141,10 +141,10 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
 
 
 def test_quoted_texts_are_short_and_visible() -> None:
-    assert quoted("a\nb\t") == "“a⏎b⇥”"
-    assert quoted("\x1b[31m\u202e\x00") == "“·[31m··”"
+    assert quote("a\nb\t") == "“a⏎b⇥”"
+    assert quote("\x1b[31m\u202e\x00") == "“·[31m··”"
     for text in HOSTILE_TEXTS:
-        assert len(quoted(text)) <= 44 and quoted(text).isprintable()
+        assert len(quote(text)) <= 44 and quote(text).isprintable()
 
 
 def test_letters_go_on_after_z() -> None:

@@ -1,7 +1,7 @@
 """The named endpoints: functions with typed defaults that return plain objects.
 
 `gr.api` checks no types, so every value goes through core.config; an error of ours comes back to
-the client with the same words. The same rules of who sees what hold as on the page.
+the client with the same words. The same access rules hold as on the page.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def _generate(context: Context) -> Callable[..., Any]:
             }
             request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
             owner = context.access.key(gradio_request)
-            events = await finished(context.hub.start(request, owner))
+            events = await wait_events(context.hub.start(request, owner))
             return outcome(events)
 
     return generate
 
 
-async def finished(source: LiveSource) -> tuple[Event, ...]:
+async def wait_events(source: LiveSource) -> tuple[Event, ...]:
     """The events of a run when it is done; leaving early stops the engine. Holds no thread."""
     try:
         while not source.done:

@@ -1,6 +1,6 @@
 """The endpoints of models: what is loaded and what can be, and another pair loaded.
 
-The same rule of who may load holds as on the page.
+The same visitors may load models as on the page.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.config.checks import choice
 from core.errors import ConfigError
 from ui.api.errors import spoken_errors
 from ui.models_tab.offering import NOT_YOURS
-from ui.models_tab.offers import checked, offers, offers_plain
+from ui.models_tab.offers import checked_pair, offers, offers_plain
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED
@@ -49,9 +49,9 @@ def _models(context: Context) -> Callable[..., Any]:
             choice("dtype", dtype, ("auto", *DTYPES))
             choice("device", device, DEVICES)
             mine = context.access.may_load(gradio_request)
-            made, there = offers(context.rig, dtype, device, mine)
+            made, there = offers(context.model_host, dtype, device, mine)
             return {
-                "loaded": loaded_plain(context.rig),
+                "loaded": loaded_plain(context.model_host),
                 "offers": offers_plain(made),
                 "free_bytes": there.free,
             }
@@ -59,9 +59,9 @@ def _models(context: Context) -> Callable[..., Any]:
     return models
 
 
-def loaded_plain(rig: ModelHost) -> list[dict[str, Any]]:
+def loaded_plain(model_host: ModelHost) -> list[dict[str, Any]]:
     """The models that stand, the LLM first."""
-    return [dataclasses.asdict(info) for info in rig.infos]
+    return [dataclasses.asdict(info) for info in model_host.infos]
 
 
 def _load_models(context: Context) -> Callable[..., Any]:
@@ -79,24 +79,24 @@ def _load_models(context: Context) -> Callable[..., Any]:
         with spoken_errors():
             if not context.access.may_load(gradio_request):
                 raise ConfigError(NOT_YOURS)
-            pair = checked(llm, [] if ssms is None else ssms, dtype, device)
-            context.rig.begin(pair)
-            await ended(context.rig)
-            return {"loaded": loaded_plain(context.rig)}
+            pair = checked_pair(llm, [] if ssms is None else ssms, dtype, device)
+            context.model_host.begin(pair)
+            await wait_loaded(context.model_host)
+            return {"loaded": loaded_plain(context.model_host)}
 
     return load_models
 
 
-async def ended(rig: ModelHost) -> None:
+async def wait_loaded(model_host: ModelHost) -> None:
     """Return when the loading has ended well; ConfigError with the reason otherwise. Leaving early
     gives it up. Holds no thread."""
     try:
-        while rig.exchange.loading:
+        while model_host.exchange.loading:
             await asyncio.sleep(WAIT_S)
     except asyncio.CancelledError:
-        rig.cancel()
+        model_host.cancel()
         raise
-    exchange = rig.exchange
+    exchange = model_host.exchange
     if exchange.state == CANCELLED:
         raise ConfigError("loading was given up: the models that were loaded stay")
     if exchange.reason:

@@ -13,17 +13,17 @@ from gradio.events import api
 from core.config import SamplingParams
 from core.config.checks import integer
 from core.errors import ConfigError
-from lab.prompts import StudyPrompt, named
+from lab.prompts import StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.errors import spoken_errors
 from ui.api.studies import configuration_from, measured_here, study_plain
 from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
 from ui.prompts.past_handlers import known_domains
-from ui.prompts.rows import Line, of_study, rows_plain
+from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
 from ui.sessions.history import asker_of
-from ui.shared.studies import Opened, new_study
+from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import studies_of
 
 __all__ = ["add_prompt_endpoints"]
@@ -84,13 +84,13 @@ def _prompts(context: Context) -> Callable[..., Any]:
                 opened = await measured_here(mine, study)
             else:
                 mine.begin(study)
-                opened = await asyncio.to_thread(mine.opened, study.study_id)
+                opened = await asyncio.to_thread(mine.open, study.study_id)
             return await asyncio.to_thread(_plain, context, opened)
 
     return prompts
 
 
-def _plain(context: Context, opened: Opened) -> dict[str, Any]:
+def _plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     rows = rows_plain(of_study(opened.study, opened.results))
     return {**study_plain(context, opened), "prompts": rows}
 
@@ -114,7 +114,7 @@ def _configurations(context: Context, given: Any, temperature: float) -> tuple[C
 def _study_prompts(given: Any) -> tuple[StudyPrompt, ...]:
     if not isinstance(given, list):
         raise ConfigError.of("prompts", given, "a list")
-    return named(_study_prompt(str(i), entry) for i, entry in enumerate(given, start=1))
+    return unique_prompts(_study_prompt(str(i), entry) for i, entry in enumerate(given, start=1))
 
 
 def _study_prompt(number: str, entry: Any) -> StudyPrompt:
@@ -155,7 +155,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
                     raise ConfigError.of(name, value, "a text")
             integer("limit", limit, 1, MOST_LOOKED_AT)
             if study_id:
-                found = _of_study(studies_of(context, gradio_request, "").opened(study_id), search)
+                found = _of_study(studies_of(context, gradio_request, "").open(study_id), search)
             else:
                 owner = asker_of(context, gradio_request, "").owner
                 look = PastLook(owner, search, drafter, limit)
@@ -166,7 +166,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
     return prompt_rows
 
 
-def _of_study(opened: Opened, search: str) -> Found:
+def _of_study(opened: OpenedStudy, search: str) -> Found:
     """A study's rows whose prompts have all the words."""
     words = search.lower().split()
     lines = tuple(
@@ -178,7 +178,7 @@ def _of_study(opened: Opened, search: str) -> Found:
     return Found(lines, done, done, len(opened.study), done=True)
 
 
-def _lets(line: Line, drafter: str, domain: str, settings: str) -> bool:
+def _lets(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:
     there = (line.row.domain or NO_DOMAIN) == domain or not domain
     drafted = drafter in line.drafters or not drafter
     label = line.row.configuration

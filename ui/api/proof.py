@@ -21,7 +21,7 @@ from ui.run.player import Player
 from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.history import allowed, asker_of
+from ui.sessions.history import allowed_run, asker_of
 
 __all__ = ["add_proof_endpoints"]
 
@@ -39,7 +39,7 @@ def _baseline(context: Context) -> Callable[..., Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
         with spoken_errors():
-            desk, summary = await _asked(context, gradio_request, run_id, measure_baseline)
+            desk, summary = await _answer(context, gradio_request, run_id, measure_baseline)
             if desk.baseline is None:
                 raise ConfigError(desk.trouble or UNFINISHED)
             ours, plain = summary.stats.tokens_per_second, desk.baseline.tokens_per_second
@@ -60,7 +60,7 @@ def _prove(context: Context) -> Callable[..., Any]:
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the first token that differs. A client that cancels stops it."""
         with spoken_errors():
-            desk, _ = await _asked(context, gradio_request, run_id, prove)
+            desk, _ = await _answer(context, gradio_request, run_id, prove)
             if desk.answer is None:
                 raise ConfigError(desk.trouble or UNFINISHED)
             return {
@@ -74,12 +74,12 @@ def _prove(context: Context) -> Callable[..., Any]:
     return prove_it
 
 
-async def _asked(
+async def _answer(
     context: Context, request: gr.Request, run_id: str, question: Question
 ) -> tuple[TabSession, Any]:
-    """A desk that looks at the run, once the question is answered, and the run's summary."""
+    """A tab session with the answer to the question, and the run's summary."""
     text("run_id", run_id)
-    summary = allowed(context, asker_of(context, request, ""), run_id)
+    summary = allowed_run(context, asker_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
     desk = TabSession()

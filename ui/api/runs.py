@@ -20,8 +20,8 @@ from core.events import Event, event_to_plain
 from core.events.outcome import Outcome
 from ui.api.errors import spoken_errors
 from ui.server.context import Context
-from ui.sessions.exporting import written
-from ui.sessions.history import ORDERS, STATUSES, allowed, asker_of, check_ended
+from ui.sessions.exporting import write_export
+from ui.sessions.history import ORDERS, STATUSES, allowed_run, asker_of, check_ended
 from ui.sessions.retention import kept_runs
 
 __all__ = ["add_run_endpoints", "outcome"]
@@ -117,7 +117,7 @@ def _run(context: Context) -> Callable[..., Any]:
             text("run_id", run_id)
             if not isinstance(events, bool):
                 raise ConfigError.of("events", events, "true or false")
-            summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
+            summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
             recorded = context.store.events(run_id)
             plain = {
                 **outcome(recorded),
@@ -133,7 +133,7 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without the key of whoever made the run and what only the
+    """A RunSummary as plain values, without its owner's key and what only the
     page needs."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere"):
@@ -150,7 +150,7 @@ def _export(context: Context) -> Callable[..., Any]:
         """
         with spoken_errors():
             text("run_id", run_id)
-            return written(context, asker_of(context, gradio_request, ""), run_id, format)
+            return write_export(context, asker_of(context, gradio_request, ""), run_id, format)
 
     return export
 
@@ -165,7 +165,7 @@ def _annotate(context: Context) -> Callable[..., Any]:
             text("run_id", run_id)
             if not isinstance(note, str):
                 raise ConfigError.of("note", note, "a text")
-            allowed(context, asker_of(context, gradio_request, ""), run_id)
+            allowed_run(context, asker_of(context, gradio_request, ""), run_id)
             context.store.annotate(run_id, note)
             return {"run_id": run_id, "note": context.store.run(run_id).note}
 
@@ -177,7 +177,7 @@ def _delete(context: Context) -> Callable[..., Any]:
         """Delete a past run for ever. Returns its `run_id`, and `deleted`, which is true."""
         with spoken_errors():
             text("run_id", run_id)
-            summary = allowed(context, asker_of(context, gradio_request, ""), run_id)
+            summary = allowed_run(context, asker_of(context, gradio_request, ""), run_id)
             check_ended(context, summary)
             context.store.delete(run_id)
             return {"run_id": run_id, "deleted": True}

@@ -20,12 +20,12 @@ from core.config.checks import choice, integer, text
 from core.errors import ConfigError, StudyError
 from lab.prompts import StudyPrompt
 from lab.study import KINDS, Study
-from lab.tuned import tuned
+from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
 from ui.api.generate import WAIT_S
 from ui.compare.comparison import comparison_rows, configurations_of
 from ui.server.context import Context
-from ui.shared.studies import Opened, Studies, new_study
+from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import studies_of
 from ui.tune.rows import summary_rows
 
@@ -50,21 +50,21 @@ def add_study_endpoints(context: Context) -> None:
         api(make(context), api_name=name, concurrency_limit=None)
 
 
-async def measured_here(mine: Studies, study: Study) -> Opened:
+async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
     """Begin a study and wait for its end, holding no thread; leaving early stops it, as a client
-    does that cancels. StudyError where it failed or was stopped by somebody else."""
+    does that cancels. StudyError where it failed or was stopped elsewhere."""
     mine.begin(study)
-    return await _waited(mine, study.study_id)
+    return await _wait_completed(mine, study.study_id)
 
 
-async def _waited(mine: Studies, study_id: str) -> Opened:
+async def _wait_completed(mine: Studies, study_id: str) -> OpenedStudy:
     """StudyError where it does not come to its end; what was kept stays in `/study`."""
     try:
         await _at_rest(mine, study_id)
     except asyncio.CancelledError:
         mine.context.conductor.stop(study_id)
         raise
-    opened = await asyncio.to_thread(mine.opened, study_id)
+    opened = await asyncio.to_thread(mine.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
         done = f"{opened.row.done} of {opened.row.total} runs are kept"
@@ -79,11 +79,11 @@ async def _at_rest(mine: Studies, study_id: str) -> None:
         await asyncio.sleep(WAIT_S)
 
 
-def study_plain(context: Context, opened: Opened) -> dict[str, Any]:
-    """A study as the endpoints return it: how it stands, what was asked, a row a configuration."""
+def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
+    """A study as the endpoints return it: its state, what was asked, a row a configuration."""
     row = opened.row
     if row.kind == "tune":
-        rows = summary_rows(tuned(opened.study, opened.results))
+        rows = summary_rows(tuning_result(opened.study, opened.results))
     else:
         rows = comparison_rows(opened.study, opened.results, context.store.events)
     return {
@@ -173,14 +173,14 @@ def _studies(context: Context) -> Callable[..., Any]:
             integer("limit", limit, 1, MAX_ROWS)
             integer("offset", offset, 0, MOST_SKIPPED)
             mine = studies_of(context, gradio_request, "")
-            rows = mine.listed(kind, limit, offset)
+            rows = mine.rows(kind, limit, offset)
             return {"rows": [_line_plain(row) for row in rows]}
 
     return studies
 
 
 def _line_plain(row: Any) -> dict[str, Any]:
-    """A StudyRow as plain values, without the key of whoever began it."""
+    """A StudyRow as plain values, without its owner's key."""
     plain = dataclasses.asdict(row)
     plain.pop("owner", None)
     return plain
@@ -194,7 +194,7 @@ def _study(context: Context) -> Callable[..., Any]:
             text("study_id", study_id)
             if not isinstance(cells, bool):
                 raise ConfigError.of("cells", cells, "true or false")
-            opened = studies_of(context, gradio_request, "").opened(study_id)
+            opened = studies_of(context, gradio_request, "").open(study_id)
             plain = study_plain(context, opened)
             if cells:
                 plain["cells"] = [
@@ -227,7 +227,7 @@ def _resume_study(context: Context) -> Callable[..., Any]:
             text("study_id", study_id)
             mine = studies_of(context, gradio_request, "")
             mine.resume(study_id)
-            opened = await _waited(mine, study_id)
+            opened = await _wait_completed(mine, study_id)
             return await asyncio.to_thread(study_plain, context, opened)
 
     return resume_study

@@ -13,8 +13,8 @@ from core.config import PRESETS, SamplingParams, SpeculationConfig
 from core.config.checks import choice
 from core.errors import ConfigError
 from lab.grid import axis_of
-from lab.prompts import StudyPrompt, named
-from lab.tuned import tuned
+from lab.prompts import StudyPrompt, unique_prompts
+from lab.tuned import tuning_result
 from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.shared.studies import Studies
@@ -68,17 +68,17 @@ def _tune(context: Context) -> Callable[..., Any]:
             )
             if not isinstance(wait, bool):
                 raise ConfigError.of("wait", wait, "true or false")
-            asked = _asked(context, prompts, fields, preset, sampling, repeats, chat)
+            asked = _request(context, prompts, fields, preset, sampling, repeats, chat)
             mine = studies_of(context, gradio_request, "")
             mine.begin(asked.study)
             if wait:
-                await _ended(context, asked.study.study_id)
+                await _wait_ended(context, asked.study.study_id)
             return await asyncio.to_thread(_result, mine, asked)
 
     return tune
 
 
-def _asked(
+def _request(
     context: Context,
     prompts: Sequence[str],
     fields: dict[str, list[Any]],
@@ -93,12 +93,12 @@ def _asked(
     if not isinstance(fields, dict):
         raise ConfigError.of("fields", fields, "an object with lists of values by field")
     axes = [axis_of(field, values) for field, values in fields.items()]
-    texts = named(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
+    texts = unique_prompts(StudyPrompt(str(i), text) for i, text in enumerate(prompts, start=1))
     base = SpeculationConfig.preset(preset, sampling.temperature)
     return grid_study(context, base, axes, texts, sampling, repeats, chat)
 
 
-async def _ended(context: Context, study_id: str) -> None:
+async def _wait_ended(context: Context, study_id: str) -> None:
     """Until the study rests; leaving early stops it. Holds no thread."""
     try:
         while (standing := context.conductor.progress()).live and standing.study_id == study_id:
@@ -109,8 +109,8 @@ async def _ended(context: Context, study_id: str) -> None:
 
 
 def _result(mine: Studies, asked: Asked) -> dict[str, Any]:
-    study, results, row = mine.opened(asked.study.study_id)
-    found = tuned(study, results)
+    study, results, row = mine.open(asked.study.study_id)
+    found = tuning_result(study, results)
     return {
         "study_id": study.study_id,
         "state": row.state,

@@ -23,7 +23,7 @@ from lab.tables import (
 )
 from ui.compare.study_shown import Shown, Text, shown_of, text_of, texts_words
 from ui.compare.study_text import ANSWERS, Events, same_answer
-from ui.run.slower import pooled, slower_because
+from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View
 from ui.shared.study_words import auto_words
 from ui.words.spreads import spread_words, where_words
@@ -53,7 +53,7 @@ def _is_plain(speculation: SpeculationConfig) -> bool:
 
 
 def _recording(speculation: SpeculationConfig) -> SpeculationConfig:
-    """With alternatives recorded; every run stands for itself, whatever came before it."""
+    """With alternatives recorded, and without anything carried over from earlier runs."""
     changed = {"record_top_k": RECORDED, "carry_over": False}
     return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})
 
@@ -109,7 +109,7 @@ def _slower(study: Study, results: Results, row: ConfigurationRow, mine: Sequenc
     if row.ratio is None or row.ratio.value >= AS_FAST or not speeds:
         return ""
     speculation = next(one for one in study.configurations if one.name == row.name).speculation
-    stats = pooled([result.stats for result in mine])
+    stats = pool_stats([result.stats for result in mine])
     because = slower_because(stats, median(speeds), speculation.to_plain())
     return f"{row.ratio.value:.2f}x: slower than plain decoding here, because {because}"
 
@@ -159,28 +159,28 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
     names = [row["name"] for row in rows]
     words = f"{verdict(study, results)} {auto_words(results)}".rstrip()
     return {
-        "compared": {**head, "rows": _numbered(map(_shown, rows)), "words": words},
+        "compared": {**head, "rows": _by_number(map(_row_words, rows)), "words": words},
         "ratios": {
             **head,
-            "ratios": _numbered(map(_ratio, rows)),
-            "spreads": _numbered(row["ratio_spread"] for row in rows),
+            "ratios": _by_number(map(_ratio, rows)),
+            "spreads": _by_number(row["ratio_spread"] for row in rows),
         },
-        "rounds": {**head, "rounds": _numbered(_rounds(views.get(name)) for name in names)},
+        "rounds": {**head, "rounds": _by_number(_rounds(views.get(name)) for name in names)},
         "rates": {
             **head,
-            "rates": _numbered(_rates(study, results, name) for name in names),
-            "runs": _numbered(row["runs"] for row in rows),
+            "rates": _by_number(_rates(study, results, name) for name in names),
+            "runs": _by_number(row["runs"] for row in rows),
         },
-        "portions": {**head, "stages": _numbered(_stages(views.get(name)) for name in names)},
+        "portions": {**head, "stages": _by_number(_stages(views.get(name)) for name in names)},
         "texts": {**head, **_texts(study, results, rows, shown)},
     }
 
 
-def _numbered(values: Any) -> dict[str, Any]:
+def _by_number(values: Any) -> dict[str, Any]:
     return {str(i): value for i, value in enumerate(values)}
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _row_words(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "same": ANSWERS[row["same_text"]]}
 
 
@@ -200,7 +200,7 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
-    return _numbered(row.rate_per_position if row else ())
+    return _by_number(row.rate_per_position if row else ())
 
 
 def _stages(view: View | None) -> dict[str, float]:

@@ -52,10 +52,10 @@ def shown_of(study: Study, results: Results, events: Events) -> Shown:
     """What to draw: of the repeats whose runs are all kept the first in which a text differs, else
     the first; where none is whole, what is left of the first that still has plain decoding."""
     prompt = study.prompts[0].id
-    names = [one.name for one in study.configurations if _measured(results, one.name)]
+    names = [one.name for one in study.configurations if _is_measured(results, one.name)]
 
     @cache
-    def read(name: str, repeat: int) -> View | None:
+    def read_view(name: str, repeat: int) -> View | None:
         result = results.get(Cell(name, prompt, repeat))
         try:
             return None if result is None else reduce_all(events(result.run_id))
@@ -63,12 +63,12 @@ def shown_of(study: Study, results: Results, events: Events) -> Shown:
             return None
 
     order = _order(study, results)
-    repeat = _chosen(study, names, order, read)
+    repeat = _choose_repeat(study, names, order, read_view)
     views: dict[str, View] = {}
     others: dict[str, int] = {}
     for name in names:
-        place = next((r for r in (repeat, *order) if read(name, r) is not None), None)
-        view = None if place is None else read(name, place)
+        place = next((r for r in (repeat, *order) if read_view(name, r) is not None), None)
+        view = None if place is None else read_view(name, place)
         if place is None or view is None:
             continue
         views[name] = view
@@ -77,7 +77,7 @@ def shown_of(study: Study, results: Results, events: Events) -> Shown:
     return Shown(repeat, views, others, tuple(name for name in names if name not in views))
 
 
-def _measured(results: Results, name: str) -> bool:
+def _is_measured(results: Results, name: str) -> bool:
     return any(cell.contestant == name for cell in results)
 
 
@@ -92,7 +92,7 @@ def _order(study: Study, results: Results) -> list[int]:
     return list(range(study.repeats))
 
 
-def _chosen(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
+def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
     """The first repeat of which the runs of all `names` are kept; where there is none, the first
     with plain decoding's, with which the others are compared."""
     for repeat in order:

@@ -56,7 +56,7 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
         runs = "its run" if len(pairs) == 1 else f"all {len(pairs)} runs"
         words = f"Identical: {runs} wrote token for token what plain decoding wrote."
         return Answer("identical", words)
-    answers = [_weighed(study, results, cell, events) for cell in differing]
+    answers = [_difference_answer(study, results, cell, events) for cell in differing]
     worst = min(answers, key=lambda answer: WORST.index(answer.kind))
     others = len(pairs) - len(differing)
     rest = f" {others} of {len(pairs)} runs are identical." if others else ""
@@ -69,7 +69,7 @@ def _pairs(study: Study, results: Results, mine: list[Cell]) -> list[tuple[Cell,
     return [(cell, base) for cell, base in bases if base is not None]
 
 
-def _weighed(study: Study, results: Results, cell: Cell, events: Events) -> Answer:
+def _difference_answer(study: Study, results: Results, cell: Cell, events: Events) -> Answer:
     base = results[Cell(study.base, cell.item, cell.repeat)]
     at = first_difference(results[cell].token_ids, base.token_ids)
     assert at is not None, "asked for cells that differ"

@@ -23,7 +23,7 @@ from ui.sessions.layout import Sessions
 from ui.shared.event_options import QUICK
 from ui.shared.into_live import into_live
 from ui.shared.into_sessions import into_sessions
-from ui.shared.studies import Opened, Studies, new_study
+from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import (
     Drawn,
     StudyBoard,
@@ -72,7 +72,7 @@ class Compare:
 
 
 def build_compare(context: Context) -> Compare:
-    """What to compare at the left; how it stands, the table and the charts at the right."""
+    """What to compare at the left; progress, table and charts at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             made = _build_form()
@@ -178,19 +178,19 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
         raise ConfigError(f"{empty or 'repeats'} is empty: a number")
     sampling = SamplingParams(**given)
 
-    def meant(name: str) -> SpeculationConfig:
+    def speculation_of(name: str) -> SpeculationConfig:
         if name == LIVE:
             return config_of(live)
         if name not in (*PRESETS, *(own or {})):
             raise ConfigError.of("preset", name, "one that this browser still has")
         return preset_config(name, sampling.temperature, own)
 
-    configurations = configurations_of([(name, meant(name)) for name in chosen or ()])
+    configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
     asked = (StudyPrompt("1", prompt or ""),)
     return new_study(context, "compare", sampling, configurations, asked, repeats=whole(repeats))
 
 
-def drawn_values(context: Context, opened: Opened | None) -> list[Any]:
+def drawn_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
     """The pictures' values."""
     if opened is None:
         return [{} for _ in COMPARE_PICTURES]
@@ -200,7 +200,7 @@ def drawn_values(context: Context, opened: Opened | None) -> list[Any]:
 
 def request_of(mine: Studies, study_id: str, name: str) -> Request:
     """A configuration of a comparison as a request of its first repeat. ConfigError."""
-    study = mine.opened(study_id).study
+    study = mine.open(study_id).study
     cell = next((cell for cell in study.cells() if cell.contestant == name), None)
     if cell is None:
         allowed = ", ".join(one.name for one in study.configurations)

@@ -23,12 +23,10 @@ MARK = "~"
 def pack(value: Mapping[str, Any]) -> dict[str, Any]:
     """The value with every dict in it as `{"~": text}`, a large one with numbers for keys as
     `{"~0": text, "~1": text, ...}`, CHUNK keys a text. What is no dict stays as it is."""
-    return {
-        key: _packed(inner) if isinstance(inner, dict) else inner for key, inner in value.items()
-    }
+    return {key: _pack(inner) if isinstance(inner, dict) else inner for key, inner in value.items()}
 
 
-def _packed(inner: dict[str, Any]) -> dict[str, str]:
+def _pack(inner: dict[str, Any]) -> dict[str, str]:
     if len(inner) <= CHUNK or not all(key.isascii() and key.isdigit() for key in inner):
         return {MARK: _text(inner)}
     chunks: dict[str, dict[str, Any]] = {}

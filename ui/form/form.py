@@ -45,7 +45,7 @@ __all__ = [
     "build_form",
     "build_prompt",
     "chat_words",
-    "followed",
+    "control_updates",
     "own_preset",
     "preset_config",
     "preset_values",
@@ -261,7 +261,7 @@ def validity(values: Sequence[Any]) -> str:
     return ""
 
 
-def followed(values: Sequence[Any]) -> dict[str, Component]:
+def control_updates(values: Sequence[Any]) -> dict[str, Component]:
     """Field -> what becomes of its control with these settings, for every name in FOLLOWED.
 
     Menus mark what the other settings rule out; a control that changes nothing is greyed, with the

@@ -93,14 +93,14 @@ def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
 
 def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> str:
     fault = not _lossless(draft, verify, temperature, rule)
-    # Where a union is not either, it is not its fault: the draft and verify menus say whose.
+    # Where a union is not lossless either, the draft and verify menus name the reason.
     if not fault or not _lossless(draft, verify, temperature, "union"):
         return f"{rule} ({combine_rule(rule).label})"
     return f"{rule} (not lossless with verify {verify}: what is chosen is no draw any more)"
 
 
 def weights_choices(combine: str) -> Choices:
-    """`paper` rewards whoever wins a vote: without a winner its weights never move."""
+    """Weight rules with a label; `paper` is marked where no winner is there to reward."""
     rule = combine_rule(combine)
     moves = rule.chains or not rule.weighted
     still = f"paper (stays even: {combine} has no winner to reward)"
@@ -156,7 +156,7 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     if combine.chains:
         idle["expansion"] = f"Not used: a {combine.name} is over sequences, one token a step."
     if not combine.weighted:
-        idle["weights"] = f"Not used: {combine.name} reads no weights; {_listed()} do."
+        idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
     for name, readers in fields_that_depend().items():
         if not set(readers) & set(chosen):
             idle[name] = f"Not used: only {' and '.join(readers)} read it."
@@ -166,6 +166,6 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     return idle | {name: f"Not used: {reason}." for name, reason in length.ignores.items()}
 
 
-def _listed() -> str:
+def _weighted_rules() -> str:
     *others, last = weighted_combine_rules()
     return f"{', '.join(others)} and {last}"

@@ -16,7 +16,7 @@ from ui.live.rerun import after_settled_script
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
-__all__ = ["OwnPresets", "build_own_presets", "deleted", "saved", "wire_own_presets"]
+__all__ = ["OwnPresets", "build_own_presets", "delete_preset", "save_preset", "wire_own_presets"]
 
 MAX_OWN = 40
 LONGEST_NAME = 60
@@ -61,14 +61,14 @@ def wire_own_presets(
     changed = [own, form.preset, chosen, validity]
     told = {"js": after_settled_script(), **quick}
     presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **told)
-    presets.delete.click(deleted, [presets.name, chosen, own], changed, **told)
+    presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **told)
 
 
 def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Changed:
-    return saved(name, own, values)
+    return save_preset(name, own, values)
 
 
-def saved(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
+def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
     """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
     kept = dict(own or {})
     name = _name(name)
@@ -79,18 +79,18 @@ def saved(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Chang
             raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
         kept[name] = own_preset(values)
     except ConfigError as error:
-        return _refused(kept, error)
+        return _refusal(kept, error)
     said = notice_value([Line("good", f"Saved in this browser as {name}.")])
     return kept, preset_menu(kept, name), name, said
 
 
-def deleted(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
+def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
     """Forget the preset of that name, without one that which is chosen; the fields stay."""
     kept = dict(own or {})
     name = _name(name) or chosen
     if name not in kept:
         allowed = f"one of your own: {', '.join(kept) or 'there is none'}"
-        return _refused(kept, ConfigError.of("preset name", name, allowed))
+        return _refusal(kept, ConfigError.of("preset name", name, allowed))
     del kept[name]
     said = notice_value([Line("good", f"Deleted from this browser: {name}.")])
     if chosen != name:
@@ -102,5 +102,5 @@ def _name(typed: str) -> str:
     return (typed or "").strip()[:LONGEST_NAME]
 
 
-def _refused(kept: dict[str, Any], error: ConfigError) -> Changed:
+def _refusal(kept: dict[str, Any], error: ConfigError) -> Changed:
     return kept, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])

@@ -12,7 +12,7 @@ from core.errors import ConfigError
 from ui.form.fields import config_of
 from ui.form.form import OWN, preset_values
 
-__all__ = ["at_temperature", "named", "preset_menu", "still_means"]
+__all__ = ["at_temperature", "menu_name", "preset_menu", "still_means"]
 
 
 def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
@@ -37,7 +37,7 @@ def at_temperature(
 def still_means(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
-    """Whether the fields are what the menu's entry stands for, at some temperature."""
+    """Whether the fields are what the menu's entry means, at some temperature."""
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):
@@ -50,7 +50,7 @@ def still_means(
         return False
 
 
-def named(
+def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
     """What the menu is to say of the fields: the preset that was chosen as long as they are what it

@@ -1,5 +1,5 @@
-"""What a press in the Learn tab does: open a lesson, run its example, try, answer. Plain functions
-of the tab's components and the visitor's desk; ui/learn/tab.py connects them.
+"""Handlers of the Learn tab: open a lesson, run its example, try, answer. Plain functions of the
+tab's components and the tab session; ui/learn/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import gradio as gr
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.learn.layout import Learn, try_words
-from ui.learn.lessons import LESSONS, Lesson, judged, lesson_of, missing, request_of
+from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing, request_of
 from ui.learn.lessons.measured import table_value
-from ui.learn.parts import finished, lesson_value
+from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import follow, runs
 from ui.run.baselines import baseline_of, key_of_run
 from ui.run.checks import prove
@@ -26,14 +26,14 @@ from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
 __all__ = [
-    "answered",
+    "judge_answer",
     "asked_for",
     "example",
-    "followed",
+    "lesson_values",
     "looked_at",
-    "stopped",
-    "tried",
-    "turned",
+    "stop_runs",
+    "try_lesson",
+    "open_lesson",
 ]
 
 GOES_ON = "a run goes on: this one can be shown once it has ended, or press Stop"
@@ -46,7 +46,7 @@ STOP_WAIT_S = 2.0
 # -- a lesson is opened --
 
 
-def turned(
+def open_lesson(
     learn: Learn, desk: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
     """Open lesson `number`: what `learn.turning` shows. Its last run is on the board again."""
@@ -74,8 +74,8 @@ def turned(
     ]
 
 
-def followed(learn: Learn, desk: TabSession, number: float | None) -> Values:
-    """The lesson that is open, for the models that stand now: what `learn.following` shows.
+def lesson_values(learn: Learn, desk: TabSession, number: float | None) -> Values:
+    """The open lesson for the loaded models: what `learn.following` shows.
 
     A run that goes on keeps the board: it ends on the models that it was begun with.
     """
@@ -124,7 +124,7 @@ def _beside(desk: TabSession, lesson: Lesson, cannot: str = "") -> Values:
     evidence = desk.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
-    others = Line("info", _gone(desk.lecture.others(lesson.key)))
+    others = Line("info", _removed_words(desk.lecture.others(lesson.key)))
     planned = [setup.label for setup in lesson.setups]
     return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
 
@@ -145,7 +145,7 @@ def looked_at(learn: Learn, desk: TabSession, number: float | None, label: str) 
     return [*learn.board.once(desk, work), *_beside(desk, lesson)]
 
 
-def _gone(rows: int) -> str:
+def _removed_words(rows: int) -> str:
     """Why runs are no longer in the table."""
     if not rows:
         return ""
@@ -163,12 +163,10 @@ def example(
 ) -> Iterator[Values]:
     """Run the lesson's example: what `learn.running` shows, frame by frame."""
     lesson = lesson_of(number)
-    yield from _streamed(
-        learn, desk, lesson, runs(learn, desk, lesson, lesson.example, owner, pace)
-    )
+    yield from _stream(learn, desk, lesson, runs(learn, desk, lesson, lesson.example, owner, pace))
 
 
-def tried(
+def try_lesson(
     learn: Learn, desk: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
     """Do the lesson's thing to try."""
@@ -178,18 +176,18 @@ def tried(
         work = runs(learn, desk, lesson, (setup,), owner, pace)
     else:
         work = prove(learn.board.context.hub, desk, owner)
-    yield from _streamed(learn, desk, lesson, work)
+    yield from _stream(learn, desk, lesson, work)
 
 
-def _streamed(
+def _stream(
     learn: Learn, desk: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
     for drawn in learn.board.stream(desk, work):
         yield [*drawn, *_beside(desk, lesson)]
 
 
-def stopped(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
-    """Stop the engine for this desk; the board shows how far it came."""
+def stop_runs(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
+    """Stop the session's runs; the board shows how far they came."""
 
     def work() -> None:
         player = desk.player
@@ -204,7 +202,7 @@ def stopped(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
 # -- the question --
 
 
-def answered(
+def judge_answer(
     desk: TabSession,
     number: float | None,
     given: tuple[float | None, str | None],
@@ -215,11 +213,11 @@ def answered(
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = desk.lecture.evidence(lesson.key)
-    right, line = judged(lesson.question, evidence, given[0 if lesson.question.numeric else 1])
+    right, line = judge(lesson.question, evidence, given[0 if lesson.question.numeric else 1])
     kept = dict(progress) if isinstance(progress, dict) else {}
     if not right:
         return [notice_value([line]), gr.skip(), gr.skip()]
-    done = finished(kept)
+    done = finished_lessons(kept)
     kept = {**kept, "done": [*done, *({lesson.key} - set(done))], "at": at}
     left = [i for i, one in enumerate(LESSONS, 1) if one.key not in kept["done"]]
     more = f"Lesson {at} is finished." if left else "You have finished all lessons."

@@ -1,4 +1,4 @@
-"""The Learn tab's own furniture: the lesson's text with its steps, and the table of its runs.
+"""The Learn tab's own components: the lesson's text with its steps, and the table of its runs.
 
 Plain `gr.HTML` like ui/shared/parts.py: dict values, text nodes only.
 """
@@ -28,14 +28,14 @@ def runs_view() -> gr.HTML:
 
 def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
     """What `lesson_view` shows: the lesson's words, and which lessons the visitor has finished."""
-    lesson, done = lesson_of(number), finished(progress)
+    lesson, done = lesson_of(number), finished_lessons(progress)
     before = [word for one in LESSONS[: number - 1] for word in one.words]
     return {
         "at": number,
         "title": lesson.title,
-        "text": _numbered(lesson.text),
+        "text": _by_number(lesson.text),
         "look": lesson.look,
-        "words": _numbered({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
+        "words": _by_number({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
         "steps": {
             str(i): {"t": one.title, "done": one.key in done} for i, one in enumerate(LESSONS, 1)
         },
@@ -45,11 +45,11 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def finished(progress: Mapping[str, Any]) -> tuple[str, ...]:
+def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:
     """Keys of the lessons that were finished; whatever a browser may have kept instead is none."""
     done = progress.get("done") if isinstance(progress, dict) else None
     return tuple(key for key in done if isinstance(key, str)) if isinstance(done, list) else ()
 
 
-def _numbered(things: Iterable[Any]) -> dict[str, Any]:
+def _by_number(things: Iterable[Any]) -> dict[str, Any]:
     return {str(i): thing for i, thing in enumerate(things)}

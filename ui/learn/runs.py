@@ -10,7 +10,7 @@ from core.errors import ConfigError
 from ui.learn.layout import Learn
 from ui.learn.lessons import Lesson, missing, request_of
 from ui.learn.lessons.lesson import Setup
-from ui.learn.lessons.measured import measured
+from ui.learn.lessons.measured import measured_row
 from ui.run.baselines import keep_baseline, key_of_run, still_valid
 from ui.run.frame import Baseline
 from ui.run.player import Pace, Player
@@ -41,7 +41,7 @@ class _Table:
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
             return False
-        desk.lecture.keep(self.lesson.key, measured(setup.label, view), self.models)
+        desk.lecture.keep(self.lesson.key, measured_row(setup.label, view), self.models)
         if desk.player is player and not view.drafters and "tps" in self.lesson.columns:
             desk.baseline = _baseline(view)
             keep_baseline(self.log, view.run_id, desk.baseline)
@@ -49,9 +49,9 @@ class _Table:
 
 
 def follow(learn: Learn, desk: TabSession) -> Hashable:
-    """The models that stand now count from here on; a speed of others is none to compare with."""
-    rig = learn.board.context.rig
-    models = (rig.pair, rig.infos)
+    """Use the loaded models from here on; drops a baseline that other models measured."""
+    model_host = learn.board.context.model_host
+    models = (model_host.pair, model_host.infos)
     if desk.lecture.follow(models):
         desk.baseline = None
     return models
@@ -67,15 +67,15 @@ def runs(
         last = at == len(setups) - 1
         table = _Table(learn.board.context.store, desk, lesson, follow(learn, desk))
         player = _begin(learn, desk, setup, owner, pace if last else Pace())
-        kept = yield from _played(table, setup, player)
+        kept = yield from _play(table, setup, player)
         if desk.player is not player or not kept:
             return
         yield None  # with its row in the table
 
 
-def _played(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
-    """Show a run; whether it was completed. Its row stands in the table as soon as the engine has
-    finished: the pictures may be far behind, and whoever does not wait for them loses nothing."""
+def _play(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
+    """Show a run; whether it was completed. Its row is in the table as soon as the engine has
+    finished: the pictures may be far behind, and a visitor need not wait for them."""
     desk, kept = table.desk, False
     if length_policy(setup.speculation.length).predicts:
         desk.doing = MEASURING

@@ -10,14 +10,14 @@ import gradio as gr
 from core.config import Request
 from ui.learn.handlers import (
     Values,
-    answered,
     asked_for,
     example,
-    followed,
+    judge_answer,
+    lesson_values,
     looked_at,
-    stopped,
-    tried,
-    turned,
+    open_lesson,
+    stop_runs,
+    try_lesson,
 )
 from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS
@@ -43,7 +43,7 @@ def wire_learn(
     wire_board(learn.board)
     _wire_runs(learn, visitor)
     turn: dict[str, Any] = {"inputs": [learn.at, progress], "outputs": [progress, *learn.turning]}
-    blocks.load(_turn_handler(learn, _wanted), **turn, **QUICK)
+    blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
     learn.previous.click(_turn_handler(learn, _beside(-1)), **turn, **LATEST)
     learn.next.click(_turn_handler(learn, _beside(1)), **turn, **LATEST)
@@ -62,7 +62,7 @@ def wire_learn(
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
     """The open lesson follows the models at each of `triggers`; nothing is sent where none were
     exchanged."""
-    known = gr.State(learn.board.context.rig.version)
+    known = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
         trigger(_follow_handler(learn), [known, learn.at], [known, *learn.following], **QUICK)
 
@@ -76,7 +76,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
         "trigger_mode": "multiple",
     }
     learn.run.click(_run_handler(learn, example), **stream)
-    learn.attempted.click(_run_handler(learn, tried), **stream)
+    learn.attempted.click(_run_handler(learn, try_lesson), **stream)
     learn.rows.select(_look_handler(learn), [learn.at], learn.running, **EACH)
     learn.stop.click(
         _stop_handler(learn),
@@ -91,7 +91,7 @@ def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
 Which = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
-def _wanted(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
+def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
     """The lesson of the link, else the one where the visitor was."""
     number = wanted_lesson(request.query_params)
     return number or int(_number(progress.get("at"))) or 1
@@ -113,8 +113,8 @@ def _number(value: object) -> float:
 
 def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
     def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
-        kept = _kept(progress)
-        return _turned(learn, learn.board.desk(request), which(request, at or 1, kept), kept)
+        kept = _progress_of(progress)
+        return _turn(learn, learn.board.desk(request), which(request, at or 1, kept), kept)
 
     return turn
 
@@ -124,26 +124,26 @@ def _choose_handler(learn: Learn) -> Callable[..., Any]:
         desk, told = learn.board.desk(request), event._data or {}
         number = _number(told.get("lesson")) or at or 1
         return desk.presses.last(
-            "lesson", told, lambda: _turned(learn, desk, number, _kept(progress))
+            "lesson", told, lambda: _turn(learn, desk, number, _progress_of(progress))
         )
 
     return choose
 
 
-def _turned(learn: Learn, desk: TabSession, number: float, kept: dict[str, Any]) -> Values:
-    return [{**kept, "at": int(number)}, *turned(learn, desk, number, kept)]
+def _turn(learn: Learn, desk: TabSession, number: float, kept: dict[str, Any]) -> Values:
+    return [{**kept, "at": int(number)}, *open_lesson(learn, desk, number, kept)]
 
 
-def _kept(progress: Any) -> dict[str, Any]:
+def _progress_of(progress: Any) -> dict[str, Any]:
     return progress if isinstance(progress, dict) else {}
 
 
 def _follow_handler(learn: Learn) -> Callable[..., Values]:
     def follow(request: gr.Request, known: int, at: float | None) -> Values:
-        version = learn.board.context.rig.version
+        version = learn.board.context.model_host.version
         if known == version:
             return [gr.skip() for _ in range(1 + len(learn.following))]
-        return [version, *followed(learn, learn.board.desk(request), at)]
+        return [version, *lesson_values(learn, learn.board.desk(request), at)]
 
     return follow
 
@@ -172,7 +172,7 @@ def _look_handler(learn: Learn) -> Callable[..., Any]:
 
 def _stop_handler(learn: Learn) -> Callable[..., Values]:
     def stop(request: gr.Request) -> Values:
-        return stopped(learn, learn.board.desk(request))
+        return stop_runs(learn, learn.board.desk(request))
 
     return stop
 
@@ -181,7 +181,7 @@ def _answer_handler(learn: Learn) -> Callable[..., Values]:
     def answer(
         request: gr.Request, at: float, number: float | None, choice: str | None, progress: Any
     ) -> Values:
-        return answered(learn.board.desk(request), at, (number, choice), progress)
+        return judge_answer(learn.board.desk(request), at, (number, choice), progress)
 
     return answer
 

@@ -1,5 +1,5 @@
-"""What a press in the Live tab does: run, stop, run again, ask about a run. Plain functions of the
-tab's components and the visitor's desk; ui/live/tab.py connects them.
+"""Handlers of the Live tab: run, stop, run again, ask about a run. Plain functions of the tab's
+components and the tab session; ui/live/tab.py connects them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.form.form import followed, request_of, validity
+from ui.form.form import control_updates, request_of, validity
 from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
@@ -23,13 +23,13 @@ from ui.words.messages import Line
 __all__ = [
     "Press",
     "Question",
-    "asked",
-    "changed",
-    "checked",
-    "left",
-    "mended",
-    "started",
-    "stopped",
+    "answer_question",
+    "run_on_change",
+    "check_form",
+    "left_notice",
+    "clear_trouble",
+    "start_run",
+    "stop_run",
 ]
 
 STOP_WAIT_S = 2.0
@@ -39,10 +39,10 @@ Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """What came with one press: whose it was, the form's `values`, the speed of the pictures.
+    """What came with one press: its owner, the form's `values`, the speed of the pictures.
 
     `compare` keeps the run before as a pale line. `stops`: how often Stop had been pressed then, as
-    the browser counts it; None where nobody counts.
+    the browser counts it; None where no browser counts.
     """
 
     owner: str
@@ -56,7 +56,7 @@ class Press:
         return self.stops is not None and self.stops < desk.stops
 
 
-def shown(live: Live, desk: TabSession, values: Values) -> Values:
+def live_values(live: Live, desk: TabSession, values: Values) -> Values:
     """The board's values with the header's before them."""
     with desk.drawing:
         frame = desk.frame()
@@ -69,7 +69,7 @@ def shown(live: Live, desk: TabSession, values: Values) -> Values:
         return [desk.stamps.on("header", chips), *values]
 
 
-def started(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
+def start_run(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
     """Run the form's request: check it, queue it, play it until it rests."""
     context = live.board.context
 
@@ -87,18 +87,18 @@ def started(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
         yield from play(desk)
 
     for drawn in live.board.stream(desk, frames()):
-        yield shown(live, desk, drawn)
+        yield live_values(live, desk, drawn)
 
 
-def changed(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
+def run_on_change(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
     """A control was moved: run, if "Run on change" is on and that is another request.
 
-    Settings that cannot run change nothing; the reason stands beside Run.
+    Settings that cannot run change nothing; the reason is shown beside Run.
     """
     if not press.compare:
         return
     if not validity(press.values) and not _same(desk, press.values):
-        yield from started(live, desk, press)
+        yield from start_run(live, desk, press)
     else:
         yield [gr.skip() for _ in live.outputs]
 
@@ -108,8 +108,8 @@ def _same(desk: TabSession, values: Sequence[Any]) -> bool:
     return bool(prompt.strip()) and desk.asked == request_of(values)
 
 
-def stopped(live: Live, desk: TabSession, stops: int = 0) -> Values:
-    """Stop the engine for this desk, and the pictures where they are; full speed shows the end.
+def stop_run(live: Live, desk: TabSession, stops: int = 0) -> Values:
+    """Stop the session's runs, and the pictures where they are; at full speed show the end.
 
     `stops` counts the presses of Stop in this tab, this one included.
     """
@@ -127,11 +127,13 @@ def stopped(live: Live, desk: TabSession, stops: int = 0) -> Values:
         else:
             player.set_pace(Pace("step", player.pace.rounds_per_second))
 
-    return shown(live, desk, live.board.once(desk, work))
+    return live_values(live, desk, live.board.once(desk, work))
 
 
-def asked(live: Live, desk: TabSession, press: Press, question: Question) -> Iterator[Values]:
-    """`measure_baseline` or `prove` for the run that is looked at."""
+def answer_question(
+    live: Live, desk: TabSession, press: Press, question: Question
+) -> Iterator[Values]:
+    """Run `measure_baseline` or `prove` for the run on the board."""
 
     def frames() -> Iterator[object]:
         for frame in question(live.board.context.hub, desk, press.owner):
@@ -141,27 +143,31 @@ def asked(live: Live, desk: TabSession, press: Press, question: Question) -> Ite
             yield frame
 
     for drawn in live.board.stream(desk, frames()):
-        yield shown(live, desk, drawn)
+        yield live_values(live, desk, drawn)
 
 
-def mended(live: Live, desk: TabSession) -> Any:
-    """The board's notice once the form has changed: what was refused before is another matter."""
+def clear_trouble(live: Live, desk: TabSession) -> Any:
+    """The board's notice once the form has changed: an earlier refusal no longer applies."""
     if not desk.trouble:
         return gr.skip()
     desk.trouble = ""
-    return live.board.said(desk)
+    return live.board.current_notice(desk)
 
 
-def left(live: Live, desk: TabSession, was_running: int | None) -> Any:
+def left_notice(live: Live, desk: TabSession, was_running: int | None) -> Any:
     """The notice of a tab that has just been opened: where its run went, if one was under way."""
     if not was_running or desk.player is not None:
         return gr.skip()
     desk.doing = LEFT
-    return live.board.said(desk)
+    return live.board.current_notice(desk)
 
 
-def checked(values: Sequence[Any]) -> list[Any]:
-    """What the settings allow: the reason against Run, Run itself, the controls that follow."""
+def check_form(values: Sequence[Any]) -> list[Any]:
+    """Check the form: the reason against Run, Run itself, the controls that follow."""
     reason = validity(values)
     lines = [Line("error", reason)] if reason else []
-    return [notice_value(lines), gr.Button(interactive=not reason), *followed(values).values()]
+    return [
+        notice_value(lines),
+        gr.Button(interactive=not reason),
+        *control_updates(values).values(),
+    ]

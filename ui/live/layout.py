@@ -86,7 +86,7 @@ def _run_bar() -> dict[str, Any]:
                 "Measure baseline", size="sm", elem_id="live-measure", min_width=110
             )
             proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
-        # How often Stop was pressed: the browser fills it in, nobody sees it.
+        # How often Stop was pressed: a hidden field that the browser fills in.
         stops = gr.Number(0, precision=0, visible=False)
         wrong = notice("live-validity")
         gr.Markdown(KEYS, elem_classes="sp-keys")

@@ -1,7 +1,7 @@
 """Run on change: a moved control runs the request anew, the run before stays as a pale line.
 
 The browser waits until the hand is still and the form is settled (assets/changed.js), then presses
-a button that nobody sees; what that button does is the caller's. Knows the form's controls, no
+a hidden button; what that button does is the caller's. Knows the form's controls, no
 engine.
 """
 

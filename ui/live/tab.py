@@ -10,17 +10,17 @@ import gradio as gr
 
 from ui.form.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.form.own_presets import wire_own_presets
-from ui.form.presets import at_temperature, named, preset_menu
+from ui.form.presets import at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
     Press,
     Question,
-    asked,
-    changed,
-    checked,
-    left,
-    mended,
-    started,
-    stopped,
+    answer_question,
+    check_form,
+    clear_trouble,
+    left_notice,
+    run_on_change,
+    start_run,
+    stop_run,
 )
 from ui.live.layout import Live, build_live
 from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
@@ -62,8 +62,10 @@ def wire_live(
         "trigger_mode": "multiple",
     }
     run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs, live.stops]
-    live.run.click(_press_handler(live, started), run_inputs, js=_with_stops("run"), **stream)
-    live.rerun.click(_press_handler(live, changed), run_inputs, js=_with_stops("rerun"), **stream)
+    live.run.click(_press_handler(live, start_run), run_inputs, js=_with_stops("run"), **stream)
+    live.rerun.click(
+        _press_handler(live, run_on_change), run_inputs, js=_with_stops("rerun"), **stream
+    )
     questions = {"measure": (live.measure, measure_baseline), "prove": (live.prove, prove)}
     for name, (button, question) in questions.items():
         ask = _ask_handler(live, question)
@@ -156,21 +158,23 @@ def _press_handler(
 def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Values]]:
     def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
-        yield from asked(live, live.board.desk(request), Press(owner, stops=stops), question)
+        yield from answer_question(
+            live, live.board.desk(request), Press(owner, stops=stops), question
+        )
 
     return ask
 
 
 def _stop_handler(live: Live) -> Callable[..., Values]:
     def stop(request: gr.Request, stops: int) -> Values:
-        return stopped(live, live.board.desk(request), stops)
+        return stop_run(live, live.board.desk(request), stops)
 
     return stop
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:
     def look(request: gr.Request, was_running: int | None) -> Any:
-        return left(live, live.board.desk(request), was_running)
+        return left_notice(live, live.board.desk(request), was_running)
 
     return look
 
@@ -181,12 +185,12 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
     def settle(
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
-        name = named(chosen, shown, own, context.drafter_names, values[-count:])
+        name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
         desk = live.board.desk(request)
-        here = desk.sent is None or desk.sent.arrived(values[-count:], time.monotonic())
+        here = desk.sent is None or desk.sent.has_arrived(values[-count:], time.monotonic())
         if here:
             desk.sent = None
-        told = [*checked(values), mended(live, desk), int(here)]
+        told = [*check_form(values), clear_trouble(live, desk), int(here)]
         return [gr.skip() if name == shown else name, *told]
 
     return settle
@@ -194,7 +198,7 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
 
 def _mend_handler(live: Live) -> Callable[..., Any]:
     def mend(request: gr.Request) -> Any:
-        return mended(live, live.board.desk(request))
+        return clear_trouble(live, live.board.desk(request))
 
     return mend
 
@@ -208,7 +212,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         if name == OWN:
             return [name, *(gr.skip() for _ in shown)]
         values = preset_values(name, temperature or 0.0, context.drafter_names, own)
-        return [name, *_sent(live.board.desk(request), shown, values)]
+        return [name, *_send(live.board.desk(request), shown, values)]
 
     return choose
 
@@ -220,12 +224,12 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
         values = at_temperature(name, temperature, context.drafter_names, shown)
         if values is None:
             return [gr.skip() for _ in shown]
-        return _sent(live.board.desk(request), shown, values)
+        return _send(live.board.desk(request), shown, values)
 
     return follow
 
 
-def _sent(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
+def _send(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
     """`values` for the fields, which until they come show what is `shown`."""
     desk.sent = Sent.of(shown, values, time.monotonic())
     return values

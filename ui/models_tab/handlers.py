@@ -1,4 +1,4 @@
-"""What a press in the Models tab does: ask what a pair needs, load it, give it up. Plain functions;
+"""Handlers of the Models tab: ask what a pair needs, load it, cancel that. Plain functions;
 ui/models_tab/tab.py connects them.
 """
 
@@ -18,14 +18,22 @@ from ui.models_tab.offering import (
     stages_value,
     state_lines,
 )
-from ui.models_tab.offers import checked, offers, wanted
+from ui.models_tab.offers import checked_pair, offers, wanted_memory
 from ui.server.context import Context
 from ui.server.model_swap import ModelPair
-from ui.server.session import guarded, guarded_once
+from ui.server.session import guard, guard_once
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
-__all__ = ["given_up", "loaded", "needed", "pair_of", "picked", "table", "told"]
+__all__ = [
+    "given_up",
+    "load_values",
+    "need_values",
+    "pair_of",
+    "pick_offer",
+    "table",
+    "state_values",
+]
 
 FRAME_S = 0.25
 Told = list[Any]
@@ -34,19 +42,19 @@ Told = list[Any]
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     """The form's values as a pair; SSMs one a line. ConfigError names the field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
-    return checked(llm, [line for line in lines if line], dtype, device)
+    return checked_pair(llm, [line for line in lines if line], dtype, device)
 
 
-def told(context: Context, mine: bool, *first: Line) -> Told:
+def state_values(context: Context, mine: bool, *first: Line) -> Told:
     """The notice, the stages, the buttons that load and give up. `mine`: the visitor may load, and
     is told names and reasons."""
-    lines = [*first, *state_lines(context.rig, mine)]
+    lines = [*first, *state_lines(context.model_host, mine)]
     if not mine:
         lines.append(Line("info", NOT_YOURS))
     elif not lines:
-        lines = [Line("info", f"Loaded: {', '.join(context.rig.names())}.")]
-    exchange = context.rig.exchange
-    moving = exchange.loading or context.rig.leaving() > 0
+        lines = [Line("info", f"Loaded: {', '.join(context.model_host.names())}.")]
+    exchange = context.model_host.exchange
+    moving = exchange.loading or context.model_host.leaving() > 0
     return [
         notice_value(lines, again=moving),
         stages_value(exchange, mine),
@@ -62,41 +70,41 @@ def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
     """What can be loaded with its needs, and what is free."""
 
     def work() -> Told:
-        made, there = offers(context.rig, dtype, device, mine)
+        made, there = offers(context.model_host, dtype, device, mine)
         return [offers_value(made, there), notice_value([free_line(there)])]
 
-    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)])])
+    return guard_once(work, lambda message: [{}, notice_value([Line("error", message)])])
 
 
-def needed(context: Context, mine: bool, *form: Any) -> Told:
+def need_values(context: Context, mine: bool, *form: Any) -> Told:
     """What the form's pair needs, or why it cannot be asked."""
 
     def work() -> Told:
         _refuse_others(mine)
-        return _alone(context, mine, *need_lines(wanted(pair_of(*form))))
+        return _alone(context, mine, *need_lines(wanted_memory(pair_of(*form))))
 
-    return guarded_once(work, lambda message: _alone(context, mine, Line("error", message)))
+    return guard_once(work, lambda message: _alone(context, mine, Line("error", message)))
 
 
 def _alone(context: Context, mine: bool, *lines: Line) -> Told:
     """What a press led to, without how the last exchange ended: that is another matter."""
-    if context.rig.exchange.loading or not mine:
-        return told(context, mine, *lines)
+    if context.model_host.exchange.loading or not mine:
+        return state_values(context, mine, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
 
 
-def loaded(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
-    """Load the form's pair; what is told of it until it stands or is refused."""
+def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
+    """Load the form's pair; yields the state until it is loaded or refused."""
 
     def frames() -> Iterator[Told]:
         _refuse_others(mine)
-        context.rig.begin(pair_of(*form))
-        while (exchange := context.rig.exchange).loading:
-            yield told(context, mine)
-            context.rig.wait(exchange, FRAME_S)
-        yield told(context, mine)
+        context.model_host.begin(pair_of(*form))
+        while (exchange := context.model_host.exchange).loading:
+            yield state_values(context, mine)
+            context.model_host.wait(exchange, FRAME_S)
+        yield state_values(context, mine)
 
-    return guarded(frames(), lambda message: _alone(context, mine, Line("error", message)))
+    return guard(frames(), lambda message: _alone(context, mine, Line("error", message)))
 
 
 def given_up(context: Context, mine: bool) -> Told:
@@ -104,10 +112,10 @@ def given_up(context: Context, mine: bool) -> Told:
 
     def work() -> Told:
         _refuse_others(mine)
-        context.rig.cancel()
-        return told(context, mine)
+        context.model_host.cancel()
+        return state_values(context, mine)
 
-    return guarded_once(work, lambda message: told(context, mine, Line("error", message)))
+    return guard_once(work, lambda message: state_values(context, mine, Line("error", message)))
 
 
 def _refuse_others(mine: bool) -> None:
@@ -115,7 +123,7 @@ def _refuse_others(mine: bool) -> None:
         raise ConfigError(NOT_YOURS)
 
 
-def picked(data: Any, llm: str, ssms: str) -> tuple[str, str]:
+def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
     """What the form holds once an offer was chosen; `data` comes from the browser.
 
     A pair takes the place of what was there; an SSM alone joins those that are there.

@@ -1,6 +1,6 @@
 """What the Models tab says: offers, needs and the state of an exchange, as values of its parts.
 
-Knows the rig and the offers, no component and no visitor.
+Knows the model host and the offers, no component and no visitor.
 """
 
 from __future__ import annotations
@@ -122,21 +122,22 @@ def _needs(part: Part) -> str:
 # -- an exchange --
 
 
-def state_lines(rig: ModelHost, whole: bool) -> list[Line]:
-    """How the latest exchange stands. Not `whole`: without names and reasons, which may hold
+def state_lines(model_host: ModelHost, whole: bool) -> list[Line]:
+    """State of the latest exchange. Not `whole`: without names and reasons, which may hold
     paths of this machine."""
-    exchange = rig.exchange
-    lines = _state(rig, exchange, whole)
-    runs = rig.leaving()
+    exchange = model_host.exchange
+    lines = _state(model_host, exchange, whole)
+    runs = model_host.leaving()
     if runs:
         what = "1 run still ends" if runs == 1 else f"{runs} runs still end"
         lines.append(Line("info", f"{what} on the models of before; their memory is free then."))
     return lines
 
 
-def _state(rig: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
-    pair = f" {_named(exchange.pair)}" if exchange.pair and whole else " another pair"
-    stays = f"What was loaded stays: {', '.join(rig.names())}."
+def _state(model_host: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
+    pair = f" {_pair_name(exchange.pair)}" if exchange.pair and whole else " another pair"
+    names = ", ".join(model_host.names())
+    stays = f"What was loaded stays: {names}."
     took = f"{exchange.end - exchange.began:.1f} s"
     if exchange.ending and exchange.loading:
         return [Line("info", f"Giving{pair} up at the end of this stage.")]
@@ -144,7 +145,7 @@ def _state(rig: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
         stage = f": {exchange.stages[-1].words}" if exchange.stages and whole else ""
         return [Line("info", f"Loading{pair}{stage}. Runs go on meanwhile.")]
     if exchange.state == "done":
-        return [Line("good", f"Loaded in {took}: {', '.join(rig.names())}. New runs use them.")]
+        return [Line("good", f"Loaded in {took}: {names}. New runs use them.")]
     if exchange.state == CANCELLED:
         return [Line("info", f"Loading was given up after {took}. {stays}")]
     if exchange.state == "failed":
@@ -153,7 +154,7 @@ def _state(rig: ModelHost, exchange: ModelSwap, whole: bool) -> list[Line]:
     return []
 
 
-def _named(pair: ModelPair) -> str:
+def _pair_name(pair: ModelPair) -> str:
     ssms = ", ".join(pair.ssms)
     return f"{pair.llm} with {ssms}" if ssms else f"{pair.llm} without an SSM"
 

@@ -1,8 +1,8 @@
 """What can be loaded, and what it needs: loaded now, bundled, in the local cache, known pairs.
 
-Everything is read anew at each question, since caches fill and memory comes and goes. Nobody is
-asked but this machine; what is still to be downloaded is judged by the catalog's figures. torch is
-imported when first asked, not before.
+Everything is read anew at each question, since caches fill and memory comes and goes, and from this
+machine only: what is still to be downloaded is judged by the catalog's figures. torch is imported
+at the first question.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ __all__ = [
     "Part",
     "Wanted",
     "auto_words",
-    "checked",
+    "checked_pair",
     "offers",
     "offers_plain",
-    "wanted",
+    "wanted_memory",
 ]
 
 LOADED, HERE, AWAY = "loaded", "on this machine", "to be downloaded"
@@ -108,7 +108,7 @@ def auto_words() -> str:
     return auto_dtype_words()
 
 
-def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
+def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     """What was typed or sent, as a pair. ConfigError names the field."""
     from core.models.loading.placing import DEVICES, DTYPES
 
@@ -118,7 +118,7 @@ def checked(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     return ModelPair(llm.strip(), names("ssms", ssms, at_most=16), dtype, device)
 
 
-def wanted(pair: ModelPair) -> Wanted:
+def wanted_memory(pair: ModelPair) -> Wanted:
     """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
     missing."""
     from core.models.loading.placing import (
@@ -147,23 +147,25 @@ def _part(role: str, need: Need) -> Part:
 
 
 def offers(
-    rig: ModelHost, dtype: str, device: str, whole: bool
+    model_host: ModelHost, dtype: str, device: str, whole: bool
 ) -> tuple[tuple[Offer, ...], Wanted]:
     """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
     models. Not `whole`: without what only those who may load are shown, paths and the cache."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
-    loaded = _loaded(rig)
-    made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled(dtype, place)]
-    made += _cached(dtype, place) if whole else []
-    made += [_known(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES]
+    loaded = _loaded_offer(model_host)
+    made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled_offer(dtype, place)]
+    made += _cached_offers(dtype, place) if whole else []
+    made += [
+        _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
+    ]
     return tuple(made), Wanted((), free_bytes(place), place.type)
 
 
-def _loaded(rig: ModelHost) -> Offer:
-    parts = tuple(_standing(info) for info in rig.infos)
-    return Offer(LOADED, rig.pair.llm, rig.pair.ssms, parts, "what runs use now")
+def _loaded_offer(model_host: ModelHost) -> Offer:
+    parts = tuple(_standing(info) for info in model_host.infos)
+    return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
 
 
 def _standing(info: ModelInfo) -> Part:
@@ -171,7 +173,7 @@ def _standing(info: ModelInfo) -> Part:
     return Part(info.role.upper(), info.name, info.parameters, info.dtype, size, LOADED)
 
 
-def _bundled(dtype: str, place: torch.device) -> Offer:
+def _bundled_offer(dtype: str, place: torch.device) -> Offer:
     from core.models.loading.placing import need_of, resolve_llm
 
     ssms = bundled_ssms()
@@ -181,7 +183,7 @@ def _bundled(dtype: str, place: torch.device) -> Offer:
     return Offer(BUNDLED, BUNDLED, names_, tuple(parts), "comes with SpecScope")
 
 
-def _cached(dtype: str, place: torch.device) -> list[Offer]:
+def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:
     from core.models.loading.placing import need_of
 
     made = []
@@ -192,7 +194,9 @@ def _cached(dtype: str, place: torch.device) -> list[Offer]:
     return made
 
 
-def _known(llm: str, ssms: Iterable[str], note: str, dtype: str, place: torch.device) -> Offer:
+def _known_offer(
+    llm: str, ssms: Iterable[str], note: str, dtype: str, place: torch.device
+) -> Offer:
     from core.models.loading.placing import need_of
 
     parts = [_part("LLM", need_of(llm, dtype, place))]

@@ -12,7 +12,15 @@ from gradio.components import Component
 from ui.learn.layout import Learn
 from ui.learn.tab import wire_lessons
 from ui.live.layout import Live
-from ui.models_tab.handlers import Told, given_up, loaded, needed, picked, table, told
+from ui.models_tab.handlers import (
+    Told,
+    given_up,
+    load_values,
+    need_values,
+    pick_offer,
+    state_values,
+    table,
+)
 from ui.models_tab.offers import auto_words
 from ui.server.context import Context
 from ui.sessions.tab import Sessions
@@ -52,7 +60,7 @@ class Models:
         return [self.llm, self.ssms, self.dtype, self.device]
 
     @property
-    def told(self) -> list[Component]:
+    def state_outputs(self) -> list[Component]:
         return [self.notice, self.stages, self.load, self.cancel]
 
 
@@ -132,17 +140,19 @@ def wire_models(
     table_inputs = [models.dtype, models.device]
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
         trigger(_table_handler(models), table_inputs, table_outputs, **LATEST)
-    opened = tabs["models"].select(_told_handler(models), None, models.told, **LATEST)
-    ticked = models.notice.tick(_told_handler(models), None, models.told, **LATEST)
-    models.need.click(_form_handler(models, needed), models.form, models.told, **LATEST)
-    models.cancel.click(_give_up_handler(models), None, models.told, **LATEST)
+    opened = tabs["models"].select(_told_handler(models), None, models.state_outputs, **LATEST)
+    ticked = models.notice.tick(_told_handler(models), None, models.state_outputs, **LATEST)
+    models.need.click(
+        _form_handler(models, need_values), models.form, models.state_outputs, **LATEST
+    )
+    models.cancel.click(_give_up_handler(models), None, models.state_outputs, **LATEST)
     models.offers.select(
         _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **EACH
     )
     ended = models.load.click(
         _load_handler(models),
         models.form,
-        models.told,
+        models.state_outputs,
         **QUIET,
         trigger_mode="once",
         concurrency_limit=None,
@@ -168,7 +178,7 @@ def _table_handler(models: Models) -> Callable[..., Told]:
 
 def _told_handler(models: Models) -> Callable[..., Told]:
     def tell(request: gr.Request) -> Told:
-        return told(models.context, _mine(models, request))
+        return state_values(models.context, _mine(models, request))
 
     return tell
 
@@ -182,7 +192,7 @@ def _form_handler(models: Models, work: Callable[..., Told]) -> Callable[..., To
 
 def _load_handler(models: Models) -> Callable[..., Iterator[Told]]:
     def press(request: gr.Request, *form: Any) -> Iterator[Told]:
-        yield from loaded(models.context, _mine(models, request), *form)
+        yield from load_values(models.context, _mine(models, request), *form)
 
     return press
 
@@ -195,4 +205,4 @@ def _give_up_handler(models: Models) -> Callable[..., Told]:
 
 
 def _pick_handler(event: gr.EventData, llm: str, ssms: str) -> tuple[str, str]:
-    return picked(event._data, llm, ssms)
+    return pick_offer(event._data, llm, ssms)

@@ -1,4 +1,4 @@
-"""The rows of the Prompts tab as a CSV file: of the study that stands there, or of past runs."""
+"""The rows of the Prompts tab as a CSV file: of the study shown there, or of past runs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import gradio as gr
 from core.errors import ConfigError
 from ui.prompts.past import looked_at
 from ui.prompts.past_handlers import known_domains
-from ui.prompts.rows import Line, of_study, rows_plain
+from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.event_options import LATEST
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
@@ -32,14 +32,14 @@ def file_of(
     """`name`, `media_type` and `text` of all rows that the desk's table has, whatever the filters
     above it leave out. ConfigError where it has none."""
     look, study_id = desk.study.past, desk.study.study_id
-    lines: tuple[Line, ...] = ()
+    lines: tuple[PromptLine, ...] = ()
     if look is not None:
         name = "past-runs"
         *_, found = looked_at(context, figures, known_domains(), look)
         lines = found.lines
     elif study_id:
         name = study_id
-        study, results, _ = mine.opened(study_id)
+        study, results, _ = mine.open(study_id)
         lines = of_study(study, results)
     if not lines:
         raise ConfigError(NOTHING)
@@ -81,10 +81,10 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
             number = desk.stamps.on("file", {"again": object()})["n"]
             return [{**made, "n": number}, gr.skip()]
 
-        def failed(message: str) -> list[Any]:
+        def refusal(message: str) -> list[Any]:
             return [gr.skip(), notice_value([Said("error", message)])]
 
         with desk.drawing:
-            return guarded_once(work, failed)
+            return guard_once(work, refusal)
 
     return write

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.errors import UnknownStudyError
-from ui.prompts.rows import Line, of_runs
+from ui.prompts.rows import PromptLine, of_runs
 from ui.prompts.run_figures import PastRun, RunFigures
 from ui.server.context import Context, StoreApi
 
@@ -25,7 +25,7 @@ SHOWN_EVERY = 25
 
 @dataclass(frozen=True, slots=True)
 class PastLook:
-    """Which runs are asked for: whose (None: all), words of prompt, text or note, a drafter's name
+    """Which runs are asked for: their owner (None: all), words of prompt, text or note, a drafter
     (empty: any), and how many of the latest that match."""
 
     owner: str | None
@@ -42,7 +42,7 @@ class PastLook:
 class Found:
     """`lines` of `drafted` runs so far; `looked` runs were looked at, of `total` that match."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[PromptLine, ...]
     drafted: int
     looked: int
     total: int
@@ -59,7 +59,7 @@ def looked_at(
 ) -> Iterator[Found]:
     """What a look finds, a few more runs each time; the last one is `done` and has the speed-ups.
     `known`: domains of prompts, by their text."""
-    page = _completed(context, look, look.taken, text=look.search, drafter=look.drafter)
+    page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
     drafted = [summary for summary in page.rows if summary.drafters]
     domains = _Domains(context.store, known)
     runs: list[PastRun] = []
@@ -69,12 +69,12 @@ def looked_at(
             yield Found(of_runs(runs, domains.of), i, len(page.rows), page.total, done=False)
     count, texts = len(runs), {run.prompt for run in runs}
     # The filters may leave out a prompt's plain runs: these are looked for among all.
-    plain = _completed(context, look, MOST_PLAIN, drafter="none").rows
+    plain = _completed_runs(context, look, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
     yield Found(of_runs(runs, domains.of), count, len(page.rows), page.total, done=True)
 
 
-def _completed(context: Context, look: PastLook, limit: int, **asked: Any) -> Any:
+def _completed_runs(context: Context, look: PastLook, limit: int, **asked: Any) -> Any:
     query = context.query(status="completed", owner=look.owner, limit=limit, **asked)
     return context.store.runs(query)
 

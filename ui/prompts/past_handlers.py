@@ -16,7 +16,7 @@ from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
 from ui.prompts.rows import table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded
+from ui.server.session import TabSession, guard
 from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
 from ui.shared.event_options import LATEST, QUIET
 from ui.shared.parts import notice, notice_value
@@ -47,7 +47,7 @@ Values = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What to look for, and what stands above the table of what was found."""
+    """Controls of the search for past runs, and the words above the table of results."""
 
     search: gr.Textbox
     drafter: gr.Dropdown
@@ -86,7 +86,7 @@ _MORE = f"Take in {MOST_RUNS} older runs"
 
 
 def past_hidden() -> Values:
-    """What `said` and `more` show where a study stands in the table."""
+    """What `said` and `more` show where the table shows a study."""
     return [notice_value([]), gr.Button(visible=False)]
 
 
@@ -108,7 +108,7 @@ def past_drawn(
     drafters: Sequence[str],
 ) -> Iterator[Values]:
     """Table, notice and the button for more of a look, a few more runs each time. Ends as soon as
-    the desk turns to a study or to another look."""
+    the tab turns to a study or to another look."""
     with desk.drawing:
         desk.study.past = look
 
@@ -116,11 +116,11 @@ def past_drawn(
         for found in looked_at(context, figures, known_domains(), look):
             yield _values(found, look, drafters)
 
-    def failed(message: str) -> Values:
+    def refusal(message: str) -> Values:
         told = notice_value([Line("error", message)])
         return [{"of": "past", "empty": NO_RUN}, told, gr.Button(visible=False)]
 
-    for values in guarded(frames(), failed):
+    for values in guard(frames(), refusal):
         with desk.drawing:
             if desk.study.past is not look:
                 return
@@ -171,16 +171,16 @@ def wire_past(
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = asker_of(context, request, key).owner
         asked = PastLook(owner, search or "", drafter or "")
-        yield from shown(request, key, asked)
+        yield from show(request, key, asked)
 
     def more(request: gr.Request, key: str) -> Iterator[Values]:
         past_look = board.desk(request).study.past
         if past_look is None:
             yield [gr.skip() for _ in outputs]
         else:
-            yield from shown(request, key, past_look.more())
+            yield from show(request, key, past_look.more())
 
-    def shown(request: gr.Request, key: str, asked: PastLook) -> Iterator[Values]:
+    def show(request: gr.Request, key: str, asked: PastLook) -> Iterator[Values]:
         desk, mine = board.desk(request), studies_of(context, request, key)
         for values in past_drawn(context, desk, figures, asked, drafters()):
             yield [*turned_to_past(board, desk, mine), *values]

@@ -18,14 +18,14 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RunSettings", "labels_of", "settings_of_run"]
 
 TOLD = 3
-"""So many differences stand in a name; all of them where two names would be the same."""
+"""A name has so many differences; all of them where two names would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     """`base`: what a plain run must have asked, of which LLM, to be the baseline; `speculation`:
     the settings and the drafters. Both are texts to be compared. `parts`: in words, what was set,
-    the temperature, other sampling, limits, what `auto` came to, who drafted, the LLM."""
+    the temperature, other sampling, limits, what `auto` came to, the drafters, the LLM."""
 
     base: str
     speculation: str
@@ -52,7 +52,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
     nodes = _auto(started)
     return RunSettings(
         base=_text([llm, started.dtype, started.device, asked.get("chat", False), sampling]),
-        speculation=_text([_meant(settings, asked), nodes, list(started.drafters), minis]),
+        speculation=_text([_settings_key(settings, asked), nodes, list(started.drafters), minis]),
         short=settings.brief(TOLD),
         parts=(
             settings.brief(len(settings.differ)),
@@ -77,7 +77,7 @@ def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
     taken: set[str] = set()
     for short, group in alike.items():
         for one in group:
-            plain = _told(short, one, group)
+            plain = _label(short, one, group)
             label, number = plain, 2
             while label in taken:
                 label, number = f"{plain} ({number})", number + 1
@@ -86,7 +86,7 @@ def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
     return labels
 
 
-def _told(short: str, one: RunSettings, group: list[RunSettings]) -> str:
+def _label(short: str, one: RunSettings, group: list[RunSettings]) -> str:
     differ = [len({other.parts[i] for other in group}) > 1 for i in range(len(one.parts))]
     first = one.parts[0] if differ[0] else short
     rest = [part for part, told in zip(one.parts[1:], differ[1:], strict=True) if told and part]
@@ -103,8 +103,8 @@ def _auto(started: RunStarted) -> str:
     return "" if nodes is None else f"trees of at most {nodes} node{'s' * (nodes != 1)}"
 
 
-def _meant(settings: Settings, asked: dict[str, Any]) -> list[Any]:
-    """What was set; of another version, whose fields are unknown here, as it was written."""
+def _settings_key(settings: Settings, asked: dict[str, Any]) -> list[Any]:
+    """The settings as a comparable value; settings of an unknown version as they were recorded."""
     known = settings.name in (*PRESETS, OWN)
     return [settings.name, settings.differ if known else asked.get("speculation")]
 

@@ -15,14 +15,14 @@ from lab.tables import PromptRow, Results, prompt_row, prompt_rows
 from ui.prompts.row_settings import RunSettings, labels_of
 from ui.prompts.run_figures import PastRun
 
-__all__ = ["Line", "of_runs", "of_study", "rows_plain", "table_value"]
+__all__ = ["PromptLine", "of_runs", "of_study", "rows_plain", "table_value"]
 
 EXCERPT = 120
 IN_STUDY = "plain decoding of the same prompt in this study"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PromptLine:
     """A row with what is told beside it. Its `configuration` names the settings; `against` says
     what its speed-up is beside, empty where there is none, and `plain` how many runs of the log
     that are; `latest` is the run that it opens."""
@@ -36,7 +36,7 @@ class Line:
     plain: int = 0
 
 
-def of_study(study: Study, results: Results) -> tuple[Line, ...]:
+def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
     """The rows of every configuration of a study; those of plain decoding, which accepts nothing,
     go last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
@@ -48,7 +48,7 @@ def of_study(study: Study, results: Results) -> tuple[Line, ...]:
     sampling = study.sampling
     detail = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens"
     lines = [
-        Line(
+        PromptLine(
             row=row,
             text=texts[row.prompt],
             detail=detail,
@@ -63,7 +63,7 @@ def of_study(study: Study, results: Results) -> tuple[Line, ...]:
 
 def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
-) -> tuple[Line, ...]:
+) -> tuple[PromptLine, ...]:
     """Rows of past runs, the newest first; one for each prompt and settings, the prompts in order
     of appearance. Runs of plain decoding make no row: a speed-up is beside those of the same
     prompt, sampling and LLM. A prompt's domain is the first that any of its runs tells."""
@@ -86,11 +86,11 @@ def of_runs(
 
 def _line(
     prompt: str, domain: str, label: str, mine: Sequence[PastRun], plain: Sequence[PastRun]
-) -> Line:
+) -> PromptLine:
     pairs = [(ours.figures, theirs.figures) for ours in mine for theirs in plain]
     row = prompt_row(prompt, domain, label, [run.figures for run in mine], pairs)
     count = "1 plain run" if len(plain) == 1 else f"{len(plain)} plain runs"
-    return Line(
+    return PromptLine(
         row=row,
         text=mine[0].prompt,
         detail=mine[0].settings.detail,
@@ -105,7 +105,7 @@ def _line(
 
 
 def table_value(
-    of: str, lines: Sequence[Line], drafters: Sequence[str], chosen: str = "", words: str = ""
+    of: str, lines: Sequence[PromptLine], drafters: Sequence[str], chosen: str = "", words: str = ""
 ) -> dict[str, Any]:
     """What the table shows `of` a study or a look at past runs: rows by number. `drafters` in the
     order of their colours, `chosen`: the settings to be shown first, empty for all."""
@@ -117,7 +117,7 @@ def table_value(
     }
 
 
-def _row(line: Line, drafters: Sequence[str]) -> dict[str, Any]:
+def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
     row = line.row
     flat = " ".join(line.text.split())
     best = row.best_drafter
@@ -155,7 +155,7 @@ def _idle_words(idle: str | None) -> str:
 # -- for files and endpoints --
 
 
-def rows_plain(lines: Iterable[Line]) -> list[dict[str, Any]]:
+def rows_plain(lines: Iterable[PromptLine]) -> list[dict[str, Any]]:
     """Rows as the endpoints return them; None where a figure was not measured."""
     return [
         {

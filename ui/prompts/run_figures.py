@@ -10,7 +10,7 @@ from typing import Any
 
 from core.errors import StoreError, StudyError
 from core.events import RunStarted
-from lab.measured import Measured, measured
+from lab.measured import Measured, measure_run
 from ui.prompts.row_settings import RunSettings, settings_of_run
 from ui.server.context import StoreApi
 
@@ -50,7 +50,7 @@ class RunFigures:
                 return self._known[run_id]
         try:
             events = self._store.events(run_id)
-            figures = measured(events)
+            figures = measure_run(events)
         except (StoreError, StudyError):
             return None  # deleted meanwhile, or not kept to its end
         started = events[0]

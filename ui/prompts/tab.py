@@ -30,7 +30,7 @@ from ui.shared.prompt_source import (
     prompts_of,
     wire_prompt_source,
 )
-from ui.shared.studies import Opened, new_study
+from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import (
     Drawn,
     StudyBoard,
@@ -75,8 +75,8 @@ class Prompts:
         ]
 
     @property
-    def drawn(self) -> Drawn:
-        """A study's pictures; what stood there of past runs goes."""
+    def pictures(self) -> Drawn:
+        """A study's pictures; past runs shown there are removed."""
         outputs = (self.table, self.past.said, self.past.more)
         return Drawn(outputs, partial(study_drawn, self.context))
 
@@ -153,7 +153,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     )
 
 
-def study_drawn(context: Context, opened: Opened | None) -> list[Any]:
+def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
     """The table of a study, an invitation of none; and nothing of past runs above it."""
     if opened is None:
         return [{"of": "", "empty": EMPTY}, *past_hidden()]
@@ -177,7 +177,7 @@ def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
     """Connect everything of the tab; a prompt's run opens in Sessions."""
-    context, board, drawn = prompts.context, prompts.board, prompts.drawn
+    context, board, drawn = prompts.context, prompts.board, prompts.pictures
     wire_prompt_source(prompts.source)
     wire_study_board(board, visitor, tab, drawn)
 

@@ -1,4 +1,4 @@
-"""A run as one HTML file to hand out: it opens from disk, asks nobody for anything and replays the
+"""A run as one HTML file to hand out: it opens from disk, needs no network and replays the
 run with the pictures of the page.
 
 `report_html(events)` makes it; `python -m ui.report EVENTS.jsonl OUT.html` does so for the output

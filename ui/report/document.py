@@ -15,7 +15,7 @@ from typing import Any
 
 from core.events import Event, ModelInfo
 from ui.components.pictures import PICTURES
-from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, sealed, styles
+from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
 from ui.run.view import View
@@ -34,7 +34,7 @@ def report_html(
     limits: Limits | None = None,
     told: Callable[[float], None] | None = None,
 ) -> str:
-    """One run as an HTML file that opens from disk and asks nobody for anything.
+    """One run as an HTML file that opens from disk and needs no network.
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
@@ -55,7 +55,7 @@ def report_html(
         boot=report_file("boot.js"),
         scripts=scripts_data(),
         plotly=plotly_data(),
-        run=sealed(recording.values),
+        run=seal(recording.values),
         **_places(),
     )
 
@@ -103,7 +103,7 @@ def _facts(
         if models:
             yield name, "; ".join(models)
     yield "Settings", settings_line(view)
-    yield "Measured", _measured(view, baseline)
+    yield "Measured", _figures_sentence(view, baseline)
     yield "Made", f"{_when(started.created_utc)}, seed {started.seed}, run {started.run_id}"
     yield "With", _versions(started.versions)
     if recording.notes:
@@ -114,7 +114,7 @@ def _model(model: ModelInfo) -> str:
     return f"{model.name} ({model.parameters:,} parameters, {model.dtype}, {model.device})"
 
 
-def _measured(view: View, baseline: Baseline | None) -> str:
+def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     """The figures in a sentence, as the run measured them on its machine."""
     stats = view.stats
     amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"

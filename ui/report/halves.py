@@ -12,7 +12,7 @@ from ui.run.frame import Baseline, Frame
 from ui.run.values import inspector_value, picture_values, tree_value
 from ui.run.votes import proposals_value
 
-__all__ = ["chosen", "inspected", "of_the_place"]
+__all__ = ["round_values", "inspector_values", "of_the_place"]
 
 Value = dict[str, Any]
 
@@ -24,7 +24,7 @@ OF_THE_RUN = {
 }
 
 
-def chosen(frame: Frame) -> Value:
+def round_values(frame: Frame) -> Value:
     """What follows from the selected round, at the stage that it has come to."""
     whole = {
         "tree": tree_value(frame),
@@ -37,17 +37,17 @@ def chosen(frame: Frame) -> Value:
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
     return {
-        "strip": {"sel": frame.selected},
+        "strip": {"sel": frame.selected_round},
         **mine,
-        "lengths": {"sel": frame.selected, **length},
-        "timeline": {"sel": frame.selected, "round": round_value(frame)},
+        "lengths": {"sel": frame.selected_round, **length},
+        "timeline": {"sel": frame.selected_round, "round": round_value(frame)},
     }
 
 
 def of_the_place(
     frame: Frame, baseline: Baseline | None, mine: Value, made: dict[int, Value] | None = None
 ) -> Value:
-    """What follows from the place in the run; as whoever lets it play sees it.
+    """What follows from the place in the run, as a visitor who lets it play sees it.
 
     `mine`: the other half, whose fields are left out. `made`: as in `picture_values`.
     """
@@ -58,7 +58,7 @@ def of_the_place(
     }
 
 
-def inspected(frame: Frame) -> dict[str, Value]:
+def inspector_values(frame: Frame) -> dict[str, Value]:
     """What the inspector says of each node of the combined tree, and of the root."""
     tree = frame.detail.combined if frame.detail else None
     nodes = range(-1, len(tree.token_ids)) if tree else ()

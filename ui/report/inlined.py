@@ -19,7 +19,7 @@ from typing import Any
 
 from ui.components.assets import PLOTLY, STYLESHEETS, asset_files
 
-__all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "sealed", "styles"]
+__all__ = ["fonts_css", "plotly_data", "report_file", "scripts_data", "seal", "styles"]
 
 ASSETS = Path(__file__).parent / "assets"
 PAGE_ASSETS = Path(__file__).parents[1] / "shared" / "assets"
@@ -51,10 +51,12 @@ def scripts_data() -> str:
     notice = (PAGE_ASSETS / "notice.js").read_text(encoding="utf-8")
     own["notice.js"] = f"export function mount(element, props, watch, trigger) {{\n{notice}\n}}\n"
     modules = {**ours, **own}
-    return sealed({name: _named(text) for name, text in modules.items() if name != "boot.js"})
+    return seal(
+        {name: _mapped_imports(text) for name, text in modules.items() if name != "boot.js"}
+    )
 
 
-def _named(script: str) -> str:
+def _mapped_imports(script: str) -> str:
     """`./dom.js` as a name that the import map knows: a module without an address has no `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
@@ -62,7 +64,7 @@ def _named(script: str) -> str:
 @cache
 def plotly_data() -> str:
     """plotly.js, sealed: the two charts are drawn with it, here as on the page."""
-    return sealed(asset_files()[PLOTLY].read_text(encoding="utf-8"))
+    return seal(asset_files()[PLOTLY].read_text(encoding="utf-8"))
 
 
 @cache
@@ -87,7 +89,7 @@ def fonts_css() -> str:
     return "\n".join(rules)
 
 
-def sealed(value: Mapping[str, Any] | str) -> str:
+def seal(value: Mapping[str, Any] | str) -> str:
     """Text, or a value as JSON: compressed and in base64, so that no markup can be in it."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     # Without the time of day, so that the same run gives the same file.

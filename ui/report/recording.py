@@ -21,7 +21,7 @@ from typing import Any
 from core.errors import ConfigError
 from core.events import Event, RunStarted
 from ui.report.deltas import Delta, delta
-from ui.report.halves import chosen, inspected, of_the_place
+from ui.report.halves import inspector_values, of_the_place, round_values
 from ui.run.frame import Baseline, Frame
 from ui.run.player import Pace, Player
 from ui.run.source import HeldSource
@@ -73,14 +73,14 @@ def record(
         tape.take(frame)
         if told is not None:
             told(len(frame.view.rounds) / max(1, frame.known_rounds))
-    return tape.done(_opening(source, baseline))
+    return tape.finish(_opening(source, baseline))
 
 
 BEGINNING = "the events of one run, RunStarted first"
 
 
 def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
-    """Every stop, as whoever steps sees it; of a long run the ends of some rounds."""
+    """Every stop, as a visitor who steps sees it; of a long run the ends of some rounds."""
     player.set_pace(Pace("step"))
     player.rewind()
     tape.rounds = player.frame().known_rounds
@@ -96,7 +96,7 @@ def _opening(source: HeldSource, baseline: Baseline | None) -> Value:
     player = Player(source)
     player.advance(0.0)
     frame = player.frame()
-    return {"round": frame.selected, "notice": _notice(frame, baseline)}
+    return {"round": frame.selected_round, "notice": _notice(frame, baseline)}
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class _Tape:
     def take(self, frame: Frame) -> None:
         if not self._stops_at(frame):
             return
-        mine = chosen(frame)
+        mine = round_values(frame)
         self._base(frame, mine)
         if frame.detail is None:
             self.blank = mine
@@ -136,10 +136,10 @@ class _Tape:
 
     def _stops_at(self, frame: Frame) -> bool:
         """A round's end is told in any case; of a long run nothing in between."""
-        return self.every == 1 or frame.at_end or frame.detail is None or _ended(frame)
+        return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
     def _base(self, frame: Frame, mine: Value) -> None:
-        ended = frame.at_end or frame.detail is None or _ended(frame)
+        ended = frame.at_end or frame.detail is None or _is_complete(frame)
         done = len(frame.view.rounds)
         if self.every > 1 and not frame.at_end and done % self.every:
             return
@@ -148,27 +148,27 @@ class _Tape:
         seen["notice"] = _notice(frame, self.baseline)
         self.base.append(delta(self.values, seen))
         self.values = seen
-        self.stops.append([frame.selected, _stage(frame.detail)])
+        self.stops.append([frame.selected_round, _stage(frame.detail)])
         while ended and len(self.ends) <= done:
             self.ends.append(len(self.stops) - 1)
 
     def _round(self, frame: Frame, detail: Detail, mine: Value) -> None:
         chain = self.told.setdefault(detail.round, [])
         nodes = self.nodes.setdefault(detail.round, {})
-        if chain and self.last.selected == detail.round:
+        if chain and self.last.selected_round == detail.round:
             chain.append(delta(self.chosen, mine))
         elif not chain:
             chain.append(mine)
-        before, self.inspected = self.inspected if len(chain) > 1 else {}, inspected(frame)
+        before, self.inspected = self.inspected if len(chain) > 1 else {}, inspector_values(frame)
         for node, inspector in self.inspected.items():
             old = before.get(node, chain[0]["inspector"])
             own = nodes.setdefault(node, [[]] * (len(chain) - 1))
             own.append(delta(old, inspector))
         self.chosen = mine
 
-    def done(self, opening: Value) -> Recording:
+    def finish(self, opening: Value) -> Recording:
         lines = self.last.view.rounds
-        kept, notes = _kept(self, lines)
+        kept, notes = _kept_rounds(self, lines)
         if self.every > 1:
             notes = (f"Of {self.rounds} rounds, it stops at every {ordinal(self.every)}.", *notes)
         values = {
@@ -189,8 +189,8 @@ class _Tape:
 ABSENT = "This round's tree is not in this report, which would be too large with every tree."
 
 
-def _kept(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The rounds whose trees are told: all, or as many of the most telling as there is room for."""
+def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
+    """The rounds recorded with their trees: all, or those with most accepted tokens that fit."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
     room = tape.limits.bytes
@@ -207,7 +207,7 @@ def _kept(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The lines that the page says above a run; its settings stand in the report's head."""
+    """The lines that the page says above a run; its settings are in the report's head."""
     return notice_value(run_lines(frame, baseline))
 
 
@@ -215,5 +215,5 @@ def _stage(detail: Detail | None) -> int:
     return STAGES.index(detail.stage) if detail else 0
 
 
-def _ended(frame: Frame) -> bool:
+def _is_complete(frame: Frame) -> bool:
     return frame.detail is not None and frame.detail.completed is not None

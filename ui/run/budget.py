@@ -1,5 +1,5 @@
-"""The budget of nodes in a run, in words: what `max_tree_nodes` came to, how deep it lets drafts
-be, and who gets no node of it.
+"""A run's node budget in words: what `max_tree_nodes` resolved to, the draft depth that it allows,
+and the drafters that get no node of it.
 
 Pure: a View in, words and numbers out. How it is divided is core.config.budget's matter.
 """
@@ -15,13 +15,13 @@ from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
 from ui.run.view import View
 
-__all__ = ["bounded", "budget_words", "nodeless"]
+__all__ = ["with_budget_bounds", "budget_words", "nodeless"]
 
 LARGEST_MEASURED = 64
 """No larger tree is timed at warm-up (ALGORITHMS 4)."""
 
 
-def bounded(lengths: dict[str, Any], view: View) -> dict[str, Any]:
+def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     """The value of the lengths with `m`, the longest draft that the budget allows, in each round
     whose length was given and is more than that; `budget` says why."""
     config = _config(view)
@@ -46,8 +46,8 @@ def budget_words(view: View) -> str:
 
 
 def nodeless(view: View) -> tuple[str, ...]:
-    """Drafters that the budget has no node for. Where a rule chooses who drafts (`goodput`), it is
-    divided anew in each round: nobody is named."""
+    """Drafters that the budget has no node for. Empty where a policy chooses the
+    drafters (`goodput`): the budget is then divided anew in each round."""
     config = _config(view)
     if config is None or length_policy(config.length).chooses_drafters:
         return ()
@@ -100,13 +100,13 @@ def _none(view: View) -> str:
     if not without:
         return ""
     gets, drafts = ("gets", "drafts") if len(without) == 1 else ("get", "draft")
-    return f"{_listed(without)} {gets} no node and {drafts} nothing."
+    return f"{_join_names(without)} {gets} no node and {drafts} nothing."
 
 
 def _nodes(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"
 
 
-def _listed(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     *most, last = names
     return f"{', '.join(most)} and {last}" if most else last

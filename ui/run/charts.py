@@ -53,7 +53,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         if before
         else {},
         "before_rates": _rates(before.stats) if before else {},
-        "sel": frame.selected,
+        "sel": frame.selected_round,
         **choice_value(frame),
     }
 
@@ -85,7 +85,7 @@ def choice_value(frame: Frame) -> Value:
 def _lately(frame: Frame) -> float:
     """Tokens a second of the selected round and those before it, by the time that the estimates
     are about: what rounds of whatever length have yielded."""
-    end = frame.selected + 1
+    end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - LATELY) : end]
     ms = sum(line.time.ms for line in rounds)
     return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
@@ -125,7 +125,7 @@ def timeline_value(frame: Frame) -> Value:
         "round": round_value(frame),
         "share": _share(view),
         "total": round(view.stats.total_ms, 3),
-        "sel": frame.selected,
+        "sel": frame.selected_round,
     }
 
 
@@ -189,7 +189,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
 
 
 def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
-    """What became of drafting before its round's turn: `hit`, `miss`, or `open` where no round has
+    """What became of drafting ahead of its round: `hit`, `miss`, or `open` where no round has
     asked for it, though a guess may have come true; nothing of any other stage.
 
     Drafting `ahead` was for the round after its own. Across requests nothing is guessed: what was

@@ -1,4 +1,4 @@
-"""The second run behind a run: plain decoding of the same request, as baseline and as proof.
+"""Plain decoding of a run's request as a second run: for its baseline and for its proof.
 
 Generators like `play`: they yield while the second run goes on and leave what they found on the
 desk. Both questions share one plain run; only a difference asks for another with more recorded.
@@ -24,7 +24,7 @@ DISPUTE_TOP_K = 50
 
 def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
-    player, view = desk.player, _finished(desk)
+    player, view = desk.player, _finished_view(desk)
     yield from _plain(hub, desk, view, owner)
     if desk.player is player:
         _keep_baseline(hub, desk, view)
@@ -34,9 +34,9 @@ def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
 def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.answer`: whether plain decoding writes the same text.
 
-    When the desk turns to another run meanwhile, nothing is left.
+    If the tab session looks at another run meanwhile, nothing is stored.
     """
-    player, view = desk.player, _finished(desk)
+    player, view = desk.player, _finished_view(desk)
     desk.answer = same_distribution(view)
     if desk.answer is not None:
         yield
@@ -62,7 +62,7 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
     return compare(view, told, ours, plain.events(0, plain.count))
 
 
-def _finished(desk: TabSession) -> View:
+def _finished_view(desk: TabSession) -> View:
     player = desk.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")

@@ -1,4 +1,4 @@
-"""What decided a vote over sequences: where they parted, and what stood behind each way.
+"""What decided a vote over sequences: where they diverged, and the mass of each branch.
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
 (ALGORITHMS 3): from the root the heaviest token is taken; on a tie that of the heavier single SSM,
@@ -10,29 +10,36 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from core.events import Combined, DraftRecord
-from ui.run.explain import quoted
+from ui.run.explain import quote
 
-__all__ = ["decided"]
+__all__ = ["winner_reasons"]
 
 SAME = 1e-9
 
 
-def decided(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
+def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     """Why the winner's sequence was taken, and why it is the winner's; empty where one drafted."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     won = drafting.get(tree.winner)
     if won is None or len(drafting) < 2:
         return []
-    splits = [told for i in range(len(won.token_ids)) if (told := _split(tree, drafting, won, i))]
+    splits = [
+        told for i in range(len(won.token_ids)) if (told := _split_masses(tree, drafting, won, i))
+    ]
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:
-        return [f"The sequences part at {', then at '.join(splits)}.", *_named(tree, together)]
+        return [
+            f"The sequences part at {', then at '.join(splits)}.",
+            *_winner_among(tree, together),
+        ]
     if len(together) == len(drafting):
-        return ["All drafted the same.", *_named(tree, together)]
-    return [*_alone(won, drafting, together), *_named(tree, together)]
+        return ["All drafted the same.", *_winner_among(tree, together)]
+    return [*_alone(won, drafting, together), *_winner_among(tree, together)]
 
 
-def _split(tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int) -> str:
+def _split_masses(
+    tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int
+) -> str:
     """The masses behind each token that follows the winner's first `i`; empty where all agree."""
     masses: dict[int, float] = {}
     texts: dict[int, str] = {}
@@ -45,17 +52,17 @@ def _split(tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord
         return ""
     own = won.token_ids[i]
     rivals = sorted((t for t in masses if t != own), key=lambda t: -masses[t])
-    against = " and ".join(f"{_mass(masses[t])} behind {quoted(texts[t])}" for t in rivals)
+    against = " and ".join(f"{_mass(masses[t])} behind {quote(texts[t])}" for t in rivals)
     tie = ""
     if abs(masses[own] - masses[rivals[0]]) < SAME:
         tie = ", a tie, which goes to the heavier single SSM, then to the one named first"
-    return f"token {i + 1}: {_mass(masses[own])} behind {quoted(texts[own])}, {against}{tie}"
+    return f"token {i + 1}: {_mass(masses[own])} behind {quote(texts[own])}, {against}{tie}"
 
 
 def _alone(
     won: DraftRecord, drafting: Mapping[str, DraftRecord], together: Sequence[str]
 ) -> list[str]:
-    """Nobody voted for anything else: the others' drafts ended on the way."""
+    """The winner's sequence had no rival: the other drafts ended before it."""
     rest = [draft for name, draft in drafting.items() if name not in together]
     agreed = max(len(draft.token_ids) for draft in rest)
     them = "the other draft ends" if len(rest) == 1 else "the other drafts end"
@@ -63,8 +70,8 @@ def _alone(
     return [f"No draft disagrees with it, but {them} behind token {agreed}{by}, and it goes on."]
 
 
-def _named(tree: Combined, together: Sequence[str]) -> list[str]:
-    """Why one of those who drafted the winning sequence is the winner."""
+def _winner_among(tree: Combined, together: Sequence[str]) -> list[str]:
+    """Which of the drafters of the winning sequence is the winner, and why."""
     if len(together) < 2:
         return []
     weights = sorted((tree.weights.get(name, 0.0) for name in together), reverse=True)

@@ -14,7 +14,7 @@ from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
 from ui.run.view import Detail
 
-__all__ = ["Explanation", "bars", "explain", "letter", "quoted"]
+__all__ = ["Explanation", "bars", "explain", "letter", "quote"]
 
 MAX_QUOTED = 40
 
@@ -41,7 +41,7 @@ def letter(index: int) -> str:
     return first + chr(ord("A") + index % 26)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A token in quotation marks: white space and control characters visible, not too long."""
     shown = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
     shown = shown.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
@@ -65,7 +65,7 @@ def explain(
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
     return Explanation(
-        title=f"{quoted(tree.texts[node])} at depth {tree.depths[node]}, "
+        title=f"{quote(tree.texts[node])} at depth {tree.depths[node]}, "
         f"proposed by {_names(tree, node, drafters)}",
         sentence=_verdict(tree, verdict, node, sampling),
         outcome=outcome,
@@ -118,7 +118,7 @@ def _names(tree: Combined, node: int, drafters: tuple[str, ...]) -> str:
 
 def _root(tree: Combined) -> Explanation:
     return Explanation(
-        title=f"{quoted(tree.root_text)}, the root",
+        title=f"{quote(tree.root_text)}, the root",
         sentence="The last token of the text so far. The LLM reads it together with the tree; the "
         "bars are what it and each drafter expect next.",
         outcome="root",
@@ -134,16 +134,16 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
     if verdict.own_token_id is None:
         return Explanation(
             title="No token of the LLM's own",
-            sentence=f"The accepted path ends the text with {quoted(before)}.",
+            sentence=f"The accepted path ends the text with {quote(before)}.",
             outcome="own",
             parent=None,
             parent_text=before,
         )
-    own, chance = quoted(verdict.own_text), percent(verdict.own_probability)
+    own, chance = quote(verdict.own_text), percent(verdict.own_probability)
     reasons = {
-        "recovered": f"No child of {quoted(before)} in the tree was accepted, so the LLM went on "
+        "recovered": f"No child of {quote(before)} in the tree was accepted, so the LLM went on "
         f"with its own token {own} ({chance}).",
-        "bonus": f"{quoted(before)} is the end of an accepted branch; the same LLM pass also gives "
+        "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
         f"the token after it, {own} ({chance}), for free.",
         "plain": f"Nothing was drafted in this round: plain decoding, {own} ({chance}).",
     }
@@ -172,11 +172,11 @@ def _verdict(
     if verdict.outcomes[node] == "not_reached":
         return _not_reached(tree, verdict, node)
     if verify_rule(verdict.rule).reads_q:
-        return _tried(verdict, node)
+        return _trial_words(verdict, node)
     chance = percent(verdict.llm_probabilities[node])
-    own = quoted(tree.texts[node])
-    before = quoted(tree.root_text if parent < 0 else tree.texts[parent])
-    wanted, wanted_chance = _wanted(tree, verdict, parent)
+    own = quote(tree.texts[node])
+    before = quote(tree.root_text if parent < 0 else tree.texts[parent])
+    wanted, wanted_chance = _llm_choice(tree, verdict, parent)
     accepted = verdict.outcomes[node] == "accepted"
     if verdict.rule == "greedy":
         if accepted:
@@ -192,12 +192,12 @@ def _verdict(
     return f"Rejected: {drawn} (probability {wanted_chance}), not {own} ({chance})."
 
 
-def _wanted(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
+def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
     """What the LLM chose after `parent`: the accepted child, else its own token."""
     taken = [n for n in verdict.path if tree.parents[n] == parent]
     if taken:
-        return quoted(tree.texts[taken[0]]), percent(verdict.llm_probabilities[taken[0]])
-    return quoted(verdict.own_text), percent(verdict.own_probability)
+        return quote(tree.texts[taken[0]]), percent(verdict.llm_probabilities[taken[0]])
+    return quote(verdict.own_text), percent(verdict.own_probability)
 
 
 def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
@@ -206,15 +206,15 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
         above = tree.parents[above]
     if above >= 0 and verdict.outcomes[above] == "rejected":
         return (
-            f"Not reached: {quoted(tree.texts[above])} before it was rejected, "
+            f"Not reached: {quote(tree.texts[above])} before it was rejected, "
             "so nothing below it could be the text."
         )
     return "Not reached: another token was accepted in its place before its turn came."
 
 
-def _tried(verdict: Verified, node: int) -> str:
+def _trial_words(verdict: Verified, node: int) -> str:
     """`mss` and `traversal`: the trials of this node, each with its ratio (SpecInfer, Algorithm 2;
-    ALGORITHMS 2). `traversal` decides a node after, and with, all that hangs below it."""
+    ALGORITHMS 2). `traversal` decides a node after, and with, its whole subtree."""
     whole = verdict.rule == "traversal"
     draw = "draw, judged with all that hung below it," if whole else "draw"
     coin = "" if whole else ", the coin came out above"

@@ -56,7 +56,7 @@ class Frame:
     run_id: str = ""
 
     @property
-    def selected(self) -> int:
+    def selected_round(self) -> int:
         """The selected round, -1 for none."""
         return self.detail.round if self.detail else -1
 

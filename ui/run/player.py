@@ -1,4 +1,4 @@
-"""Player: where one visitor stands in one run, and how fast they go on.
+"""Player: one visitor's position in one run, and the speed at which it advances.
 
 The engine never waits for it. Full speed shows what there is; slow motion plays rounds per second;
 step moves by one stage (one event) at a time, back as well as forward. Going back starts again from
@@ -24,7 +24,7 @@ ROUND_EVENTS = (Drafted, Combined, Verified, RoundCompleted)
 EVENTS_A_ROUND = 4
 KEEP_VIEW_EVERY = 128
 FOLLOW_EVERY_S = 0.4
-"""At full speed the followed round changes at most this often: faster, nobody reads a tree."""
+"""At full speed the followed round changes at most this often: a tree must stay readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Player:
         self.turn = 0
 
     def take_turn(self) -> int:
-        """One generator at a time plays: whoever came last. Compare with `turn`."""
+        """Claim the player: only the generator that called last plays. Compare with `turn`."""
         with self._lock:
             self.turn += 1
             return self.turn
@@ -187,9 +187,9 @@ class Player:
     def follow(self) -> None:
         """No selection: the latest round is shown, at the end of a run the very last one.
 
-        Whoever presses "Latest round" where everybody reads "40 rounds" means round 40, though
+        "Latest round" beside the words "40 rounds" means round 40, though
         nothing was drafted in it; only the picture that a run ends with by itself is a telling one.
-        Whoever has stepped back leaves that place, since nothing moves on from it.
+        A visitor who has stepped back leaves that place, since nothing moves on from it.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -264,7 +264,7 @@ class Player:
             known, ended, at_end = source.count, source.done, self.at_end
             return Frame(
                 view=self._view,
-                detail=self._selected(),
+                detail=self._selected_detail(),
                 node=self._node,
                 pinned=self._pinned is not None,
                 known=known,
@@ -282,7 +282,7 @@ class Player:
         closing = any(ends(event) for event in last)
         return max(0, known - 1 - closing) // EVENTS_A_ROUND
 
-    def _selected(self) -> Detail | None:
+    def _selected_detail(self) -> Detail | None:
         return self._followed if self._pinned is None else self._round(self._pinned)
 
     def _round(self, number: int) -> Detail | None:

@@ -12,16 +12,16 @@ from typing import Any
 
 from core.config.mechanisms import draft_kind, verify_rule
 
-__all__ = ["meant"]
+__all__ = ["probability_words"]
 
 
-def meant(config: Mapping[str, Any]) -> str:
+def probability_words(config: Mapping[str, Any]) -> str:
     """What bars, scores and the sentence's p and q are in a run of this request."""
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""
     temperature = sampling.get("temperature", 0)
-    llm = f"the LLM at temperature {temperature:g}{_cut(sampling)}"
+    llm = f"the LLM at temperature {temperature:g}{_warper_words(sampling)}"
     bars = f"Bars: {llm}; the SSMs at temperature 1, whatever is asked."
     if not temperature:
         bars = "Bars: every model at temperature 1; at 0 the LLM takes its longest bar."
@@ -31,7 +31,7 @@ def meant(config: Mapping[str, Any]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _cut(sampling: Mapping[str, Any]) -> str:
+def _warper_words(sampling: Mapping[str, Any]) -> str:
     """The other two warpers, where they are on."""
     cut = []
     if sampling.get("top_k"):
@@ -63,6 +63,6 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
         branch = ", times the chance that the branch up to here has left"
     return (
         f"In p / q, q is the chance with which the token was drawn (an SSM's at temperature "
-        f"{sampling.get('temperature', 0):g}{_cut(sampling)}{without}); p is what earlier "
+        f"{sampling.get('temperature', 0):g}{_warper_words(sampling)}{without}); p is what earlier "
         f"rejections left of the LLM's bar{branch}."
     )

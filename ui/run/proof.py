@@ -1,8 +1,8 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
 Pure: token ids and recorded top-k lists in, a sentence out. Law 1 and law 2 say when the
-ids must be equal; where they are not, the two tokens in dispute are weighed by the LLM's own
-probabilities, as the plain run recorded them, against the rounding seen between the two runs.
+ids must be equal. Where they are not, the difference of the LLM's log probabilities of the two
+tokens, as the plain run recorded them, is compared with the rounding seen between the two runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.config import Request, SpeculationConfig
 from core.events import Event, RoundCompleted, TopK, Verified
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
-from ui.run.explain import quoted
+from ui.run.explain import quote
 from ui.run.view import View
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "distribution_of",
     "same_distribution",
     "weighable",
-    "weighed",
+    "tie_or_bug",
     "with_plain_decoding",
 ]
 
@@ -91,12 +91,12 @@ def compare(view: View, plain: View, ours: Iterable[Event], theirs: Iterable[Eve
             "identical",
             f"Identical{so_far}: plain decoding with the same seed writes the same {count} tokens.",
         )
-    answer = weighed(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
+    answer = tie_or_bug(view, plain, at, (ours, theirs), ("Here", "plain decoding"))
     dispute = _dispute(view, plain, at, ("Here", "plain decoding"))
     return answer or Answer("bug", f"Differs at token {at + 1}: a bug. {dispute}", at)
 
 
-def weighed(
+def tie_or_bug(
     view: View,
     other: View,
     at: int,
@@ -133,8 +133,8 @@ def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
 
 
 def _dispute(view: View, other: View, at: int, names: tuple[str, str]) -> str:
-    ours = quoted(view.tokens[at].token) if at < len(view.tokens) else "the end"
-    theirs = quoted(other.tokens[at].token) if at < len(other.tokens) else "the end"
+    ours = quote(view.tokens[at].token) if at < len(view.tokens) else "the end"
+    theirs = quote(other.tokens[at].token) if at < len(other.tokens) else "the end"
     return f"{names[0]} {ours}, {names[1]} {theirs}."
 
 
@@ -173,14 +173,14 @@ def _bound(
     if started is None or started.dtype in ("float32", "float64"):
         return FLOAT32_TIE, f"in {started.dtype if started else 'float32'} a tie is under 0.0001"
     disputed = {v.tokens[at].token_id for v in (view, plain) if at < len(v.tokens)}
-    moved = sorted(_moved(at, disputed, *tops))
+    moved = sorted(_logp_differences(at, disputed, *tops))
     if not moved:
         return 0.0, "no two recorded probabilities to measure rounding by"
     gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 
 
-def _moved(
+def _logp_differences(
     at: int, disputed: set[int], ours: dict[int, TopK], theirs: dict[int, TopK]
 ) -> Iterable[float]:
     """How far the same token's log probability differs between the runs, up to token `at`.

@@ -14,7 +14,7 @@ from typing import Any
 from core.events import Event, RunStarted
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
-from ui.run.proof import Answer, weighed
+from ui.run.proof import Answer, tie_or_bug
 from ui.run.view import View, reduce_all
 
 __all__ = ["NAMES", "same_text"]
@@ -39,19 +39,19 @@ def same_text(
     why = _another_question(one.started, two.started)
     if at is None:
         far = " as far as both went" if cut else ""
-        still = f", though they differ in {_listed(why)}" if why else ""
+        still = f", though they differ in {_join(why)}" if why else ""
         count = len(one.tokens)
         told = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
         return Answer("identical", f"{told}: {count} tokens, one for one.")
     if why:
         return Answer(
             "other",
-            f"Another text from token {at + 1} on, as may be: the runs differ in {_listed(why)}.",
+            f"Another text from token {at + 1} on, as may be: the runs differ in {_join(why)}.",
             at,
         )
     if at >= min(len(one.tokens), len(two.tokens)):
-        return _ended(one, two, at)
-    return _lawful(one, two, at) or _weighed(one, two, at, ours, theirs, names)
+        return _end_answer(one, two, at)
+    return _lawful(one, two, at) or _difference_answer(one, two, at, ours, theirs, names)
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
@@ -86,8 +86,8 @@ def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[st
     return why
 
 
-def _ended(one: View, two: View, at: int) -> Answer:
-    """Both were to end alike, and one went on: by what was there to read, not by its tokens."""
+def _end_answer(one: View, two: View, at: int) -> Answer:
+    """The answer where the texts agree up to the end of the shorter one."""
     why = sorted({view.finish_reason for view in (one, two)})
     if "context" in why:
         return Answer("other", f"Same text up to token {at}, where a context was full.", at)
@@ -112,10 +112,10 @@ def _lawful(one: View, two: View, at: int) -> Answer | None:
     )
 
 
-def _weighed(
+def _difference_answer(
     one: View, two: View, at: int, ours: Sequence[Event], theirs: Sequence[Event], names: Any
 ) -> Answer:
-    answer = weighed(one, two, at, (ours, theirs), names)
+    answer = tie_or_bug(one, two, at, (ours, theirs), names)
     if answer is not None:
         return answer
     return Answer(
@@ -136,5 +136,5 @@ def _llm(started: RunStarted) -> str:
     return next((model.name for model in started.models if model.role == "llm"), "")
 
 
-def _listed(words: list[str]) -> str:
+def _join(words: list[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.events import RunStats
 from ui.form.menus import idle_fields
 
-__all__ = ["pooled", "slower_because"]
+__all__ = ["pool_stats", "slower_because"]
 
 FEW_ACCEPTED = 0.2
 AS_MUCH_AS = 0.4
@@ -65,7 +65,7 @@ def slower_because(
     mean = _mean(stats, plain_tokens_per_second, beside_others_ms)
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
     if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and beside_others_ms <= 0:
-        return _undrafted(mean, stats, fields)
+        return _hardly_drafted_words(mean, stats, fields)
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
     if mean.hidden > A_TRIFLE_MS:
@@ -74,11 +74,11 @@ def slower_because(
         f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
         f"{mean.draft:.1f} ms{beside}, verifying {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
     )
-    remedy = _shared(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
+    remedy = _other_requests_words(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
     return f"{cost}. {remedy}"
 
 
-def pooled(runs: Sequence[RunStats]) -> RunStats:
+def pool_stats(runs: Sequence[RunStats]) -> RunStats:
     """The figures that are read here, over all rounds of several runs."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
@@ -105,15 +105,15 @@ def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: flo
     )
 
 
-def _shared(fields: Mapping[str, Any]) -> str:
+def _other_requests_words(fields: Mapping[str, Any]) -> str:
     return (
         "The LLM served other requests meanwhile, which plain decoding was measured without: "
         f"pipeline={fields['pipeline']} is for the tokens of all of them together."
     )
 
 
-def _undrafted(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """Of a run that hardly drafted: that drafts are not to blame, and why there are none."""
+def _hardly_drafted_words(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
+    """For a run that hardly drafted: drafts are not the reason, and why there are none."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
     small = mean.ms <= NOISE * mean.plain
@@ -155,7 +155,7 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
         return _advice("The page, the log and the commit take the rest", _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]
-    if _grows(most) and not combine_rule(fields["combine"]).chains and _cut(fields):
+    if _grows(most) and not combine_rule(fields["combine"]).chains and _budget_limits(fields):
         larger = f"a larger max_tree_nodes than {most}, or {larger}"
     return f"A round gains too little for its cost: {larger} may bring more tokens a round."
 
@@ -188,8 +188,8 @@ def _asked_by(fields: Mapping[str, Any]) -> str:
     )
 
 
-def _cut(fields: Mapping[str, Any]) -> bool:
-    """Whether more nodes would let drafts be deeper."""
+def _budget_limits(fields: Mapping[str, Any]) -> bool:
+    """Whether the node budget limits the depth of drafts."""
     if not length_policy(fields["length"]).given:
         return True
     asked = int(fields["speculation_length"])
@@ -201,7 +201,7 @@ def _grows(nodes: object) -> bool:
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """What makes drafts shorter; a rule that finds the length is only to be bounded. Where the
+    """What makes drafts shorter: of a policy that finds the length, only its bound. Where the
     budget of nodes bounds them already, only less than that makes a difference."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):

@@ -1,7 +1,7 @@
 """Where a run's events come from: live from the worker, or out of the store.
 
 A LiveSource is the worker's tap on its run: in the engine's thread every event is handed to the
-store's queue and put into the visitor's buffer, before anybody can draw it. The tab's generator
+store's queue and put into the visitor's buffer, before any page can draw it. The tab's generator
 only looks at the buffer. So a run is recorded whole whatever the tab does (slow motion, a hidden
 tab, a closed one), and no thread is needed for it. Memory stays bounded: the buffer keeps the
 latest events, older ones are read back from the store.
@@ -118,7 +118,7 @@ class LiveSource:
         """The run whose events come in; it may have begun already."""
         with self._news:
             self._run_id = run.run_id
-            # Who looks at a past run must not keep its models: they may have been exchanged.
+            # A source of a past run must not keep its models alive: they may have been exchanged.
             self._run = None if self._done else run
 
     def take(self, event: Event) -> None:
@@ -136,7 +136,7 @@ class LiveSource:
             if self._done:
                 self._run = None
         if run is not None:
-            # The tap has seen what waits in the run's mailbox; nobody else will empty it.
+            # The tap has seen what waits in the run's mailbox; no other reader will empty it.
             run.poll(0.0)
 
     @property

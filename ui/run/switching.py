@@ -1,5 +1,5 @@
-"""The engine's notes on pipelining as a visitor reads them: what `auto` found when it tried the
-other way, and that `across` found nobody to overlap with.
+"""The engine's notes on pipelining as a visitor reads them: the result of a trial of `auto`, and
+that `across` had no other request to overlap with.
 
 Knows the notes' wording and nothing else; a note in other words stays as it is.
 """
@@ -43,7 +43,7 @@ def trial_of(note: str) -> Trial | None:
 
 
 def is_alone(note: str) -> bool:
-    """Whether a note of `across` says that no other request is there: no fault of anybody's."""
+    """Whether a note of `across` says that there is no other request, which is no fault."""
     return note.startswith("no other request is being served")
 
 

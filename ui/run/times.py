@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from core.events import RoundCompleted
 from core.metrics import union_ms
 
-__all__ = ["RoundTime", "shared", "time_of"]
+__all__ = ["RoundTime", "add_spans", "time_of"]
 
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 BESIDE = ("prefill", "ahead")
@@ -42,7 +42,7 @@ def time_of(event: RoundCompleted) -> RoundTime:
     )
 
 
-def shared(
+def add_spans(
     share: tuple[tuple[str, float], ...], event: RoundCompleted
 ) -> tuple[tuple[str, float], ...]:
     """`share` with the round's spans; `busy` is the time in which anything at all was at work."""

@@ -1,7 +1,7 @@
 """A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
 
-Before the tree is combined the drafts are laid over one another as they stand, so that a visitor
-who steps sees the branches of each drafter before anything is cut.
+Before the tree is combined the picture shows the union of the drafts, so that a visitor who steps
+sees the branches of each drafter before anything is cut.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from typing import Any
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
 from ui.run.view import Detail
 
-__all__ = ["drafts_apart", "dropped", "places", "tree_nodes"]
+__all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, parent, depth, outcome, LLM probability and who proposed it."""
+    """Node number -> text, parent, depth, outcome, LLM probability and proposers."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
-        return _combined(detail.combined, detail.verified, index)
+        return _node_values(detail.combined, detail.verified, index)
     return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
 
 
-def _combined(tree: Combined, verdict: Verified | None, index: dict[str, str]) -> dict[str, Any]:
+def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]) -> dict[str, Any]:
     return {
         str(n): {
             "t": tree.texts[n],
@@ -127,11 +127,11 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def dropped(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
-    """Drafted tokens that are not in the tree, each once, whoever drafted it.
+def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
+    """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent` is a node's number or d<k>, another one; `mass` what stood behind it, where there was a
-    vote.
+    `parent` is a node's number or d<k>, another dropped token; `mass` its vote mass, where there
+    was a vote.
     """
     tree = detail.combined
     if tree is None or detail.drafted is None:
@@ -150,12 +150,12 @@ def dropped(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[s
             place[j] = f"d{key}"
             mass = masses.get((draft.drafter, j))
             text = root_text if parent < 0 else draft.texts[parent]
-            entry = values.setdefault(key, _gone(draft, j, above, text, mass))
-            entry["by"].setdefault(index.get(draft.drafter, "-1"), _held(draft, j))
+            entry = values.setdefault(key, _dropped_value(draft, j, above, text, mass))
+            entry["by"].setdefault(index.get(draft.drafter, "-1"), _proposal_value(draft, j))
     return values
 
 
-def _gone(
+def _dropped_value(
     draft: DraftRecord, j: int, above: str, parent_text: str, mass: float | None
 ) -> dict[str, Any]:
     return {
@@ -169,5 +169,5 @@ def _gone(
     }
 
 
-def _held(draft: DraftRecord, j: int) -> dict[str, Any]:
+def _proposal_value(draft: DraftRecord, j: int) -> dict[str, Any]:
     return {"score": round(draft.scores[j], 4), "q": round(draft.qs[j], 4), "n": 1}

@@ -13,13 +13,13 @@ from typing import Any
 
 from core.config.mechanisms import combine_rule
 from core.events import ModelInfo, RunStats
-from ui.run.budget import bounded
+from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
-from ui.run.probabilities import meant
+from ui.run.probabilities import probability_words
 from ui.run.switching import is_fault
-from ui.run.trees import drafts_apart, dropped, tree_nodes
+from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
 from ui.run.votes import proposals_value
 
@@ -55,10 +55,10 @@ def picture_values(
 ) -> dict[str, Value]:
     """The value of every picture, by name; `charts` takes the place of the two charts' values.
 
-    `made` keeps the tokens' values for whoever walks through one run: they are not fresh then.
+    `made` caches the tokens' values for a walk through one run: they are not fresh objects then.
     """
     drawn = charts or {
-        "lengths": bounded(lengths_value(frame, before), frame.view),
+        "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
         "timeline": timeline_value(frame),
     }
     return {
@@ -75,7 +75,7 @@ def picture_values(
 class PictureMaker:
     """`picture_values` for one tab, the charts at most four times a second at full speed.
 
-    They cost a browser most, and nobody reads a bar that stands for 60 ms. The text is not held up.
+    They cost a browser most, and a bar shown for 60 ms cannot be read. The text is not delayed.
     """
 
     def __init__(self) -> None:
@@ -88,24 +88,24 @@ class PictureMaker:
     ) -> dict[str, Value]:
         """The value of every picture; `now` in seconds of any monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
-        pinned_moved = frame.pinned and frame.selected != self._selected
+        pinned_moved = frame.pinned and frame.selected_round != self._selected
         rushing = frame.mode == "full" and not frame.whole and same_run and not pinned_moved
         kept = self._charts if rushing and now - self._made_at < CHART_S else None
         values = picture_values(frame, baseline, kept, before)
         if kept is None:
             self._charts = {name: values[name] for name in CHARTS}
-            self._made_at, self._selected = now, frame.selected
+            self._made_at, self._selected = now, frame.selected_round
         return values
 
 
 def legend_value(view: View) -> Value:
-    """Who is who: the drafters' colours and the LLM's name."""
+    """The legend: the drafters' colours and the LLM's name."""
     models = view.started.models if view.started else ()
     return {**names_value(models), "drafters": drafters_value(view)}
 
 
 def names_value(models: Iterable[ModelInfo]) -> Value:
-    """The legend before there is a run: whoever is loaded."""
+    """The legend before there is a run: the loaded models."""
     known = tuple(models)
     names = [model.name for model in known if model.role == "ssm"]
     return {
@@ -130,24 +130,26 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
-            str(first + i): _token(token, view.tail) if first + i == last else _settled(token, made)
+            str(first + i): _token(token, view.tail)
+            if first + i == last
+            else _cached_token(token, made)
             for i, token in enumerate(view.tokens[first:])
         },
-        "sel": frame.selected,
+        "sel": frame.selected_round,
         "done": frame.whole,
         "notes": {
-            str(line.number): " ".join(told) for line in view.rounds if (told := _noted(line))
+            str(line.number): " ".join(told) for line in view.rounds if (told := _fault_notes(line))
         },
     }
 
 
-def _noted(line: RoundView) -> list[str]:
-    """What went wrong in a round; trials of `auto` and that a run is alone are no such thing."""
+def _fault_notes(line: RoundView) -> list[str]:
+    """The notes of a round that report a fault (not trials of `auto`, nor that a run is alone)."""
     return [note for note in line.notes if is_fault(note)]
 
 
-def _settled(token: TokenView, made: dict[int, Value] | None) -> Value:
-    """A token that others follow; by its identity, which lives as long as the run's view."""
+def _cached_token(token: TokenView, made: dict[int, Value] | None) -> Value:
+    """A token other than the last, cached by identity, which lives as long as the run's view."""
     if made is None:
         return _token(token, "")
     known = made.get(id(token))
@@ -188,7 +190,7 @@ def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None
 
 
 def _state(frame: Frame) -> str:
-    """How the run stands; what is shown may be behind an engine that has ended."""
+    """The run's state as shown: the picture may be behind an engine that has finished."""
     state = frame.view.state
     if not state:
         return "queued" if frame.place else ""
@@ -237,7 +239,7 @@ def tree_value(frame: Frame) -> Value:
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
-        "round": frame.selected,
+        "round": frame.selected_round,
         "stage": detail.stage if detail else "draft",
         "drafters": drafters_value(view),
         "root": _root(view, detail),
@@ -254,7 +256,7 @@ def tree_value(frame: Frame) -> Value:
         return value
     value["nodes"] = tree_nodes(detail, view.drafters)
     value["drafts"] = drafts_apart(detail, view.drafters)
-    value["dropped"] = dropped(detail, view.drafters, value["root"]["t"])
+    value["dropped"] = dropped_values(detail, view.drafters, value["root"]["t"])
     if detail.completed:
         value["committed"] = len(detail.completed.token_ids)
     verdict = detail.verified
@@ -294,7 +296,7 @@ def inspector_value(frame: Frame) -> Value:
     told = explain(detail, frame.node, view.drafters, _sampling(view))
     return {
         "run": view.run_id,
-        "round": frame.selected,
+        "round": frame.selected_round,
         "node": frame.node,
         "drafters": drafters_value(view),
         "title": told.title,
@@ -304,7 +306,7 @@ def inspector_value(frame: Frame) -> Value:
         "id": told.token_id,
         "parent_t": told.parent_text,
         "bars": bars(detail, told, view.drafters),
-        "meant": meant(_config(view)),
+        "meant": probability_words(_config(view)),
     }
 
 

@@ -3,7 +3,7 @@
 Pure: live play, replay of a stored run and a report fold the same events through the same function
 (law 6). Knows nothing of Gradio, of time or of what is selected. A View holds every token and one
 short line per round, but only the two latest rounds whole: their trees and top-k lists are most of
-a run, and older ones are read back from the events when somebody asks (ui/run/source.py).
+a run, and older ones are read back from the events on demand (ui/run/source.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.events import (
     Verified,
 )
 from core.metrics import StatsFold
-from ui.run.times import RoundTime, shared, time_of
+from ui.run.times import RoundTime, add_spans, time_of
 
 __all__ = [
     "STAGES",
@@ -65,7 +65,7 @@ class TokenView:
 class RoundView:
     """One round in a line: tokens accepted and emitted, depth of its tree, length asked for.
 
-    `weights`: those that the combine rule used, empty where nobody was weighed. `winner` of a vote,
+    `weights`: those that the combine rule used, empty without weights. `winner` of a vote,
     the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
     `begin_ms`: where the round before ended; `time`: what this one took, `predicted_ms` what its
     controller expected of `time.ms` (0: it did not).
@@ -206,7 +206,7 @@ class _Growing:
         elif isinstance(event, RoundCompleted):
             self._after_round(event)
         else:
-            self._told |= _ended(event)
+            self._told |= _end_fields(event)
 
     def view(self) -> View:
         """All that was taken in. The figures are asked for once: only rounds change them."""
@@ -251,7 +251,7 @@ class _Growing:
             )
         )
         self._tokens += _new_tokens(self._view.drafters, detail, event)
-        self._share = shared(self._share, event)
+        self._share = add_spans(self._share, event)
         self._round_end_ms = event.at_ms
 
 
@@ -291,7 +291,7 @@ def _new_tokens(
         )
 
 
-def _ended(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:
+def _end_fields(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:
     told: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
     if isinstance(event, RunCompleted):
         return told | {"state": "completed", "finish_reason": event.finish_reason}

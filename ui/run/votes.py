@@ -15,7 +15,7 @@ from core.config.mechanisms import combine_rule
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
-from ui.run.decided import decided
+from ui.run.decided import winner_reasons
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.trees import places
@@ -43,7 +43,7 @@ def proposals_value(frame: Frame) -> Value:
     completed = detail.completed if detail else None
     return {
         "run": view.run_id,
-        "round": frame.selected,
+        "round": frame.selected_round,
         "drafters": drafters_value(view),
         "rule": _rule(view),
         "words": asdict(combine_rule(_rule(view)).words),
@@ -54,7 +54,7 @@ def proposals_value(frame: Frame) -> Value:
         "weights": _by_index(tree.weights if tree and weighed else {}, index),
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
-        "kept": _kept(tree, drafts),
+        "kept": _kept_counts(tree, drafts),
         "nodeless": _nodeless(view, drafts),
         "sentence": vote_sentence(view, detail),
         "history": {
@@ -105,7 +105,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "score": round(draft.scores[j], 4),
             "q": round(draft.qs[j], 4),
             "rank": draft.ranks[j],
-            "accepted": verdict is not None and j in nodes and _accepted(verdict, nodes[j]),
+            "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
             "mass": round(masses[j], 4) if j in masses else None,
@@ -114,7 +114,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
     }
 
 
-def _accepted(verdict: Any, node: int) -> bool:
+def _is_accepted(verdict: Any, node: int) -> bool:
     return bool(verdict.outcomes[node] == "accepted")
 
 
@@ -140,13 +140,13 @@ def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple
 
 
 def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """0 x -inf is no vote against a token: who has no weight is not asked."""
+    """The weighted mean; a weight of 0 is left out, since 0 x -inf would be NaN."""
     own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
     total = sum(own.values())
     return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
 
 
-def _kept(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
+def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
     """Nodes in the tree, of how many different ones; `longest`: what a vote would keep."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
@@ -188,15 +188,15 @@ def vote_sentence(view: View, detail: Detail | None) -> str:
 def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     rule = combine_rule(tree.rule)
     if rule.chains:
-        return _voted(tree, drafting, drafts)
-    return _pooled(tree, drafting) if rule.pooled else _dialled(tree, drafts)
+        return _vote_words(tree, drafting, drafts)
+    return _pool_words(tree, drafting) if rule.pooled else _tree_vote_words(tree, drafts)
 
 
-def _voted(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
+def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
     said = [f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."]
-    said += decided(tree, drafts)
+    said += winner_reasons(tree, drafts)
     if len(drafting) == 2:
         said.append("A vote of two is always the heavier one.")
     if len(drafting) == 1:
@@ -204,15 +204,15 @@ def _voted(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...])
     return said
 
 
-def _dialled(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
-    kept = _kept(tree, drafts)
+def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
+    kept = _kept_counts(tree, drafts)
     nodes, everything = kept["nodes"], kept["all"]
     if nodes == everything:
         return [f"All {everything} drafted nodes were kept: this is the union."]
     return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
 
 
-def _pooled(tree: Combined, drafting: list[str]) -> list[str]:
+def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
     who = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
     return [
         f"{who} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
@@ -243,12 +243,12 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
         return [f"{accepted}; the first vote is judged against nothing, the weights stay."]
     # What mean was carried over from earlier runs is not known here.
     mean = "" if carried else f", {_against(line)}"
-    return [f"{accepted} ({percent(line.share)}){mean}: {_rescaled(before, after)}."]
+    return [f"{accepted} ({percent(line.share)}){mean}: {_rescaled_words(before, after)}."]
 
 
-def _rescaled(before: float, after: float) -> str:
-    """What a step of `eta` came to, which is less than the step where all are rescaled."""
-    return f"{_moved('its weight', before, after)}, after all are rescaled to mean 1"
+def _rescaled_words(before: float, after: float) -> str:
+    """The weight's change by a step of `eta`, which rescaling to mean 1 makes smaller."""
+    return f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
 
 
 def _against(line: RoundView) -> str:
@@ -268,20 +268,20 @@ def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Whose weight moved most, of those that are seen to move at two digits."""
+    """The drafter whose weight moved most, if that shows at two digits."""
     was = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
     if moved:
         name = max(moved, key=lambda name: abs(after[name] - was[name]))
         most = ", the largest change" if len(moved) > 1 else ""
-        return f"{_moved(f'the weight of {name}', was[name], after[name])}{most}"
+        return f"{_change_words(f'the weight of {name}', was[name], after[name])}{most}"
     heaviest = max(after, key=lambda name: after[name])
     if len(after) > 1 and after[heaviest] >= NEARLY_ALL * sum(after.values()):
         return f"no weight moved: {heaviest} has nearly all of it"
     return "no weight moved by as much as 0.01"
 
 
-def _moved(what: str, before: float, after: float) -> str:
+def _change_words(what: str, before: float, after: float) -> str:
     if _weight(before) == _weight(after):
         return f"{what} stays at {_weight(after)}"
     way = "rises" if after > before else "falls"

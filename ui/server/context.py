@@ -1,4 +1,4 @@
-"""What every page needs: the models behind its Hub, the store, who is who. Made once per server."""
+"""What every page needs: the models behind its Hub, the store, access. Made once per server."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ class Context:
     desks: TabSessions = field(default_factory=TabSessions)
 
     @property
-    def rig(self) -> ModelHost:
-        """The models that stand now, and how to exchange them."""
-        return self.hub.rig
+    def model_host(self) -> ModelHost:
+        """The host of the loaded models, which can exchange them."""
+        return self.hub.model_host
 
     @property
     def models(self) -> tuple[ModelInfo, ...]:
         """The LLM first, then the SSMs; others after an exchange."""
-        return self.hub.rig.infos
+        return self.hub.model_host.infos
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
         """The SSMs by name; others after an exchange."""
-        return self.hub.rig.drafter_names
+        return self.hub.model_host.drafter_names
 
     @property
     def chat(self) -> bool:
         """Whether the LLM has a chat template."""
-        return self.hub.rig.chat
+        return self.hub.model_host.chat
 
 
 def make_context(
@@ -86,7 +86,7 @@ def make_context(
     query: Callable[..., Any],
     exports: Mapping[str, Any] | None = None,
 ) -> Context:
-    """A worker alone stands for good; a Rig can be given other models."""
+    """With a worker alone the models are fixed; a ModelHost can exchange them."""
     hub = Hub(worker, store)
     return Context(
         hub=hub,

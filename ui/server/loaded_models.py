@@ -1,4 +1,4 @@
-"""Stand: one worker with its models, and how many runs still need it. Knows no exchange."""
+"""One loaded set of models with its worker, and the number of runs that still use it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WorkerLike(Protocol):
 
 
 class ServedModels:
-    """Whoever submits enters first; once it retires nobody enters any more."""
+    """A worker and its reference count: `enter` before `submit`; after `retire` no run enters."""
 
     def __init__(self, worker: WorkerLike, pair: ModelPair) -> None:
         models = worker.engine.models
@@ -42,7 +42,7 @@ class ServedModels:
         self._news = threading.Condition()
 
     def enter(self) -> bool:
-        """Count one run more; False where it has retired."""
+        """Count one run more; False after `retire`."""
         with self._news:
             self.runs += not self._retired
             return not self._retired
@@ -54,7 +54,7 @@ class ServedModels:
             self._news.notify_all()
 
     def retire(self) -> None:
-        """Let nobody enter any more."""
+        """Refuse further runs."""
         with self._news:
             self._retired = True
 
@@ -64,14 +64,14 @@ class ServedModels:
             self._news.wait_for(lambda: not self.runs)
 
     def submit(self, request: Request, tap: Tap | None) -> RunLike:
-        """Queue the request of somebody who has entered; leaves with the run's last event."""
+        """Queue a request after `enter`; calls `leave` with the run's last event."""
         try:
-            return self.worker.submit(request, self._counted(tap))
+            return self.worker.submit(request, self._counting_tap(tap))
         except BaseException:
             self.leave()
             raise
 
-    def _counted(self, tap: Tap | None) -> Tap:
+    def _counting_tap(self, tap: Tap | None) -> Tap:
         def count(event: Event) -> None:
             heard = False
             try:
@@ -79,7 +79,7 @@ class ServedModels:
                     tap(event)
                 heard = True
             finally:
-                # A tap that fails is not called again: its run has nobody who waits for it.
+                # A tap that fails is not called again, so the run's last event would not be seen.
                 if ends(event) or not heard:
                     self.leave()
 

@@ -1,8 +1,8 @@
-"""What stands now: a worker and the models behind it, exchangeable while the server lives.
+"""Hosts the loaded models and swaps them while the server runs.
 
-A new pair is loaded beside the one that stands; runs go on. Once it is whole it takes over for new
-runs, and the runs of the one before end there, which is then closed. A pair that cannot be loaded
-leaves everything as it was. Knows neither torch nor pages: `load` makes a worker of a Pair.
+A new pair is loaded while runs go on. New runs go to it as soon as it is loaded; the old one is
+closed when its last run ends. A pair that cannot be loaded changes nothing. Knows neither torch nor
+pages: `load` makes a worker of a ModelPair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say
 
 __all__ = ["Load", "ModelHost"]
 
-EVERYBODY = ("all", "first", "ngram")
+ANY_MODELS = ("all", "first", "ngram")
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
@@ -30,17 +30,17 @@ Load = Callable[[ModelPair, Say], WorkerLike]
 
 
 class _Cancelled(SpecScopeError):
-    """Somebody asked the loading to end."""
+    """The loading was cancelled."""
 
 
 class ModelHost:
-    """The one place that knows which models stand. `pair` is what they were asked for as."""
+    """Holds the loaded models. `pair`: the names that they were asked for by."""
 
     def __init__(
         self, worker: WorkerLike, load: Load | None = None, pair: ModelPair | None = None
     ) -> None:
         self._load = load
-        self._stand = ServedModels(worker, pair or ModelPair())
+        self._served = ServedModels(worker, pair or ModelPair())
         self._leaving: list[ServedModels] = []
         self._past: frozenset[str] = frozenset()
         self._exchange = ModelSwap()
@@ -50,35 +50,35 @@ class ModelHost:
         self._closed = False
 
     @classmethod
-    def opened(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """With the first pair, loaded here and now; raises what `load` raises."""
-        return cls(load(pair, _nobody), load, pair)
+    def open(cls, load: Load, pair: ModelPair) -> ModelHost:
+        """A host with its first pair, loaded before this returns; raises what `load` raises."""
+        return cls(load(pair, _discard), load, pair)
 
-    # -- what stands --
+    # -- the loaded models --
 
     @property
     def worker(self) -> WorkerLike:
         """Where new runs go. Use `submit`, which an exchange cannot overtake."""
-        return self._stand.worker
+        return self._served.worker
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
         """The LLM first, then the SSMs."""
-        return self._stand.infos
+        return self._served.infos
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
-        return self._stand.drafter_names
+        return self._served.drafter_names
 
     @property
     def chat(self) -> bool:
         """Whether the LLM has a chat template."""
-        return self._stand.chat
+        return self._served.chat
 
     @property
     def pair(self) -> ModelPair:
         """What the models were asked for as."""
-        return self._stand.pair
+        return self._served.pair
 
     @property
     def version(self) -> int:
@@ -86,37 +86,37 @@ class ModelHost:
         return self._version
 
     @property
-    def begun(self) -> int:
+    def num_begun(self) -> int:
         """How many runs and loadings were begun."""
         return self._begun
 
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first: what a study is made with."""
-        return tuple(info.name for info in self._stand.infos)
+        return tuple(info.name for info in self._served.infos)
 
     def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
-        """Queue a request on the models that stand now, which stay until it has ended.
+        """Queue a request on the loaded models, which stay loaded until it has ended.
 
         Raises what the worker raises, and ConfigError where it names a drafter of before.
         """
-        while not (stand := self._stand).enter():
+        while not (served := self._served).enter():
             if self._closed:
                 raise EngineClosedError("worker is closed: no request is taken any more")
-        run = stand.submit(self._known(request, stand), tap)
+        run = served.submit(self._checked_request(request, served), tap)
         with self._changed:
             self._begun += 1
         return run
 
     def check(self, request: Request) -> None:
-        """Raises what `submit` would raise on the models that stand now; runs nothing."""
-        self._stand.worker.check(request)
+        """Raises what `submit` would raise on the loaded models; runs nothing."""
+        self._served.worker.check(request)
 
-    def _known(self, request: Request, stand: ServedModels) -> Request:
+    def _checked_request(self, request: Request, served: ServedModels) -> Request:
         """The request, unless it was made for models that have gone."""
-        allowed = (*EVERYBODY, *stand.drafter_names)
+        allowed = (*ANY_MODELS, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past for name in gone):
-            stand.leave()
+            served.leave()
             raise ConfigError.of(
                 "drafters",
                 request.speculation.drafters,
@@ -129,19 +129,19 @@ class ModelHost:
 
     @property
     def exchange(self) -> ModelSwap:
-        """How the latest exchange stands; a fresh value after each change."""
+        """State of the latest exchange; a new value after each change."""
         return self._exchange
 
     def leaving(self) -> int:
         """Runs that still end on models of before."""
-        return sum(stand.runs for stand in self._leaving)
+        return sum(served.runs for served in self._leaving)
 
     def busy(self) -> int:
         """Runs that wait or are decoded, here and on models of before."""
-        return self._stand.runs + self.leaving()
+        return self._served.runs + self.leaving()
 
     def begin(self, pair: ModelPair) -> None:
-        """Load another pair beside the one that stands, in a thread. ConfigError at once where it
+        """Load another pair in a thread while this one serves. ConfigError at once where it
         cannot be asked for, or another is being loaded."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
@@ -152,7 +152,7 @@ class ModelHost:
                 raise ConfigError(
                     "another pair is being loaded: wait until it stands, or cancel that first"
                 )
-            self._set(ModelSwap.of(pair))
+            self._set_swap(ModelSwap.of(pair))
             self._begun += 1
         threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
 
@@ -160,7 +160,7 @@ class ModelHost:
         """Give a loading up at its next stage; one that has ended stays as it is."""
         with self._changed:
             if self._exchange.loading:
-                self._set(self._exchange.asked_to_end())
+                self._set_swap(self._exchange.asked_to_end())
 
     def wait(self, exchange: ModelSwap, timeout: float) -> None:
         """Return when there is another state than `exchange`, or time is up."""
@@ -172,17 +172,17 @@ class ModelHost:
         self.cancel()
         with self._changed:
             self._closed = True
-            stands = [*self._leaving, self._stand]
-        for stand in stands:
-            stand.retire()
-            stand.worker.close()
+            all_served = [*self._leaving, self._served]
+        for served in all_served:
+            served.retire()
+            served.worker.close()
 
     # -- the thread of an exchange --
 
     def _run(self, pair: ModelPair) -> None:
         old, reason = None, ""
         try:
-            old = self._replace(ServedModels(self._loaded(pair), pair))
+            old = self._replace(ServedModels(self._load_pair(pair), pair))
         except _Cancelled:
             reason = CANCELLED
         except FORESEEN as error:
@@ -197,7 +197,7 @@ class ModelHost:
             del old
             _give_back()
 
-    def _loaded(self, pair: ModelPair) -> WorkerLike:
+    def _load_pair(self, pair: ModelPair) -> WorkerLike:
         assert self._load is not None
         return self._load(pair, self._say)
 
@@ -206,14 +206,14 @@ class ModelHost:
         with self._changed:
             if self._exchange.ending or self._closed:
                 raise _Cancelled(CANCELLED)
-            self._set(self._exchange.at(stage, time.monotonic()))
+            self._set_swap(self._exchange.at(stage, time.monotonic()))
 
     def _replace(self, new: ServedModels) -> ServedModels:
-        """Let the new one take over; the one before."""
+        """Make the new models the current ones; returns the old ones."""
         with self._changed:
             given_up = self._exchange.ending or self._closed
             if not given_up:
-                old, self._stand = self._stand, new
+                old, self._served = self._served, new
                 self._past = (self._past | {*old.drafter_names}) - {*new.drafter_names}
                 self._leaving.append(old)
                 self._version += 1
@@ -224,7 +224,7 @@ class ModelHost:
         return old
 
     def _see_off(self, old: ServedModels) -> None:
-        """Close the one before once its runs have ended."""
+        """Close the old models once their runs have ended."""
         old.wait_empty()
         old.worker.close()
         with self._changed:
@@ -232,21 +232,21 @@ class ModelHost:
 
     def _end(self, reason: str) -> None:
         with self._changed:
-            self._set(self._exchange.ended(reason, time.monotonic()))
+            self._set_swap(self._exchange.end_with(reason, time.monotonic()))
 
-    def _set(self, exchange: ModelSwap) -> None:
+    def _set_swap(self, exchange: ModelSwap) -> None:
         with self._changed:
             self._exchange = exchange
             self._changed.notify_all()
 
 
 def _unforeseen(error: BaseException | None) -> str:
-    """A bug in words; its traceback goes where those of threads go."""
+    """A sentence for an unexpected error; its traceback goes to the threads' excepthook."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
 
 
-def _nobody(_: str) -> None:
-    """Nobody wants to know."""
+def _discard(_: str) -> None:
+    """Ignore the stages of the first loading."""
 
 
 def _give_back() -> None:

@@ -64,7 +64,7 @@ class ModelSwap:
     def asked_to_end(self) -> ModelSwap:
         return replace(self, ending=True)
 
-    def ended(self, reason: str, now: float) -> ModelSwap:
+    def end_with(self, reason: str, now: float) -> ModelSwap:
         """It is over: well where there is no reason."""
         state = CANCELLED if reason == CANCELLED else "failed" if reason else "done"
         return replace(self, state=state, reason=reason, end=now)

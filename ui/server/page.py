@@ -42,7 +42,7 @@ LOOK_FOR_WORK_S, LOOK_FOR_PROGRESS_S = 0.01, 0.1
 MAX_THREADS = 128
 
 # Fixed, so that a visitor finds its own again after a restart. The secret only scrambles what the
-# browser stores; the key itself is what nobody guesses.
+# browser stores; the key itself cannot be guessed.
 SECRET = "specscope"
 EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
@@ -64,7 +64,7 @@ class Pages:
 
 def build_page(context: Context) -> gr.Blocks:
     """All tabs on one page. Nothing is loaded and nothing runs."""
-    # Gradio would sum up all events so far, with pandas, after each one: nobody reads that here.
+    # Gradio would sum up all events so far, with pandas, after each one: that is not used here.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:

@@ -1,8 +1,9 @@
-"""Between a visitor's tab and the engine: runs are started, played, stopped and deleted here.
+"""Between a visitor's tab and the engine: starts, plays, stops and deletes runs.
 
-A Hub starts runs on the worker and taps them into the store (ui/run/source.py says why). A Desk
-is one tab's place: the run it looks at, what was measured about it. `play` is the generator behind
-every moving picture: 15 frames a second, no lock, connection or torch context across a `yield`.
+A Hub starts runs on the worker and taps them into the store (ui/run/source.py says why). A
+TabSession is one tab's state: the run it looks at, what was measured about it. `play` is the
+generator behind every animation: 15 frames a second, no lock, connection or torch context across a
+`yield`.
 Knows no component: pages turn frames into values.
 """
 
@@ -39,8 +40,8 @@ __all__ = [
     "TabSessions",
     "Hub",
     "WorkerLike",
-    "guarded",
-    "guarded_once",
+    "guard",
+    "guard_once",
     "play",
     "run_to_end",
 ]
@@ -55,10 +56,10 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Starts runs; each is recorded to its end, whoever watches."""
+    """Starts runs; each is recorded to its end, whether or not a tab shows it."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
-        self.rig = worker if isinstance(worker, ModelHost) else ModelHost(worker)
+        self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
@@ -66,7 +67,7 @@ class Hub:
     @property
     def worker(self) -> WorkerLike:
         """Where runs go now; another one after the models were exchanged."""
-        return self.rig.worker
+        return self.model_host.worker
 
     def start(
         self, request: Request, owner: str = "", baseline: Baseline | None = None
@@ -77,13 +78,13 @@ class Hub:
         """
         kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store, owner, kept)
-        source.attach(self.rig.submit(request, source.take))
+        source.attach(self.model_host.submit(request, source.take))
         with self._lock:
             self._going.add(source)
         return source
 
     def going(self, run_id: str) -> LiveSource | None:
-        """The run of this server with that id, if it waits or is under way: anybody's."""
+        """The run of this server with that id, of any visitor, if it waits or is under way."""
         with self._lock:
             found = (one for one in self._going if one.run_id == run_id and not one.done)
             return next(found, None)
@@ -124,7 +125,7 @@ class TabSession:
         self.presses = Presses(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Turn to another run: what was known about the last one goes."""
+        """Look at another run: forgets what was known about the last one."""
         self.cancel()
         self.player, self.plain, self.answer = player, None, None
         self.asked = self.before = None
@@ -152,14 +153,14 @@ class TabSession:
         return self.player.frame() if self.player else Frame()
 
     def cancel(self) -> None:
-        """Stop whatever the engine does for this desk."""
+        """Stop every run that the engine makes for this session."""
         for source in (self.player.source if self.player else None, self.side):
             if source is not None and not source.done:
                 source.cancel()
 
 
 class TabSessions:
-    """The desks of all tabs, by browser session and page; the oldest go first when too many."""
+    """All tab sessions, by browser session and page; the oldest are dropped when too many."""
 
     def __init__(self, limit: int = MAX_DESKS) -> None:
         self._desks: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
@@ -167,7 +168,7 @@ class TabSessions:
         self._limit = limit
 
     def of(self, session: str | None, page: str) -> TabSession:
-        """The desk of this tab, made at first use."""
+        """The session of this tab, made at first use."""
         key = (session or "", page)
         with self._lock:
             desk = self._desks.setdefault(key, TabSession())
@@ -180,7 +181,7 @@ class TabSessions:
         return desk
 
     def leave(self, session: str | None) -> None:
-        """A tab was closed: its runs stop, its desks go."""
+        """A tab was closed: stop its runs and drop its sessions."""
         with self._lock:
             keys = [key for key in self._desks if key[0] == (session or "")]
             left = [self._desks.pop(key) for key in keys]
@@ -192,7 +193,7 @@ class TabSessions:
 
 
 def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
-    """Frames of the desk's run until it rests; closing the generator stops the engine.
+    """Frames of the session's run until it rests; closing the generator stops the engine.
 
     A tab that goes away closes the generator (Gradio raises GeneratorExit in it). When the desk has
     turned to another run, or a later call plays this one, the generator ends and stops nothing.
@@ -206,7 +207,7 @@ def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Itera
         while desk.player is player and player.turn == turn:
             began = clock()
             # Taken first: what comes in later differs from it and is drawn by the next frame.
-            version = _moved(player, began)
+            version = _advance(player, began)
             frame = player.frame() if version != shown else None
             spent = clock() - began
             if frame is not None:
@@ -220,7 +221,7 @@ def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Itera
             player.source.cancel()
 
 
-def _moved(player: Player, now: float) -> object:
+def _advance(player: Player, now: float) -> object:
     player.advance(now)
     return player.version
 
@@ -236,7 +237,7 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
 
 
 def run_to_end(hub: Hub, desk: TabSession, request: Request, owner: str) -> Iterator[LiveSource]:
-    """Run a second request for a desk (a baseline); yields at a frame's pace until it is done."""
+    """Run a second request for a session (a baseline); yields once a frame until it is done."""
     source = hub.start(request, owner)
     desk.side = source
     try:
@@ -251,7 +252,7 @@ def run_to_end(hub: Hub, desk: TabSession, request: Request, owner: str) -> Iter
         source.cancel()
 
 
-def guarded(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
+def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
     """`work`, and `failed(message)` where it breaks: the one broad except of the page.
 
     An error of ours is told in its own words; anything else is a bug: it goes to the log whole and
@@ -266,6 +267,6 @@ def guarded(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
         yield failed(f"internal error ({type(error).__name__}): {error}")
 
 
-def guarded_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
+def guard_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
     """`guarded` for a handler that answers once."""
-    return next(guarded((work() for _ in range(1)), failed))
+    return next(guard((work() for _ in range(1)), failed))

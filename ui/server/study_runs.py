@@ -22,20 +22,20 @@ class StudyRuns:
         self._hub = hub
 
     def models(self) -> tuple[str, ...]:
-        """Those that stand, the LLM first, with number format and device."""
-        infos = self._hub.rig.infos
+        """The loaded models, the LLM first, with number format and device."""
+        infos = self._hub.model_host.infos
         return tuple(f"{info.name} ({info.dtype}, {info.device})" for info in infos)
 
     def check(self, request: Request) -> None:
-        """Raises ConfigError where the models that stand could not run it; runs nothing."""
-        self._hub.rig.check(request)
+        """Raises ConfigError where the loaded models could not run it; runs nothing."""
+        self._hub.model_host.check(request)
 
     def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
         """Queue a run; one that is not `kept` leaves nothing in the log."""
         if kept:
             return self._hub.start(request, owner)
         source = LiveSource(_Nowhere(), owner)
-        source.attach(self._hub.rig.submit(request, source.take))
+        source.attach(self._hub.model_host.submit(request, source.take))
         return source
 
     def forget(self, run: LiveSource) -> None:
@@ -48,12 +48,12 @@ class StudyRuns:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 
     def busy(self) -> int:
-        """Requests that wait or run, everybody's; a pair that is being loaded is one more."""
-        return self._hub.rig.busy() + self._hub.rig.exchange.loading
+        """Waiting and running requests of all visitors; a pair being loaded is one more."""
+        return self._hub.model_host.busy() + self._hub.model_host.exchange.loading
 
-    def begun(self) -> int:
+    def num_begun(self) -> int:
         """How many requests and loadings there were since the start."""
-        return self._hub.rig.begun
+        return self._hub.model_host.num_begun
 
 
 class _Nowhere:

@@ -1,6 +1,6 @@
-"""Runs that are under way, for whoever looks on: of this server, or of another that uses its log.
+"""Runs under way that a tab follows without owning them: of this server, or of another on its log.
 
-Both are Sources. Looking on is no holding: a tab that leaves such a run stops nothing.
+Both are Sources. A tab that leaves such a run does not stop it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Followed:
         """Nothing: it is another tab's."""
 
     def stop(self) -> None:
-        """Stop the engine's work on it, for everybody."""
+        """Stop the engine's work on it, for all tabs."""
         self._live.cancel()
 
 
@@ -78,7 +78,7 @@ class Growing:
         self._done = False
         self._settle_at = time.monotonic() + SETTLE_S
         self._look_at = 0.0
-        self._read()
+        self._read_log()
 
     @property
     def count(self) -> int:
@@ -110,7 +110,7 @@ class Growing:
         if self._done or time.monotonic() < self._look_at or not self._lock.acquire(False):
             return
         try:
-            self._read()
+            self._read_log()
         except UnknownRunError:
             self._done = True  # deleted there
         except SpecScopeError:
@@ -118,7 +118,7 @@ class Growing:
         finally:
             self._lock.release()
 
-    def _read(self) -> None:
+    def _read_log(self) -> None:
         began = time.monotonic()
         if began >= self._settle_at:
             self._settle_at = began + SETTLE_S
@@ -145,14 +145,14 @@ def source_of(context: Any, run: Any) -> Source:
 
 
 def under_way(context: Any, run: Any) -> str:
-    """Who makes a run: `here`, `elsewhere`, or empty where nobody does (any more)."""
+    """Which server makes a run: `here`, `elsewhere`, or empty where none does (any more)."""
     if context.hub.going(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""
 
 
 def stop(source: Source) -> None:
-    """Stop the run for everybody, where that can be done from here."""
+    """Stop the run for all tabs, where that can be done from here."""
     if isinstance(source, Followed):
         source.stop()
     else:

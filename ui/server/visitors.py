@@ -1,4 +1,4 @@
-"""Who may see what: on this machine everybody everything, from elsewhere each visitor its own runs.
+"""Access: visitors of this machine see all runs, visitors from elsewhere only their own.
 
 A visitor's key is drawn at the first visit and kept by the browser; with `--auth` the user's name
 takes its place. Knows Gradio's Request only by the few attributes it reads.
@@ -17,7 +17,7 @@ FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
 def new_key() -> str:
-    """A visitor's key that nobody guesses."""
+    """A visitor's key, which cannot be guessed."""
     return "visitor-" + secrets.token_urlsafe(18)
 
 
@@ -39,7 +39,7 @@ class Access:
     auth: bool = False
 
     def key(self, request: Any, browser_key: str = "") -> str:
-        """Whose runs the caller's are: the user's, the browser's, or a client session's."""
+        """The owner key of the caller's runs: the user's, the browser's, or a client session's."""
         username = getattr(request, "username", None)
         if self.auth and username:
             return f"user-{username}"
@@ -48,7 +48,7 @@ class Access:
         return f"client-{getattr(request, 'session_hash', None) or 'unknown'}"
 
     def open(self, request: Any) -> bool:
-        """Whether the caller sees all runs: this machine's own visitors, and nobody's proxy."""
+        """Whether the caller sees all runs: a visitor of this machine, not behind a proxy."""
         headers = getattr(request, "headers", None) or {}
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
@@ -61,5 +61,5 @@ class Access:
         return self.auth or self.open(request)
 
     def may_load(self, request: Any) -> bool:
-        """Whether the caller may exchange the models, for everybody."""
+        """Whether the caller may exchange the models, which affects all visitors."""
         return self.auth or self.open(request)

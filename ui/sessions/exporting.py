@@ -16,10 +16,10 @@ from core.errors import StoreError
 from ui.report import report_html
 from ui.run.baselines import baseline_of
 from ui.server.context import Context
-from ui.sessions.history import Asker, allowed
+from ui.sessions.history import Asker, allowed_run
 from ui.words.messages import Line
 
-__all__ = ["FORMATS", "FROM_STORE", "saving", "written"]
+__all__ = ["FORMATS", "FROM_STORE", "saving", "write_export"]
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -47,7 +47,7 @@ def saving(
     seconds. ConfigError, StoreError."""
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
-        job = pool.submit(written, context, asker, run_id, name, shares.append)
+        job = pool.submit(write_export, context, asker, run_id, name, shares.append)
         while not wait((job,), TELL_S).done:
             share = shares[-1]
             del shares[:-1]
@@ -57,7 +57,7 @@ def saving(
     yield file, Line("good", f"Saved as {file['name']}.")
 
 
-def written(
+def write_export(
     context: Context,
     asker: Asker,
     run_id: str,
@@ -69,7 +69,7 @@ def written(
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
-    run = allowed(context, asker, run_id)
+    run = allowed_run(context, asker, run_id)
     events = context.store.events(run_id)
     if name == "html":
         extension, media_type = "html", "text/html; charset=utf-8"

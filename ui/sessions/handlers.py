@@ -1,4 +1,4 @@
-"""Answers to what a visitor does in the Sessions tab: who asks, which tab, then a plain function.
+"""Event handlers of the Sessions tab: each finds the caller and the tab, then calls a function.
 
 Each makes the handler of one event; the functions it calls know no Gradio request.
 """
@@ -13,16 +13,16 @@ import gradio as gr
 
 from core.config import Request
 from ui.server.context import Context
-from ui.server.session import guarded, guarded_once
+from ui.server.session import guard, guard_once
 from ui.sessions.exporting import saving
-from ui.sessions.history import More, asker_of, drafter_choices, listed, llm_choices, menu
+from ui.sessions.history import More, asker_of, drafter_choices, list_values, llm_choices, menu
 from ui.sessions.layout import Sessions
 from ui.sessions.repeat import again, asked_of, stop_again
-from ui.sessions.retention import about_run, annotated, retained, retention_shown
-from ui.sessions.tab import chosen, deleted, scrub_place, scrubbed
+from ui.sessions.retention import about_run, keep_note, retention_shown, set_retention
+from ui.sessions.tab import choose_run, delete_run, scrub, scrub_place
 from ui.shared.board import Values
 from ui.shared.parts import notice_value
-from ui.shared.past_studies import listed_studies, pressed
+from ui.shared.past_studies import listed_studies, press_list
 from ui.shared.study_board import studies_of
 from ui.words.messages import Line
 
@@ -55,7 +55,7 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
         text, status, order, page, *more = values
         number = 1 if turn is None else (page or 1) + turn
         asker = asker_of(context, request, visitor)
-        return listed(context, asker, opened, text, status, order, number, More(*more))
+        return list_values(context, asker, opened, text, status, order, number, More(*more))
 
     return show
 
@@ -68,7 +68,7 @@ def names_handler(context: Context) -> Callable[..., list[Any]]:
             menus = ((llm_choices, llm), (drafter_choices, drafter))
             return [menu(choices(context, asker), chosen) for choices, chosen in menus]
 
-        return guarded_once(work, lambda _: [gr.skip(), gr.skip()])
+        return guard_once(work, lambda _: [gr.skip(), gr.skip()])
 
     return names
 
@@ -82,7 +82,7 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
         one, two = (half.desk(context, request) for half in sessions.beside.halves)
         asker = asker_of(context, request, visitor)
         return desk.presses.last(
-            "run", told, lambda: chosen(sessions, (desk, one, two), asker, run_id, comparing)
+            "run", told, lambda: choose_run(sessions, (desk, one, two), asker, run_id, comparing)
         )
 
     return choose
@@ -111,10 +111,10 @@ def whose_handler(context: Context) -> Callable[..., list[Any]]:
 def asked_handler(sessions: Sessions) -> Callable[..., Request]:
     context = sessions.board.context
 
-    def asked(request: gr.Request, visitor: str, run_id: str) -> Request:
+    def request_again(request: gr.Request, visitor: str, run_id: str) -> Request:
         return asked_of(context, asker_of(context, request, visitor), run_id)
 
-    return asked
+    return request_again
 
 
 def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
@@ -137,7 +137,7 @@ def stop_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 def note_handler(context: Context) -> Callable[..., dict[str, Any]]:
     def keep(request: gr.Request, visitor: str, run_id: str, note: str) -> dict[str, Any]:
-        return annotated(context, asker_of(context, request, visitor), run_id, note)
+        return keep_note(context, asker_of(context, request, visitor), run_id, note)
 
     return keep
 
@@ -152,7 +152,7 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
                 stamp = time.time_ns() // 1_000_000
                 yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]
 
-        yield from guarded(work(), lambda words: [gr.skip(), notice_value([Line("error", words)])])
+        yield from guard(work(), lambda words: [gr.skip(), notice_value([Line("error", words)])])
 
     return save
 
@@ -160,7 +160,7 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
 def scrub_handler(sessions: Sessions) -> Callable[..., Values]:
     def move(request: gr.Request, number: float | None) -> Values:
         desk = sessions.board.desk(request)
-        return [*scrubbed(sessions, desk, number), *scrub_place(sessions, desk, number)]
+        return [*scrub(sessions, desk, number), *scrub_place(sessions, desk, number)]
 
     return move
 
@@ -170,7 +170,7 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
     def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
         asker = asker_of(board.context, request, visitor)
-        return deleted(sessions, board.desk(request), asker, run_id)
+        return delete_run(sessions, board.desk(request), asker, run_id)
 
     return delete
 
@@ -192,7 +192,7 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
     def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
         mine = studies_of(board.context, request, visitor)
-        return pressed(board.desk(request), mine, event._data or {})
+        return press_list(board.desk(request), mine, event._data or {})
 
     return press
 
@@ -204,13 +204,13 @@ def kept_handler(context: Context) -> Callable[..., list[Any]]:
     def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
         hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-        return guarded_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
+        return guard_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
 
     return show
 
 
 def retention_handler(context: Context, sure: bool) -> Callable[..., Any]:
     def keep(request: gr.Request, visitor: str, typed: str) -> Any:
-        return retained(context, asker_of(context, request, visitor), typed, sure)
+        return set_retention(context, asker_of(context, request, visitor), typed, sure)
 
     return keep

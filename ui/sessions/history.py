@@ -1,4 +1,4 @@
-"""Past runs as a visitor may see them: the list, one run, whose it is. Knows the store's answers.
+"""Past runs as a visitor may see them: the list, one run, its owner. Knows the store's answers.
 
 Shared by the Sessions tab and the endpoints, so that the same rules hold for both.
 """
@@ -17,7 +17,7 @@ from core.config.checks import choice
 from core.config.mechanisms import NGRAM
 from core.errors import ConfigError, StoreError, UnknownRunError
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.server.under_way import under_way
 from ui.shared.parts import log_line, notice_value
 from ui.words.dates import local_time
@@ -33,12 +33,12 @@ __all__ = [
     "STATUSES",
     "Asker",
     "More",
-    "allowed",
+    "allowed_run",
     "asker_of",
     "check_ended",
     "drafter_choices",
     "excerpt",
-    "listed",
+    "list_values",
     "llm_choices",
     "menu",
     "row_value",
@@ -79,7 +79,7 @@ def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks: the owner their list is restricted to (None: all), whether paths are theirs."""
+    """The caller's rights: the owner that lists are restricted to (None: all), and `paths`."""
 
     owner: str | None
     paths: bool
@@ -106,7 +106,7 @@ class More:
 NO_MORE = More()
 
 
-def listed(
+def list_values(
     context: Context,
     asker: Asker,
     opened: str,
@@ -142,7 +142,7 @@ def listed(
         lines += [log, *_whereabouts(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
-    return guarded_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
+    return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
 
 
 def _runs(total: int) -> str:
@@ -209,7 +209,7 @@ def row_value(summary: Any) -> dict[str, Any]:
 
 
 def excerpt(text: str) -> str:
-    """One line of a list: short, and nothing in it turns the line about."""
+    """One line of a list: short, without characters that break or reverse the line."""
     flat = visible(" ".join(text.split()))
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
@@ -220,7 +220,7 @@ def check_ended(context: Context, run: Any) -> None:
         raise StoreError(f"run is still running: {TO_END[maker]}")
 
 
-def allowed(context: Context, asker: Asker, run_id: str) -> Any:
+def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
     """The run's summary. UnknownRunError also where it is another visitor's."""
     if asker.owner is None:
         return context.store.run(run_id)

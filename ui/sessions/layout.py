@@ -17,7 +17,7 @@ from ui.shared.board import Board, build_board
 from ui.shared.parts import download, notice, run_list
 from ui.shared.past_studies import PastStudies, build_past_studies
 
-__all__ = ["COMPARE_LABEL", "Filters", "Opened", "Sessions", "build_sessions"]
+__all__ = ["COMPARE_LABEL", "Filters", "OpenedRun", "Sessions", "build_sessions"]
 
 COMPARE_LABEL = "Compare with…"
 
@@ -45,12 +45,12 @@ class Filters:
 
     @property
     def changing(self) -> list[Any]:
-        """What begins the list anew; the page number only turns it."""
+        """Filters that restart the list at its first page."""
         return [*(one for one in self.inputs if one is not self.page)]
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedRun:
     """What can be done with the opened run; seen while one is open."""
 
     section: gr.Column
@@ -69,14 +69,14 @@ class Opened:
     keep_note: gr.Button
 
     @property
-    def told(self) -> list[Any]:
+    def about_outputs(self) -> list[Any]:
         """What `keeping.about_run` gives."""
         return [self.section, self.about, self.note, self.stop, self.study]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many runs stay whole; seen by who may say so. `told`: what the log said of it last."""
+    """How many runs stay whole; visible to those who may set it. `told`: the log's last value."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -101,7 +101,7 @@ class Sessions:
     refresh: gr.Button
     studies: PastStudies
     retention: Retention
-    on: Opened
+    on: OpenedRun
     beside: Beside
     opened: gr.State
     comparing: gr.State
@@ -124,7 +124,7 @@ def build_sessions(context: Context) -> Sessions:
         refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
     studies = build_past_studies()
     retention = _retention()
-    on = _opened()
+    on = _build_opened()
     beside = build_beside(context)
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     board = replace(board, stop=on.stop)
@@ -156,7 +156,7 @@ def _filters() -> Filters:
     return Filters(text, status, order, page, llm, drafter, since, noted)
 
 
-def _opened() -> Opened:
+def _build_opened() -> OpenedRun:
     small: dict[str, Any] = {"size": "sm", "min_width": 90}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
         about = notice("sessions-about")
@@ -187,7 +187,7 @@ def _opened() -> Opened:
             )
             keep_note = gr.Button("Keep the note", elem_id="sessions-keep-note", **small)
     buttons = (into_live, again, stop, compare, study, copy, delete, sure)
-    return Opened(section, about, *buttons, exports, saved, note, keep_note)
+    return OpenedRun(section, about, *buttons, exports, saved, note, keep_note)
 
 
 def _retention() -> Retention:

@@ -1,6 +1,6 @@
-"""A run under way that was opened in Sessions is followed to its end, on the same board.
+"""Follows a run under way that was opened in Sessions to its end, on the same board.
 
-Whoever opens it, from the list, a link or another tab, begins to follow it.
+Opening it from the list, a link or another tab starts that.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ui.sessions.layout import Sessions
 from ui.sessions.retention import about_run
 from ui.shared.event_options import LATEST, QUIET
 
-__all__ = ["follow_opened", "followed"]
+__all__ = ["follow_opened", "follow_run"]
 
 
-def followed(
+def follow_run(
     sessions: Sessions, desk: TabSession, asker: Asker, run_id: str
 ) -> Iterator[list[Any]]:
     """The board and the scrubber as the run goes on, then once what is said of the opened run.
     Nothing of a run that has ended, or that the desk has turned from."""
-    board, told = sessions.board, sessions.on.told
+    board, told = sessions.board, sessions.on.about_outputs
     player = desk.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *told)]
     if player is None or player.source.run_id != run_id or player.source.done:
@@ -43,7 +43,7 @@ def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.Br
     event = opened(
         _follow_handler(sessions),
         [visitor, sessions.opened],
-        [*board.outputs, *board.places, *sessions.on.told],
+        [*board.outputs, *board.places, *sessions.on.about_outputs],
         **QUIET,
         concurrency_limit=None,
     )
@@ -57,6 +57,6 @@ def _follow_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker = asker_of(context, request, visitor)
-        yield from followed(sessions, sessions.board.desk(request), asker, run_id)
+        yield from follow_run(sessions, sessions.board.desk(request), asker, run_id)
 
     return follow

@@ -20,7 +20,7 @@ from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.server.session import TabSession, play
 from ui.server.under_way import stop, under_way
-from ui.sessions.history import Asker, allowed
+from ui.sessions.history import Asker, allowed_run
 from ui.sessions.layout import Sessions
 from ui.shared.board import Values
 
@@ -36,7 +36,7 @@ def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) ->
     """
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
-    run = allowed(context, asker, run_id)
+    run = allowed_run(context, asker, run_id)
     request = Request.from_plain(run.asked)
     if not seed:
         return request
@@ -78,7 +78,7 @@ def _before(events: Sequence[Event]) -> Before:
 
 
 def _judge(desk: TabSession, before: Sequence[Event]) -> None:
-    """Leave on the desk whether the text is the same."""
+    """Store in the tab session whether the text is the same."""
     assert desk.player is not None
     source = desk.player.source
     now = source.events(0, source.count)
@@ -87,7 +87,7 @@ def _judge(desk: TabSession, before: Sequence[Event]) -> None:
 
 
 def stop_again(sessions: Sessions, desk: TabSession) -> Values:
-    """Stop the run that is made again; a past run stands still where it is."""
+    """Stop the repeated run; a past run pauses where it is."""
 
     def work() -> None:
         player = desk.player

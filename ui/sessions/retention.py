@@ -9,16 +9,16 @@ import gradio as gr
 
 from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import Asker, allowed
+from ui.sessions.history import Asker, allowed_run
 from ui.shared.parts import notice_value
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS
 from ui.words.dates import local_time
 from ui.words.messages import Line
 
-__all__ = ["THINNING", "about_run", "annotated", "kept_runs", "retained", "retention_shown"]
+__all__ = ["THINNING", "about_run", "keep_note", "kept_runs", "set_retention", "retention_shown"]
 
 THINNING = (
     "Of older runs only the accepted paths stay: texts, figures and rounds are kept, rejected "
@@ -45,7 +45,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     """Whether there is an opened run, what is said about it, its note, whether it can be
     stopped from here, the way to its study."""
     try:
-        run = allowed(context, asker, run_id) if run_id else None
+        run = allowed_run(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
     except SpecScopeError:
         run = None  # the board says so
@@ -70,7 +70,7 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
     ]
     way = gr.Button(f"Open its {kind}", visible=True) if study else gr.Button(visible=False)
     stop = gr.Button(visible=maker != "elsewhere")
-    # As it was typed: what stands in the box is kept again.
+    # As it was typed: the content of the box is kept again.
     return [gr.Column(visible=True), notice_value(lines), run.note, stop, way]
 
 
@@ -78,20 +78,20 @@ def _rounds_a_second(stats: Any) -> float:
     return 1000 * stats.num_rounds / stats.total_ms if stats and stats.total_ms > 0 else 0.0
 
 
-def annotated(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
+def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
     """Keep the note of the opened run; what to say of it."""
 
     def work() -> dict[str, Any]:
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
-        allowed(context, asker, run_id)
+        allowed_run(context, asker, run_id)
         context.store.annotate(run_id, note or "")
         told = (
             "The note is kept; the search finds its words." if note else "The run has no note now."
         )
         return notice_value([Line("good", told)])
 
-    return guarded_once(work, lambda message: notice_value([Line("error", message)]))
+    return guard_once(work, lambda message: notice_value([Line("error", message)]))
 
 
 # -- how much is kept --
@@ -112,7 +112,7 @@ def kept_runs(typed: Any) -> int | None:
 def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None) -> list[Any]:
     """Whether the control is seen, what it says, and what the log says, for the next time.
 
-    `told` is what the log said then. Where something else stands in the box, the visitor has typed
+    `told` is what the log said then. Where the box shows something else, the visitor has typed
     it, and it is left alone.
     """
     if not asker.paths:
@@ -127,7 +127,7 @@ def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None
     ]
 
 
-def retained(
+def set_retention(
     context: Context, asker: Asker, typed: Any, sure: bool
 ) -> tuple[dict[str, Any], gr.Button]:
     """Set how many runs stay whole. What goes, goes for ever: that is asked first."""
@@ -145,10 +145,10 @@ def retained(
         said = Line("good", whole if keep is None else some)
         return notice_value([said]), gr.Button(visible=False)
 
-    def failed(message: str) -> tuple[dict[str, Any], gr.Button]:
+    def refusal(message: str) -> tuple[dict[str, Any], gr.Button]:
         return notice_value([Line("error", message)]), gr.Button(visible=False)
 
-    return guarded_once(work, failed)
+    return guard_once(work, refusal)
 
 
 def _count(runs: int) -> str:

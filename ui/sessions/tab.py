@@ -12,12 +12,12 @@ import gradio as gr
 from core.errors import StoreError, UnknownRunError
 from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
-from ui.sessions.history import Asker, allowed, check_ended, whole
+from ui.sessions.history import Asker, allowed_run, check_ended, whole
 from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.sessions.retention import about_run
-from ui.sessions.two_runs import compared
+from ui.sessions.two_runs import compare_runs
 from ui.shared.board import Values
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
@@ -25,14 +25,14 @@ from ui.words.messages import Line
 __all__ = [
     "Sessions",
     "build_sessions",
-    "chosen",
+    "choose_run",
     "choosing",
-    "deleted",
+    "delete_run",
     "opened_run",
     "scrub_place",
-    "scrubbed",
+    "scrub",
     "shows",
-    "uncompared",
+    "no_comparison",
 ]
 
 ALREADY = "This run is already deleted, in another tab perhaps: nothing was left to delete."
@@ -44,20 +44,20 @@ def opened_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
     board = sessions.board
 
     def work() -> list[Any]:
-        run = allowed(board.context, asker, run_id)
+        run = allowed_run(board.context, asker, run_id)
         player = Player(source_of(board.context, run), Pace("full"))
         player.advance(0.0)
         desk.look_at(player)
         desk.baseline = baseline_of(board.context.store, run)
         return [*board.values(desk), *board.place(desk), run_id]
 
-    def failed(message: str) -> list[Any]:
-        return [*board.failed(desk)(message), *(gr.skip() for _ in board.places), ""]
+    def refusal(message: str) -> list[Any]:
+        return [*board.failure_values(desk)(message), *(gr.skip() for _ in board.places), ""]
 
-    return guarded_once(work, failed)
+    return guard_once(work, refusal)
 
 
-def scrubbed(sessions: Sessions, desk: TabSession, number: float | None) -> Values:
+def scrub(sessions: Sessions, desk: TabSession, number: float | None) -> Values:
     """To the end of a round; a number past either end is that end, an emptied box no move."""
 
     def work() -> None:
@@ -80,32 +80,32 @@ def shows(desk: TabSession, run_id: str) -> bool:
     return desk.player is not None and desk.player.source.run_id == run_id
 
 
-def deleted(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) -> list[Any]:
+def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) -> list[Any]:
     """Remove the opened run; the board becomes empty, also where another tab was first."""
     board = sessions.board
 
-    def emptied(values: Values) -> list[Any]:
+    def empty_values(values: Values) -> list[Any]:
         return [*values, *board.place(desk), "", gr.Button(visible=False)]
 
     def work() -> list[Any]:
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
         try:
-            check_ended(board.context, allowed(board.context, asker, run_id))
+            check_ended(board.context, allowed_run(board.context, asker, run_id))
             board.context.store.delete(run_id)
         except UnknownRunError:
             if not shows(desk, run_id):
                 raise
             desk.look_at(None)
-            return emptied(board.failed(desk)(ALREADY))
+            return empty_values(board.failure_values(desk)(ALREADY))
         desk.look_at(None)
-        return emptied(board.values(desk))
+        return empty_values(board.values(desk))
 
-    def failed(message: str) -> list[Any]:
+    def refusal(message: str) -> list[Any]:
         kept = [gr.skip() for _ in board.places]
-        return [*board.failed(desk)(message), *kept, run_id, gr.Button(visible=False)]
+        return [*board.failure_values(desk)(message), *kept, run_id, gr.Button(visible=False)]
 
-    return guarded_once(work, failed)
+    return guard_once(work, refusal)
 
 
 # -- a second run --
@@ -121,14 +121,14 @@ def choosing(run_id: str, comparing: str) -> list[Any]:
     return [run_id, gr.Button("Compare with none"), notice_value([Line("info", CHOOSE)])]
 
 
-def chosen(
+def choose_run(
     sessions: Sessions,
     desks: tuple[TabSession, TabSession, TabSession],
     asker: Asker,
     run_id: str,
     comparing: str,
 ) -> list[Any]:
-    """A run of the list was chosen: it is opened, or stands beside the one it is `comparing` with.
+    """A run of the list was chosen: open it, or show it beside the one it is `comparing` with.
 
     The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
     a second is chosen, its button, what is said of that.
@@ -139,11 +139,11 @@ def chosen(
         closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
         about = about_run(board.context, asker, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
-    pair = compared(beside, board.context, desks[1:], asker, (comparing, run_id))
-    kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.told)]
-    return [*kept, *pair, *uncompared()[1:]]
+    pair = compare_runs(beside, board.context, desks[1:], asker, (comparing, run_id))
+    kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.about_outputs)]
+    return [*kept, *pair, *no_comparison()[1:]]
 
 
-def uncompared() -> list[Any]:
+def no_comparison() -> list[Any]:
     """Nothing is compared, and no second run is being chosen."""
     return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

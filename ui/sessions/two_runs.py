@@ -19,9 +19,9 @@ from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.source import StoredSource
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.server.under_way import under_way
-from ui.sessions.history import Asker, allowed, excerpt
+from ui.sessions.history import Asker, allowed_run, excerpt
 from ui.sessions.two_runs_bar import Bar, bar_players, build_bar, place_of
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 from ui.shared.parts import notice, notice_value, pair_tables
@@ -29,7 +29,7 @@ from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
 
-__all__ = ["Beside", "Half", "build_beside", "both", "compared", "picked"]
+__all__ = ["Beside", "Half", "build_beside", "both", "compare_runs", "select_round"]
 
 KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
@@ -37,7 +37,7 @@ ORDINALS = {"one": "First", "two": "Second"}
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """One of the two runs: who it is and its pictures. `page` names it in ids and desks."""
+    """One of the two runs: its heading and its pictures. `page` names it in ids and sessions."""
 
     page: str
     head: gr.HTML
@@ -51,7 +51,7 @@ class Half:
         """The desk of the tab that asks."""
         return context.desks.of(request.session_hash, self.page)
 
-    def drawn(self, desk: TabSession) -> list[dict[str, Any]]:
+    def draw(self, desk: TabSession) -> list[dict[str, Any]]:
         """What the pictures show now."""
         with desk.drawing:
             values = desk.pictures.values(desk.frame(), desk.baseline, time.monotonic())
@@ -84,12 +84,12 @@ class Beside:
         one, two = self.halves
         return one.desk(context, request), two.desk(context, request)
 
-    def moved(self, desks: tuple[TabSession, TabSession]) -> list[Any]:
+    def moving_values(self, desks: tuple[TabSession, TabSession]) -> list[Any]:
         """What `moving` shows now; nothing before two runs were chosen."""
         players = bar_players(desks)
         if len(players) < len(desks):
             return [gr.skip() for _ in self.moving]
-        drawn = [half.drawn(desk) for half, desk in zip(self.halves, desks, strict=True)]
+        drawn = [half.draw(desk) for half, desk in zip(self.halves, desks, strict=True)]
         return [place_of(players), *drawn[0], *drawn[1]]
 
 
@@ -125,7 +125,7 @@ def _build_half(page: str) -> Half:
 # -- handlers --
 
 
-def compared(
+def compare_runs(
     beside: Beside,
     context: Context,
     desks: tuple[TabSession, TabSession],
@@ -137,7 +137,7 @@ def compared(
     def work() -> list[Any]:
         if ids[0] == ids[1]:
             raise StoreError("this is the run itself: choose another one to compare it with")
-        runs = [allowed(context, asker, run_id) for run_id in ids]
+        runs = [allowed_run(context, asker, run_id) for run_id in ids]
         for run in runs:
             if under_way(context, run):
                 raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")
@@ -148,7 +148,7 @@ def compared(
             player.advance(0.0)
             desk.look_at(player)
             desk.baseline = baseline_of(context.store, run)
-            shown += [_head(half, run), *half.drawn(desk)]
+            shown += [_head(half, run), *half.draw(desk)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
         said = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
@@ -159,11 +159,11 @@ def compared(
         place = place_of(bar_players(desks))
         return [gr.Column(visible=True), said, tables, place, *shown]
 
-    def failed(message: str) -> list[Any]:
+    def refusal(message: str) -> list[Any]:
         rest = [gr.skip() for _ in beside.outputs[2:]]
         return [gr.Column(visible=True), notice_value([Line("error", message)]), *rest]
 
-    return guarded_once(work, failed)
+    return guard_once(work, refusal)
 
 
 def _head(half: Half, run: Any) -> dict[str, Any]:
@@ -180,20 +180,20 @@ def both(
 ) -> list[Any]:
     """Do `work` with both runs, then show where they are."""
 
-    def worked() -> list[Any]:
+    def work_and_draw() -> list[Any]:
         work()
-        return beside.moved(desks)
+        return beside.moving_values(desks)
 
-    return guarded_once(worked, lambda _: [gr.skip() for _ in beside.moving])
+    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moving])
 
 
-def picked(half: Half, desk: TabSession, data: Any) -> list[Any]:
+def select_round(half: Half, desk: TabSession, data: Any) -> list[Any]:
     """A round was clicked in a picture of one half; `data` comes from the browser."""
 
     def work() -> list[Any]:
         number = data.get("round")
         if desk.player is not None and isinstance(number, int):
             desk.player.select(number)
-        return list(half.drawn(desk))
+        return list(half.draw(desk))
 
-    return guarded_once(work, lambda _: [gr.skip() for _ in half.pictures])
+    return guard_once(work, lambda _: [gr.skip() for _ in half.pictures])

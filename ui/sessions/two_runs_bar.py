@@ -1,5 +1,5 @@
-"""The one playback bar of two runs that stand beside each other: both go stage by stage through the
-same round, and the shorter one stands at its end.
+"""The one playback bar of two runs beside each other: both go stage by stage through the same
+round, and the shorter one waits at its end.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _last(players: Sequence[Player]) -> int:
 
 def _to(players: Sequence[Player], stage: int) -> None:
     for one in players:
-        one.take_turn()  # whoever plays stops
+        one.take_turn()  # stops the generator that plays
         one.seek_stage(stage)
 
 
@@ -148,7 +148,7 @@ def paced_both(desks: Sequence[TabSession], rate: float | None) -> None:
 def played_both(
     desks: Sequence[TabSession], rate: float | None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[None]:
-    """Yield whenever both have moved on; from the start again where they stand at the end."""
+    """Yield whenever both have moved on; restarts if both are at their ends."""
     players = bar_players(desks)
     if not players:
         yield None

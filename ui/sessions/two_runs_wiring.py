@@ -8,8 +8,8 @@ from typing import Any
 import gradio as gr
 
 from ui.server.context import Context
-from ui.server.session import guarded, guarded_once
-from ui.sessions.two_runs import Beside, Half, both, picked
+from ui.server.session import guard, guard_once
+from ui.sessions.two_runs import Beside, Half, both, select_round
 from ui.sessions.two_runs_bar import moved_both, paced_both, played_both, scrubbed_both
 from ui.shared.event_options import EACH, LATEST, QUIET
 
@@ -39,7 +39,7 @@ def wire_beside(beside: Beside, context: Context) -> None:
 
 def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
     def pick(request: gr.Request, event: gr.EventData) -> list[Any]:
-        return picked(half, half.desk(context, request), event._data or {})
+        return select_round(half, half.desk(context, request), event._data or {})
 
     return pick
 
@@ -65,7 +65,7 @@ def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]
 
 def _rate_handler(beside: Beside, context: Context) -> Callable[..., None]:
     def change(request: gr.Request, rate: float | None) -> None:
-        guarded_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
+        guard_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
 
     return change
 
@@ -74,7 +74,7 @@ def _play_handler(beside: Beside, context: Context) -> Callable[..., Iterator[li
     def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
         desks = beside.desks(context, request)
         quiet = [gr.skip() for _ in beside.moving]
-        shown = (beside.moved(desks) for _ in played_both(desks, rate))
-        yield from guarded(shown, lambda _: quiet)
+        shown = (beside.moving_values(desks) for _ in played_both(desks, rate))
+        yield from guard(shown, lambda _: quiet)
 
     return press

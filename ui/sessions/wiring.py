@@ -28,7 +28,7 @@ from ui.sessions.handlers import (
 )
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.tab import choosing, uncompared
+from ui.sessions.tab import choosing, no_comparison
 from ui.sessions.two_runs_wiring import wire_beside
 from ui.shared.event_options import EACH, LATEST, QUIET
 from ui.shared.into_live import into_live
@@ -96,7 +96,7 @@ def _wire_opening(
     opened = sessions.runs.select(
         choose_handler(sessions),
         [visitor, sessions.comparing],
-        [*sessions.opening, *on.told, *pair],
+        [*sessions.opening, *on.about_outputs, *pair],
         **EACH,
     )
     reread(opened)
@@ -121,9 +121,9 @@ def _wire_opening(
         delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **LATEST
     )
     reread(gone)
-    gone.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
+    gone.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
     none: list[Any] = [beside.section, sessions.comparing, on.compare, sessions.choose]
-    gone.then(uncompared, None, none, **LATEST)
+    gone.then(no_comparison, None, none, **LATEST)
     names = sessions.filters.names
     gone.then(names_handler(board.context), [visitor, *names], names, **LATEST)
 
@@ -159,7 +159,7 @@ def _wire_again(
         concurrency_limit=None,
     )
     reread(made)
-    made.then(about_handler(board.context), [visitor, sessions.opened], on.told, **LATEST)
+    made.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
     on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
 
 

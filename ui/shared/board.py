@@ -27,7 +27,7 @@ from ui.components import (
 )
 from ui.run.values import PICTURES, names_value
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded, guarded_once
+from ui.server.session import TabSession, guard, guard_once
 from ui.shared.parts import log_line, notice, notice_value
 from ui.shared.playback import build_playback
 from ui.words.messages import Line, run_lines
@@ -62,15 +62,15 @@ class Board:
         return [self.notice, *self.pictures.values()]
 
     def desk(self, request: gr.Request) -> TabSession:
-        """The desk of the tab that asks."""
+        """The session of the calling tab."""
         return self.context.desks.of(request.session_hash, self.page)
 
-    def said(self, desk: TabSession) -> dict[str, Any]:
+    def current_notice(self, desk: TabSession) -> dict[str, Any]:
         """What the notice says now."""
         with desk.drawing:
-            return desk.stamps.on("notice", self._said(desk))
+            return desk.stamps.on("notice", self._notice(desk))
 
-    def _said(self, desk: TabSession) -> dict[str, Any]:
+    def _notice(self, desk: TabSession) -> dict[str, Any]:
         frame = desk.frame()
         first, *rest = run_lines(frame, desk.baseline, desk.answer)
         if not frame.run_id:
@@ -78,7 +78,7 @@ class Board:
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
         now = [Line("info", desk.doing), Line("error", desk.trouble), log]
-        past = self.scrub is not None  # in Live the settings stand in the form
+        past = self.scrub is not None  # in Live the form shows the settings
         made = [Line("info", settings_line(frame.view) if past else "")]
         return notice_value([first, *now, *made, *rest], again=bool(log.text))
 
@@ -101,14 +101,14 @@ class Board:
     def values(self, desk: TabSession) -> Values:
         """What `outputs` show now."""
         with desk.drawing:
-            said, frame = self.said(desk), desk.frame()
+            said, frame = self.current_notice(desk), desk.frame()
             pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
-            if not frame.run_id:  # those that stand, as on a board that never showed a run
+            if not frame.run_id:  # the loaded models', as on a board that never showed a run
                 pictures["legend"] = names_value(self.context.models)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
 
-    def failed(self, desk: TabSession) -> Callable[[str], Values]:
+    def failure_values(self, desk: TabSession) -> Callable[[str], Values]:
         """What to show when a handler breaks."""
 
         def show(message: str) -> Values:
@@ -120,18 +120,18 @@ class Board:
     def stream(self, desk: TabSession, frames: Iterator[object]) -> Iterator[Values]:
         """The board's values at each of `frames`, errors told on the board."""
         desk.trouble = ""
-        return guarded((self.values(desk) for _ in frames), self.failed(desk))
+        return guard((self.values(desk) for _ in frames), self.failure_values(desk))
 
     def once(self, desk: TabSession, work: Callable[[], None]) -> Values:
         """Do `work`, then show the board."""
 
-        def worked() -> Values:
+        def work_and_show() -> Values:
             with desk.drawing:
                 desk.trouble = ""
                 work()
                 return self.values(desk)
 
-        return guarded_once(worked, self.failed(desk))
+        return guard_once(work_and_show, self.failure_values(desk))
 
 
 # -- layout --

@@ -18,7 +18,7 @@ from ui.components import pack
 from ui.form.fields import FIELD_NAMES, NGRAM
 from ui.form.form import OWN, chat_words, preset_values
 from ui.form.presets import still_means
-from ui.live.handlers import shown
+from ui.live.handlers import live_values
 from ui.live.layout import Live
 from ui.run.values import names_value
 from ui.server.context import Context
@@ -55,8 +55,8 @@ def followed_fields(
 ) -> tuple[str, list[Any]]:
     """The preset, and what becomes of every field, for controls made with the drafters `before`.
 
-    A preset that the fields still mean is meant again, of the models that stand now. Fields of the
-    visitor's own stay, but drafters that have gone: where none is left, all that stand take over.
+    A preset that the fields still mean is meant again, of the loaded models. Fields of the
+    visitor's own stay, but drafters that have gone: where none is left, all loaded ones are chosen.
     """
     names = context.drafter_names
     if preset != OWN and still_means(preset, own, before, values):
@@ -91,7 +91,7 @@ def wire_following(
 ) -> None:
     """Follow at each of `triggers`; nothing is sent where nothing was exchanged."""
     context, form = live.board.context, live.form
-    known = gr.State((context.rig.version, context.drafter_names))
+    known = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())
     temperature, chat = form.sampling["temperature"], form.sampling["chat"]
     outputs: list[Component] = [known, live.header, live.board.pictures["legend"]]
@@ -118,15 +118,15 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
         *values: Any,
     ) -> list[Any]:
         version, before = known
-        if version == context.rig.version:
+        if version == context.model_host.version:
             return [gr.skip() for _ in range(count)]
-        now = (context.rig.version, context.drafter_names)
+        now = (context.model_host.version, context.drafter_names)
         name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
         desk = live.board.desk(request)
         legends = [legend_of(board, board.desk(request)) for board in (live.board, sessions.board)]
         chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
         if not context.chat:
             chat = gr.Checkbox(interactive=False, info=chat_words(False), value=False)
-        return [now, shown(live, desk, [])[0], *legends, name, name, chat, *fields]
+        return [now, live_values(live, desk, [])[0], *legends, name, name, chat, *fields]
 
     return follow

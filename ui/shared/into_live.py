@@ -21,12 +21,12 @@ from ui.form.form import OWN, RECORD_TOP_K, request_of
 from ui.form.presets import still_means
 from ui.live.layout import Live
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.event_options import QUICK
 from ui.shared.parts import notice_value
 from ui.words.messages import Line
 
-__all__ = ["filled", "form_values_of", "into_live", "preset_of"]
+__all__ = ["fill_form", "form_values_of", "into_live", "preset_of"]
 
 FILLED = "These settings are in the form now: press Run, or r. Nothing runs before."
 SWITCHED = ' "Run on change" is switched off for that.'
@@ -62,7 +62,7 @@ def into_live(
             arguments = special_args(handler, list(given), request, event)[0]
             return handler(*arguments)
 
-        shown = filled(live, live.board.desk(request), ask, on_change, bool(told))
+        shown = fill_form(live, live.board.desk(request), ask, on_change, bool(told))
         return shown if told else shown[:-1]
 
     form = live.form
@@ -76,7 +76,7 @@ def into_live(
     return filling.then(None, None, None, js=INTO_SIGHT)
 
 
-def filled(
+def fill_form(
     live: Live,
     desk: TabSession,
     ask: Callable[[], Request],
@@ -98,17 +98,17 @@ def filled(
         desk.doing = FILLED + (SWITCHED if on_change else "")
         switch = False if on_change else gr.skip()
         opened = gr.Tabs(selected="live")
-        return [opened, switch, name, name, *values, board.said(desk), notice_value([])]
+        return [opened, switch, name, name, *values, board.current_notice(desk), notice_value([])]
 
-    def failed(message: str) -> list[Any]:
+    def refusal(message: str) -> list[Any]:
         nothing = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
         if beside:
             line = notice_value([Line("error", message)])
             return [gr.skip(), *nothing, gr.skip(), line]
         desk.trouble = message
-        return [gr.Tabs(selected="live"), *nothing, board.said(desk), gr.skip()]
+        return [gr.Tabs(selected="live"), *nothing, board.current_notice(desk), gr.skip()]
 
-    return guarded_once(work, failed)
+    return guard_once(work, refusal)
 
 
 def form_values_of(request: Request, context: Context) -> list[Any]:
@@ -157,7 +157,7 @@ def _check_same(request: Request, shown: Request) -> None:
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
     """What the preset menu says of a form's values: one of ours, or that they are own settings.
-    How many alternatives are recorded is no part of it: whoever looks at runs decides that.
+    How many alternatives are recorded is no part of it: that is a choice of the page.
     """
     fields = _recorded_here(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if still_means(one, None, names, fields)), OWN)

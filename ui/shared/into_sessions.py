@@ -37,4 +37,4 @@ def into_sessions(
     opened = trigger(open_run, [visitor], [tabs, *sessions.opening], **quick)
     follow_opened(sessions, opened.then, visitor)
     told = [visitor, sessions.opened]
-    return opened.then(about_handler(board.context), told, sessions.on.told, **quick)
+    return opened.then(about_handler(board.context), told, sessions.on.about_outputs, **quick)

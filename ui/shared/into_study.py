@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.sessions.history import asker_of
 from ui.sessions.layout import Sessions
 from ui.shared.event_options import EACH, QUICK
@@ -40,10 +40,10 @@ def into_study(
             asked_for(board.desk(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip(), gr.skip()]
 
-        def failed(message: str) -> list[Any]:
+        def refusal(message: str) -> list[Any]:
             return [gr.skip(), gr.skip(), notice_value([Line("error", message)])]
 
-        return guarded_once(work, failed)
+        return guard_once(work, refusal)
 
     on.study.click(turn, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
 
@@ -59,10 +59,10 @@ def into_study(
             asked_for(board.desk(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip()]
 
-        def failed(message: str) -> list[Any]:
+        def refusal(message: str) -> list[Any]:
             return [gr.skip(), notice_value([Line("error", message)])]
 
-        return guarded_once(work, failed)
+        return guard_once(work, refusal)
 
     listed = sessions.studies
     listed.rows.select(choose, [visitor], [tabs, listed.said], **EACH)

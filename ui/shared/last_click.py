@@ -19,7 +19,7 @@ __all__ = ["Presses"]
 
 @dataclass(slots=True)
 class Presses:
-    """One tab's on one page. `drawing` is held by whoever changes what that page shows."""
+    """One tab's on one page. Handlers hold `drawing` while they change that page."""
 
     drawing: threading.RLock
     _newest: dict[str, float] = field(default_factory=dict)

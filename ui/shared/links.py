@@ -17,7 +17,7 @@ from ui.server.session import TabSession
 from ui.sessions.handlers import about_handler
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.tab import Sessions, opened_run, scrubbed
+from ui.sessions.tab import Sessions, opened_run, scrub
 from ui.shared.event_options import QUICK
 from ui.shared.parts import notice_value, part
 from ui.words.messages import Line
@@ -58,7 +58,7 @@ def linked_run(
     player = desk.player
     if not shown[-1] or not number or player is None:
         return shown
-    values = scrubbed(sessions, desk, number)
+    values = scrub(sessions, desk, number)
     return [*values, *sessions.board.place(desk), shown[-1]]
 
 
@@ -82,7 +82,7 @@ def wire_links(
     shown = [tabs, said, place, *sessions.opening]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
     told = [visitor, sessions.opened]
-    come.then(about_handler(context), told, sessions.on.told, **QUICK)
+    come.then(about_handler(context), told, sessions.on.about_outputs, **QUICK)
     # Asked for by a page with such a link alone: any other would wait for nothing.
     follow_opened(sessions, place.select, visitor)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
@@ -101,7 +101,7 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
     count = len(sessions.opening)
 
-    def come(request: gr.Request, visitor: str) -> list[Any]:
+    def open_link(request: gr.Request, visitor: str) -> list[Any]:
         query = dict(request.query_params)
         tab, wrong = wanted_tab(query, names)
         line = Line("warn", f"This link leads nowhere: {wrong}." if wrong else "")
@@ -112,4 +112,4 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
             run = [{"run": opened[-1]}, *opened]
         return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
 
-    return come
+    return open_link

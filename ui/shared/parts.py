@@ -58,7 +58,7 @@ def run_list(elem_id: str) -> gr.HTML:
 
 
 def study_progress(elem_id: str) -> gr.HTML:
-    """How a study stands, with Stop and Go on; triggers `tick` to be told again and `select` with
+    """A study's state, with Stop and Go on; triggers `tick` to be updated and `select` with
     {"do": "stop" | "go" | "show", "study": id}."""
     return _part("progress.js", SHELL, elem_id)
 

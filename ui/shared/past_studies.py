@@ -9,13 +9,13 @@ from typing import Any
 
 import gradio as gr
 
-from ui.server.session import TabSession, guarded_once
+from ui.server.session import TabSession, guard_once
 from ui.shared.parts import notice, notice_value, study_list
 from ui.shared.studies import Studies
 from ui.shared.study_words import KINDS, row_value
 from ui.words.messages import Line
 
-__all__ = ["PastStudies", "build_past_studies", "listed_studies", "pressed"]
+__all__ = ["PastStudies", "build_past_studies", "listed_studies", "press_list"]
 
 ROWS = 8
 
@@ -50,10 +50,10 @@ def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
         return [_rows(desk, mine), notice_value([])]
 
     with desk.drawing:
-        return guarded_once(work, _failed)
+        return guard_once(work, _refusal)
 
 
-def pressed(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
+def press_list(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
     """A page was turned or a study deleted; `told` comes from the browser."""
 
     def work() -> list[Any]:
@@ -68,19 +68,19 @@ def pressed(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
         return [_rows(desk, mine), notice_value(said)]
 
     with desk.drawing:
-        return guarded_once(work, _failed)
+        return guard_once(work, _refusal)
 
 
-def _failed(message: str) -> list[Any]:
+def _refusal(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
 def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
-    found = mine.listed("", ROWS + 1, ROWS * place.page)
+    found = mine.rows("", ROWS + 1, ROWS * place.page)
     while not found and place.page:
         place.page -= 1
-        found = mine.listed("", ROWS + 1, ROWS * place.page)
+        found = mine.rows("", ROWS + 1, ROWS * place.page)
     standing = mine.standing()
     value = {
         "rows": {str(i): _row(row, standing) for i, row in enumerate(found[:ROWS])},

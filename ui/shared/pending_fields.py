@@ -1,7 +1,7 @@
 """Fields on their way: what the server put into a tab's form, and whether the form shows it yet.
 
 A preset's fields reach the browser together and are taken over one by one, on a busy machine
-seconds apart. A form between two presets is nobody's wish: it is not to be run.
+seconds apart. A form between two presets was not asked for: it must not be run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Sent:
         """`values` in the order of `before`."""
         return cls(tuple(before), tuple(values), at)
 
-    def arrived(self, shown: Sequence[Any], now: float) -> bool:
+    def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
         """Whether no field shows what it showed before, where something else was sent.
 
         A field that the visitor has touched meanwhile is the visitor's. One that was put back to

@@ -52,7 +52,7 @@ def build_playback(
 def playing(mode: str, rewind: bool) -> str:
     """The speed that a press of "Play on" or, with `rewind`, "From the start" plays at.
 
-    Whoever steps and goes to the start waits there for the first step.
+    In `step` mode a run put back to its start waits there for the first step.
     """
     if rewind:
         return "slow" if mode == "full" else mode

@@ -81,7 +81,7 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
 def wire_prompt_source(source: PromptSource) -> None:
     """Show the controls of the chosen source alone."""
     source.kind.change(
-        _shown,
+        _visibility,
         source.kind,
         [source.typed, source.file, source.domains, source.count],
         **QUICK,
@@ -111,7 +111,7 @@ def prompts_of(
         raise ConfigError.of("file", path.name, allowed) from error
 
 
-def _shown(kind: str) -> list[Any]:
+def _visibility(kind: str) -> list[Any]:
     return [
         gr.Textbox(visible=kind == TYPED),
         gr.File(visible=kind == FILE),

@@ -16,10 +16,10 @@ from ui.shared.board import Board, Values
 from ui.shared.event_options import EACH
 from ui.shared.playback import playing
 
-__all__ = ["moved", "paced", "played", "selected", "told_again", "wire_board"]
+__all__ = ["move", "set_pace", "play_on", "select_node", "told_again", "wire_board"]
 
 
-def moved(board: Board, desk: TabSession, name: str) -> Values:
+def move(board: Board, desk: TabSession, name: str) -> Values:
     """One press of a button of the playback bar."""
 
     def work() -> None:
@@ -39,7 +39,7 @@ def moved(board: Board, desk: TabSession, name: str) -> Values:
     return board.once(desk, work)
 
 
-def selected(board: Board, desk: TabSession, data: Any) -> Values:
+def select_node(board: Board, desk: TabSession, data: Any) -> Values:
     """A round, and perhaps a node, was clicked in a picture; `data` comes from the browser."""
 
     def work() -> None:
@@ -50,7 +50,7 @@ def selected(board: Board, desk: TabSession, data: Any) -> Values:
     return board.once(desk, work)
 
 
-def played(
+def play_on(
     board: Board, desk: TabSession, mode: str, rate: float, rewind: bool
 ) -> Iterator[Values]:
     """Play on, where what stood still at `step` moves in slow motion; or go to the start, where
@@ -74,10 +74,10 @@ def told_again(board: Board, desk: TabSession) -> Any:
     player = desk.player
     if player is not None and not player.resting and player.pace.mode != "step":
         return gr.skip()
-    return board.said(desk)
+    return board.current_notice(desk)
 
 
-def paced(board: Board, desk: TabSession, mode: str, rate: float) -> Iterator[Values]:
+def set_pace(board: Board, desk: TabSession, mode: str, rate: float) -> Iterator[Values]:
     """The speed was changed: a run that rests moves on unless it is stepped."""
 
     def frames() -> Iterator[object]:
@@ -95,7 +95,7 @@ def paced(board: Board, desk: TabSession, mode: str, rate: float) -> Iterator[Va
         drawn = True
         yield values
     if not drawn:
-        # Whoever plays shows it too: a frame of ours might come after the last one of theirs.
+        # The playing generator shows it too: our frame might arrive after its last one.
         yield [gr.skip() for _ in board.outputs]
 
 
@@ -125,7 +125,7 @@ def wire_board(board: Board) -> None:
 def _button_handler(board: Board, name: str) -> Callable[..., list[Any]]:
     def press(request: gr.Request) -> list[Any]:
         desk = board.desk(request)
-        return [*moved(board, desk, name), *board.place(desk)]
+        return [*move(board, desk, name), *board.place(desk)]
 
     return press
 
@@ -139,7 +139,7 @@ def _tick_handler(board: Board) -> Callable[..., Any]:
 
 def _select_handler(board: Board) -> Callable[..., Values]:
     def select(request: gr.Request, event: gr.EventData) -> Values:
-        return selected(board, board.desk(request), event._data or {})
+        return select_node(board, board.desk(request), event._data or {})
 
     return select
 
@@ -149,7 +149,7 @@ def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any
         desk = board.desk(request)
         # Told once, with the first frame: from then on the choice is the visitor's again.
         speed: Any = playing(mode, rewind) if desk.player is not None else gr.skip()
-        for values in played(board, desk, mode, rate, rewind):
+        for values in play_on(board, desk, mode, rate, rewind):
             yield [*values, *board.place(desk), speed]
             speed = gr.skip()
 
@@ -159,7 +159,7 @@ def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any
 def _pace_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
     def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
         desk = board.desk(request)
-        for values in paced(board, desk, mode, rate):
+        for values in set_pace(board, desk, mode, rate):
             yield [*values, *board.place(desk)]
 
     return change
@@ -171,7 +171,7 @@ def _rate_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
         # Only the rate: whoever leaves its box by pressing "From the start" plays slowly by now,
         # whatever speed was chosen before.
         mode = desk.player.pace.mode if desk.player is not None else mode
-        for values in paced(board, desk, mode, rate):
+        for values in set_pace(board, desk, mode, rate):
             yield [*values, *board.place(desk)]
 
     return change

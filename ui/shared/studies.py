@@ -1,8 +1,8 @@
 """Studies as one visitor may see them: begun, stopped, resumed, opened, listed, deleted.
 
 For the tabs and the endpoints alike, so that the same rules hold for both: a visitor who may see
-all runs may see all studies, others their own (ui/server/visitors.py); whoever may see a study may
-stop, resume and delete it. Knows no component; lab/ defines what a study is.
+all runs may see all studies, others their own (ui/server/visitors.py); a study that is visible may
+also be stopped, resumed and deleted. Knows no component; lab/ defines what a study is.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from lab.study import Configuration, Study
 from lab.tables import Results
 from ui.server.context import Context
 
-__all__ = ["Opened", "Studies", "new_study", "title_of"]
+__all__ = ["OpenedStudy", "Studies", "new_study", "title_of"]
 
 LONGEST_TITLE = 120
 EXCERPT = 60
 
 
-class Opened(NamedTuple):
-    """A study as it stands: what is measured, the cells kept so far, its line in the list (a
+class OpenedStudy(NamedTuple):
+    """A study now: what is measured, the cells kept so far, its line in the list (a
     storage.StudyRow: study_id, kind, title, state, reason, created_utc, done, total)."""
 
     study: Study
@@ -52,7 +52,7 @@ def new_study(
     title: str = "",
     axes: Sequence[Axis] = (),
 ) -> Study:
-    """A study of the models that stand, with an id and a time of its own, and a seed: where none is
+    """A study of the loaded models, with an id and a time of its own, and a seed: where none is
     asked for a new one is drawn, so that the study tells which it was. `axes`: of a grid. Raises
     ConfigError."""
     seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
@@ -87,7 +87,7 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Studies:
-    """The studies that somebody may see. `owner`: whose alone they may be, None for all; `key`:
+    """The studies that a visitor may see. `owner`: the only owner allowed, None for all; `key`:
     whom a study that they begin belongs to."""
 
     context: Context
@@ -97,13 +97,13 @@ class Studies:
     # -- measuring --
 
     def begin(self, study: Study) -> None:
-        """Keep a new study and measure it; it goes on whoever looks on. Raises StudyError while
-        another is measured, and where it is of other models than those that stand."""
+        """Keep a new study and measure it, whether or not a tab shows it. Raises StudyError while
+        another is measured, and where it is of other models than the loaded ones."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
         """Measure what is missing. Raises StudyError as `begin` does, and where nothing is."""
-        row, plain = self._found(study_id)
+        row, plain = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
         if row.elsewhere:
@@ -112,11 +112,11 @@ class Studies:
 
     def stop(self, study_id: str) -> None:
         """End between two runs, one under way broken off; nothing happens to one at rest."""
-        self._found(study_id)
+        self._find(study_id)
         self.context.conductor.stop(study_id)
 
     def standing(self) -> Progress:
-        """How the study that is measured, or was last, stands. Of another visitor's there are only
+        """State of the study that is measured now, or was last. Of another visitor's there are only
         the numbers: its `study_id` and `cell` are empty."""
         found = self.context.conductor.progress()
         if self.owner is None or found.owner == self.owner:
@@ -133,7 +133,7 @@ class Studies:
 
     def line(self, study_id: str) -> Any:
         """Its line alone. UnknownStudyError also where it is another's."""
-        return self._found(study_id)[0]
+        return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
         """The line of the study that a run was made for; None where there is none, or another's."""
@@ -143,14 +143,14 @@ class Studies:
         except UnknownStudyError:
             return None
 
-    def opened(self, study_id: str) -> Opened:
+    def open(self, study_id: str) -> OpenedStudy:
         """One study with its results so far. UnknownStudyError also where it is another's."""
-        row, plain = self._found(study_id)
+        row, plain = self._find(study_id)
         found = self.context.store.studies.results(study_id)
         results = {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
-        return Opened(Study.from_plain(plain), results, row)
+        return OpenedStudy(Study.from_plain(plain), results, row)
 
-    def listed(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
+    def rows(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
         """Lines (storage.StudyRow), newest first, of one kind or all."""
         before = self.context.conductor.progress()
         rows = self.context.store.studies.studies(kind, self.owner, limit, offset)
@@ -158,20 +158,20 @@ class Studies:
 
     def latest(self, kind: str) -> str:
         """The id of the newest study of a kind; empty where there is none."""
-        rows = self.listed(kind, 1)
+        rows = self.rows(kind, 1)
         return rows[0].study_id if rows else ""
 
     # -- both --
 
     def delete(self, study_id: str) -> None:
         """Remove a study and its figures; its runs stay. StudyError while it is measured."""
-        row, _ = self._found(study_id)
+        row, _ = self._find(study_id)
         measured = self.context.conductor.progress()
         if (measured.live and measured.study_id == study_id) or row.elsewhere:
             raise StudyError(f"study {study_id} is being measured: stop it first")
         self.context.store.studies.delete(study_id)
 
-    def _found(self, study_id: str) -> tuple[Any, dict[str, Any]]:
+    def _find(self, study_id: str) -> tuple[Any, dict[str, Any]]:
         """Line and contents. One answer for what is not there and for what is another's: it must
         not tell which ids other visitors' studies have."""
         before = self.context.conductor.progress()

@@ -1,4 +1,4 @@
-"""What Compare, Tune and Prompts share: how a study stands, Stop and Go on, the past studies.
+"""What Compare, Tune and Prompts share: a study's state, Stop and Go on, the past studies.
 
 A study is the server's: this board only looks. It follows whatever is measured now, in any tab,
 after a reload and after a restart, and hands what is kept so far to the tab's own pictures. The
@@ -13,8 +13,8 @@ For a tab of its own:
     wire_study_board(board, visitor, tab, drawn)
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
-`draw(opened)` gets an Opened (`study`, `results`, `row`), or None where no study is selected; it is
-called when something has changed, not each second. `make(*inputs)` gives the Study to measure
+`draw(opened)` gets an OpenedStudy (`study`, `results`, `row`), None where no study is selected. It
+is called when something has changed, not each second. `make(*inputs)` gives the Study to measure
 (`new_study` of ui/shared/studies.py) or raises ConfigError, which the board shows.
 """
 
@@ -32,7 +32,7 @@ from ui.sessions.history import asker_of
 from ui.shared.event_options import EACH, LATEST, QUICK
 from ui.shared.parts import study_list, study_progress
 from ui.shared.studies import Studies
-from ui.shared.study_handlers import Drawn, StudyBoard, begun, chosen, looked
+from ui.shared.study_handlers import Drawn, StudyBoard, begin_study, look_at_study, press_button
 
 __all__ = [
     "Drawn",
@@ -51,7 +51,7 @@ def build_study_board(context: Context, page: str, kind: str) -> StudyBoard:
 
 
 def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
-    """The studies that this caller may see, and whose those are that they begin."""
+    """The studies that this caller may see, and the owner key of new ones."""
     owner = asker_of(context, request, visitor).owner
     return Studies(context, owner, context.access.key(request, visitor or ""))
 
@@ -68,13 +68,13 @@ def wire_study_board(
     def look(opening: bool) -> Callable[..., list[Any]]:
         def handler(request: gr.Request, key: str) -> list[Any]:
             mine = studies_of(board.context, request, key)
-            return looked(board, board.desk(request), mine, drawn, opening)
+            return look_at_study(board, board.desk(request), mine, drawn, opening)
 
         return handler
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         mine = studies_of(board.context, request, key)
-        return chosen(board, board.desk(request), mine, drawn, event._data or {})
+        return press_button(board, board.desk(request), mine, drawn, event._data or {})
 
     tab.select(look(True), [visitor], outputs, **LATEST)
     board.progress.tick(look(False), [visitor], outputs, **LATEST)
@@ -95,7 +95,7 @@ def wire_begin(
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
         mine = studies_of(board.context, request, key)
-        return begun(board, board.desk(request), mine, drawn, lambda: make(*values))
+        return begin_study(board, board.desk(request), mine, drawn, lambda: make(*values))
 
     outputs = [board.progress, board.studies, *drawn.outputs]
     return trigger(begin, [visitor, *inputs], outputs, trigger_mode="once", **QUICK)

@@ -17,8 +17,8 @@ from core.errors import UnknownStudyError
 from lab.progress import Progress
 from lab.study import Study
 from ui.server.context import Context
-from ui.server.session import TabSession, guarded_once
-from ui.shared.studies import Opened, Studies
+from ui.server.session import TabSession, guard_once
+from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_words import progress_value, row_value
 
 __all__ = [
@@ -26,9 +26,9 @@ __all__ = [
     "StudyBoard",
     "asked_for",
     "beside",
-    "begun",
-    "chosen",
-    "looked",
+    "begin_study",
+    "press_button",
+    "look_at_study",
     "turned_to_past",
 ]
 
@@ -51,7 +51,7 @@ class StudyBoard:
     studies: gr.HTML
 
     def desk(self, request: gr.Request) -> TabSession:
-        """The desk of the tab that asks."""
+        """The session of the calling tab."""
         return self.context.desks.of(request.session_hash, self.page)
 
 
@@ -61,10 +61,10 @@ class Drawn:
     stamped, so that a late answer does not undo a newer one."""
 
     outputs: tuple[Component, ...]
-    draw: Callable[[Opened | None], Sequence[Any]]
+    draw: Callable[[OpenedStudy | None], Sequence[Any]]
 
 
-def looked(
+def look_at_study(
     board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, opening: bool = False
 ) -> list[Any]:
     """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
@@ -76,10 +76,10 @@ def looked(
             desk.study.drawn = ()
             _turn(board, desk, mine)
 
-    return _answered(board, desk, mine, drawn, work, about="")
+    return _answer(board, desk, mine, drawn, work, about="")
 
 
-def begun(
+def begin_study(
     board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, make: Callable[[], Study]
 ) -> list[Any]:
     """Begin what `make` gives and look at it."""
@@ -90,10 +90,10 @@ def begun(
         mine.begin(study)
         _look_at(desk, study.study_id)
 
-    return _answered(board, desk, mine, drawn, work)
+    return _answer(board, desk, mine, drawn, work)
 
 
-def chosen(
+def press_button(
     board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, told: dict[str, Any]
 ) -> list[Any]:
     """A button of the bar or the list was pressed; `told` comes from the browser."""
@@ -121,7 +121,7 @@ def chosen(
         desk.study.drawn = ()
         actions.get(str(told.get("do")), lambda: None)()
 
-    return _answered(board, desk, mine, drawn, work, about=study_id or None)
+    return _answer(board, desk, mine, drawn, work, about=study_id or None)
 
 
 def _go_on(mine: Studies, study_id: str) -> None:
@@ -131,7 +131,7 @@ def _go_on(mine: Studies, study_id: str) -> None:
         mine.resume(study_id)
 
 
-def _answered(
+def _answer(
     board: StudyBoard,
     desk: TabSession,
     mine: Studies,
@@ -142,19 +142,19 @@ def _answered(
     """Do `work`, then show; what goes wrong is told on the board, which shows what there is.
     `about`: StudyPlace's."""
 
-    def failed(message: str) -> list[Any]:
+    def refusal(message: str) -> list[Any]:
         desk.trouble = message
         desk.study.about = about
         desk.study.then = _stands(about, mine.standing()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
         return [_bar(board, desk, mine.standing(), message), gr.skip(), *unseen]
 
-    def worked() -> list[Any]:
+    def work_and_show() -> list[Any]:
         work()
         return _values(board, desk, mine, drawn)
 
     with desk.drawing:
-        return guarded_once(worked, failed)
+        return guard_once(work_and_show, refusal)
 
 
 def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
@@ -181,7 +181,7 @@ def _look_at(desk: TabSession, study_id: str) -> None:
 
 def beside(desk: TabSession, values: Sequence[Any]) -> list[Any]:
     """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
-    return [_stamped(desk, str(i), value) for i, value in enumerate(values, start=1)]
+    return [_stamp(desk, str(i), value) for i, value in enumerate(values, start=1)]
 
 
 def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) -> list[Any]:
@@ -195,18 +195,18 @@ def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) ->
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
         began = time.monotonic()
-        opened = _opened(desk, mine)
+        opened = _open_study(desk, mine)
         place.row = opened.row if opened else None
         kept = [gr.skip() for _ in drawn.outputs]
         values = [_list_value(board, desk, mine), *(kept if place.past else drawn.draw(opened))]
-        rest = [_stamped(desk, str(i), value) for i, value in enumerate(values)]
+        rest = [_stamp(desk, str(i), value) for i, value in enumerate(values)]
         place.drawn = news
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
     return [_bar(board, desk, standing, desk.trouble), *rest]
 
 
 def _bar(board: StudyBoard, desk: TabSession, standing: Progress, trouble: str) -> dict[str, Any]:
-    """How the study stands that the pictures show; none, where they show past runs."""
+    """State of the study that the pictures show; none where they show past runs."""
     if desk.study.past:
         value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
     else:
@@ -218,21 +218,21 @@ def turned_to_past(board: StudyBoard, desk: TabSession, mine: Studies) -> list[A
     """Bar and list while past runs are on view: no study is."""
 
     def work() -> list[Any]:
-        rows = _stamped(desk, "0", _list_value(board, desk, mine))
+        rows = _stamp(desk, "0", _list_value(board, desk, mine))
         return [_bar(board, desk, mine.standing(), desk.trouble), rows]
 
-    def failed(message: str) -> list[Any]:
+    def refusal(message: str) -> list[Any]:
         return [_bar(board, desk, mine.standing(), message), gr.skip()]
 
     with desk.drawing:
-        return guarded_once(work, failed)
+        return guard_once(work, refusal)
 
 
 def _shelf(board: StudyBoard, desk: TabSession, mine: Studies) -> tuple[str, ...]:
     """The studies that the list has now: one may be begun or deleted in another tab, or by another
     server. One that is looked at and is not there any more is let go."""
     place = desk.study
-    found = tuple(row.study_id for row in mine.listed(board.kind, ROWS + 1, ROWS * place.page))
+    found = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
     if place.study_id and place.study_id not in found:
         try:
             mine.line(place.study_id)
@@ -248,17 +248,17 @@ def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
     return (standing.live, standing.done) if mine and study_id else ("at rest",)
 
 
-def _stamped(desk: TabSession, name: str, value: Any) -> Any:
+def _stamp(desk: TabSession, name: str, value: Any) -> Any:
     """A value with its number; Gradio's own updates are dicts too, and stay what they are."""
     plain = isinstance(value, dict) and "__type__" not in value
     return desk.stamps.on(name, value) if plain else value
 
 
-def _opened(desk: TabSession, mine: Studies) -> Opened | None:
+def _open_study(desk: TabSession, mine: Studies) -> OpenedStudy | None:
     if not desk.study.study_id:
         return None
     try:
-        return mine.opened(desk.study.study_id)
+        return mine.open(desk.study.study_id)
     except UnknownStudyError:
         _look_at(desk, "")
         desk.trouble = GONE
@@ -267,7 +267,7 @@ def _opened(desk: TabSession, mine: Studies) -> Opened | None:
 
 def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
-    found = mine.listed(board.kind, ROWS + 1, ROWS * place.page)
+    found = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
     if not found and place.page:
         place.page -= 1
         return _list_value(board, desk, mine)

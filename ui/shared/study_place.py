@@ -1,4 +1,4 @@
-"""Where a tab stands among the studies."""
+"""A tab's position among the studies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["StudyPlace"]
 
 @dataclass(slots=True)
 class StudyPlace:
-    """Where a desk stands among the studies: the one it looks at and its line in the log, the page
+    """A tab session's position among the studies: the one shown and its line in the log, the page
     of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
     which partial results are not drawn anew. `asked`: it was turned to this study from elsewhere,
     and opening the tab keeps it. `about`: the study of which the desk's trouble tells, empty where

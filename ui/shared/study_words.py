@@ -1,4 +1,4 @@
-"""How a study stands, in words and numbers for the page. Pure: no store, no component."""
+"""A study's state in words and numbers for the page. Pure: no store, no component."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tune's form: a base, up to three axes over it, prompts, sampling, repeats; values -> a study.
 
-Knows the controls, lab's grid and what stands loaded; measures nothing.
+Knows the controls, lab's grid and the loaded models; measures nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,15 @@ from ui.shared.studies import new_study
 from ui.tune.values import AXES
 from ui.tune.words import grid_title
 
-__all__ = ["LIVE", "Asked", "TuneForm", "asked", "axis_shown", "base_menu", "build_tune_form"]
+__all__ = [
+    "LIVE",
+    "Asked",
+    "TuneForm",
+    "study_request",
+    "axis_shown",
+    "base_menu",
+    "build_tune_form",
+]
 
 LIVE = "Live's settings"
 NO_FIELD = ""
@@ -71,7 +79,7 @@ class AxisControls:
 
 @dataclass(frozen=True, slots=True)
 class TuneForm:
-    """The controls; `inputs` in the order that `asked` takes their values."""
+    """The controls; `inputs` in the order that `study_request` takes their values."""
 
     base: gr.Dropdown
     axes: tuple[AxisControls, ...]
@@ -175,7 +183,7 @@ def _bases(own: dict[str, Any] | None) -> list[str]:
 # -- values --
 
 
-def asked(
+def study_request(
     context: Context,
     own: dict[str, Any] | None,
     live: Sequence[Any],
@@ -219,7 +227,7 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> Asked:
-    """The study of a grid, plain decoding first. Every run stands for itself and records no
+    """The study of a grid, plain decoding first. Runs share no state and record no
     alternatives: what one costs is not what another is measured by."""
     if len(axes) > AXES:
         raise ConfigError.of("fields", len(axes), f"at most {AXES}")

@@ -1,6 +1,6 @@
 """The Tune tab: a grid of settings over prompts, measured by the laboratory; the best found.
 
-The board says how the measuring stands; here is what is asked for and what its figures show.
+The board shows the progress; here is what is asked for and what its figures show.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from core.errors import ConfigError
 from lab.grid import grid_of
 from lab.order import Cell
 from lab.tables import Results
-from lab.tuned import tuned
+from lab.tuned import tuning_result
 from ui.components import GridLength, GridPoints, GridSpeed, pack
 from ui.form.form import RECORD_TOP_K, spoken_empty
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value
-from ui.shared.studies import Opened, Studies
+from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_board import Drawn, StudyBoard, build_study_board
 from ui.shared.study_words import auto_words
-from ui.tune.form import Asked, TuneForm, asked, build_tune_form
+from ui.tune.form import Asked, TuneForm, build_tune_form, study_request
 from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import grid_value, point_value, points_value
 from ui.tune.words import found_lines, plan_lines
@@ -36,7 +36,7 @@ __all__ = [
     "build_tune",
     "drawn_of",
     "file_of",
-    "planned",
+    "plan_values",
     "point_beside",
     "point_shown",
     "request_of_point",
@@ -66,7 +66,7 @@ class Tune:
     file: gr.HTML
 
     @property
-    def drawn(self) -> Drawn:
+    def pictures(self) -> Drawn:
         pictures = (self.found, self.speed, self.length, self.points)
         return Drawn(
             (*pictures, self.point, self.chosen, self.use),
@@ -75,7 +75,7 @@ class Tune:
 
 
 def build_tune(context: Context) -> Tune:
-    """What to measure, how it stands, what was found, the past grids."""
+    """What to measure, its progress, what was found, the past grids."""
     form = build_tune_form(context)
     plan = notice("tune-plan")
     start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
@@ -122,10 +122,10 @@ def asked_for(
 ) -> Asked:
     """Values of the form, with Live's beside them, as a study. Raises ConfigError."""
     with spoken_empty():
-        return asked(context, own, live, values)
+        return study_request(context, own, live, values)
 
 
-def planned(
+def plan_values(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
     """What Start would do, in words, and whether there is anything to start."""
@@ -134,18 +134,18 @@ def planned(
         made = asked_for(context, own, live, values)
         return [notice_value(plan_lines(made.study, made.refused)), gr.Button(interactive=True)]
 
-    def failed(message: str) -> list[Any]:
+    def refusal(message: str) -> list[Any]:
         return [notice_value([Line("error", message)]), gr.Button(interactive=False)]
 
-    return guarded_once(work, failed)
+    return guard_once(work, refusal)
 
 
-def drawn_of(opened: Opened | None) -> list[Any]:
+def drawn_of(opened: OpenedStudy | None) -> list[Any]:
     """What was found so far: words, both pictures, the table."""
     if opened is None:
         return [notice_value([]), {}, {}, {}]
     study, results, _ = opened
-    found = tuned(study, results)
+    found = tuning_result(study, results)
     return [
         notice_value([*found_lines(study, found, len(results)), *_auto_lines(results)]),
         pack(grid_value(study, found, "speed")),
@@ -159,7 +159,7 @@ def _auto_lines(results: Results) -> list[Line]:
     return [Line("info", words)] if words else []
 
 
-def point_beside(opened: Opened | None) -> list[Any]:
+def point_beside(opened: OpenedStudy | None) -> list[Any]:
     """Panel, choice and button of the point: empty without a study. Of one that is there the table
     asks for its point (assets/points.js)."""
     if opened is not None:
@@ -171,15 +171,15 @@ def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], di
     """The point that was chosen in the browser: its figures with its runs, and which it is."""
 
     def work() -> tuple[dict[str, Any], dict[str, Any]]:
-        study, results, _ = mine.opened(str(told.get("study", "")))
+        study, results, _ = mine.open(str(told.get("study", "")))
         point = told.get("point")
         if not isinstance(point, int):
             return {}, {}
-        value = point_value(study, results, tuned(study, results), point)
+        value = point_value(study, results, tuning_result(study, results), point)
         return value, {"study": study.study_id, "point": point} if value else {}
 
     # A study that was deleted meanwhile has no points: the board says so.
-    return guarded_once(work, lambda message: ({}, {}))
+    return guard_once(work, lambda message: ({}, {}))
 
 
 def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
@@ -189,7 +189,7 @@ def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
         raise ConfigError.of(
             "point", "none", "one of the grid: choose it in a picture or the table"
         )
-    study = mine.opened(chosen["study"]).study
+    study = mine.open(chosen["study"]).study
     name = grid_of(study).configurations[chosen["point"]].name
     request = study.request(Cell(name, study.prompts[0].id, 0))
     speculation = replace(request.speculation, record_top_k=RECORD_TOP_K)
@@ -200,8 +200,8 @@ def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
     """The CSV of the study that is looked at: of its `points`, or of every run."""
     if not study_id:
         raise ConfigError(NO_STUDY)
-    study, results, _ = mine.opened(study_id)
-    found = tuned(study, results)
+    study, results, _ = mine.open(study_id)
+    found = tuning_result(study, results)
     rows = summary_rows(found) if what == "points" else run_rows(study, results, found)
     name = f"specscope-{study_id}-{what}.csv"
     return {"name": name, "media_type": "text/csv", "text": to_csv(rows)}

@@ -56,7 +56,7 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
     known = [figure.value for figure in figures if figure.value is not None]
     rated = measure == "speed" and any(row.ratio for row in found.rows)
     one = 1.0 if rated else None
-    texts = [_numbered(map(value_text, axis.values)) for axis in axes]
+    texts = [_by_number(map(value_text, axis.values)) for axis in axes]
     fields = [axis.field for axis in axes]
     return {
         "study": study.study_id,
@@ -90,7 +90,7 @@ def _cells(
             "high": figures[i].high,
             "spread": figures[i].spread,
             "runs": found.rows[i].cells,
-            # Who is within noise of the fastest is said of speeds alone.
+            # "Within noise of the fastest" is said of speeds only.
             "mark": _mark(found, i) if measure == "speed" or i == found.best else "",
         }
     for one in found.grid.refused:
@@ -99,7 +99,7 @@ def _cells(
 
 
 def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
-    """Where a point stands: layer by layer, row by row."""
+    """A point's cell in the heat map: layer by layer, row by row."""
     at = [axis.values.index(point[axis.field]) for axis in axes]
     sizes = [len(axis.values) for axis in axes]
     row, column, layer = (*at, 0, 0)[:AXES]
@@ -128,7 +128,7 @@ def _of(value: float | None, estimate: Estimate | None, over: str) -> _Figure:
     return _Figure(value, estimate.low, estimate.high, spread_words(estimate, over))
 
 
-def _numbered(texts: Iterable[str]) -> dict[str, str]:
+def _by_number(texts: Iterable[str]) -> dict[str, str]:
     return {str(i): text for i, text in enumerate(texts)}
 
 
@@ -153,7 +153,7 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
     return {
         "study": study.study_id,
         "words": _measured_words(study, found, spread),
-        "heads": _numbered(heads),
+        "heads": _by_number(heads),
         "spread": spread,
         "rows": rows,
         "best": -1 if best is None else best,
@@ -161,7 +161,7 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
 
 
 def _measured_words(study: Study, found: Tuned, spread: str) -> str:
-    """What stands above the table in a file: what was measured, and with what."""
+    """The head of the file above its table: what was measured, and with what."""
     sampling = study.sampling
     counted = (
         (len(found.rows), "point"),

@@ -11,7 +11,7 @@ from core.config import Request
 from lab.study import Study
 from ui.live.layout import Live
 from ui.server.context import Context
-from ui.server.session import guarded_once
+from ui.server.session import guard_once
 from ui.sessions.layout import Sessions
 from ui.shared.event_options import EACH, LATEST
 from ui.shared.into_live import into_live
@@ -20,7 +20,7 @@ from ui.shared.parts import notice_value
 from ui.shared.prompt_source import wire_prompt_source
 from ui.shared.study_board import studies_of, wire_begin, wire_study_board
 from ui.tune.form import axis_shown, base_menu
-from ui.tune.tab import Tune, asked_for, file_of, planned, point_shown, request_of_point
+from ui.tune.tab import Tune, asked_for, file_of, plan_values, point_shown, request_of_point
 from ui.words.messages import Line
 
 __all__ = ["wire_tune"]
@@ -38,14 +38,14 @@ def wire_tune(
     """Connect everything of the tab; a point goes into Live, a run opens in Sessions."""
     context = tune.board.context
     _wire_form(tune, own, tab, live)
-    wire_study_board(tune.board, visitor, tab, tune.drawn)
+    wire_study_board(tune.board, visitor, tab, tune.pictures)
 
     def make(kept: dict[str, Any] | None, *values: Any) -> Study:
         count = len(live.form.inputs)
         return asked_for(context, kept, values[:count], values[count:]).study
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
-    wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.drawn)
+    wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.pictures)
     shown = [tune.point, tune.chosen, tune.use]
     tune.points.select(_point_handler(tune), [visitor], shown, **EACH)
     _wire_out(tune, visitor, live, tabs, sessions)
@@ -55,13 +55,13 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     context, form = tune.board.context, tune.form
     wire_prompt_source(form.prompts)
     for axis in form.axes:
-        # `change`: the field that stands already, chosen again, leaves the values that were typed.
+        # Not `select`: choosing the same field again must leave the values that were typed.
         axis.field.change(_axis_handler(context), axis.field, [axis.typed, axis.picked], **LATEST)
     tab.select(base_menu, own, form.base, **LATEST)
     count = len(live.form.inputs)
 
     def plan(kept: dict[str, Any] | None, *values: Any) -> list[Any]:
-        return planned(context, kept, values[:count], values[count:])
+        return plan_values(context, kept, values[:count], values[count:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
     # One event for all of them: the last change is answered last, whichever control it was of.
@@ -122,8 +122,6 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
             number = desk.stamps.on("file", {"again": object()})["n"]
             return [{**file_of(mine, desk.study.study_id, what), "n": number}, notice_value([])]
 
-        return guarded_once(
-            work, lambda message: [gr.skip(), notice_value([Line("error", message)])]
-        )
+        return guard_once(work, lambda message: [gr.skip(), notice_value([Line("error", message)])])
 
     return write

@@ -1,4 +1,4 @@
-"""What the page says about a run in words: where it stands, what went wrong, what to change.
+"""What the page says about a run in words: its state, what went wrong, what to change.
 
 Pure: a Frame and what is known beside it in, lines out. Each line has a kind (`info`, `good`,
 `warn`, `error`) that the page shows by glyph and colour. Text of models and prompts is quoted data.
@@ -72,7 +72,7 @@ def run_lines(
 def _telling(frame: Frame) -> list[Line]:
     """Why a run that has just ended shows another round than its last one."""
     rounds = frame.view.rounds
-    here = frame.selected
+    here = frame.selected_round
     if not frame.whole or frame.mode != "full" or frame.pinned or not 0 <= here < len(rounds) - 1:
         return []
     if frame.view.state != "completed" or not rounds[here].nodes:
@@ -104,7 +104,7 @@ def _company(frame: Frame) -> list[Line]:
 
 
 def standing(frame: Frame) -> str:
-    """One sentence: where the run stands and where the visitor stands in it."""
+    """One sentence: the run's state and the visitor's position in it."""
     if not frame.run_id:
         return "Press Run, or r: the text appears here, every token with its story."
     if not frame.known:

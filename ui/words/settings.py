@@ -18,7 +18,7 @@ __all__ = ["OWN", "Settings", "settings_line", "settings_of"]
 
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")
-"""The drafters stand beside the settings wherever these do; what is recorded changes no text."""
+"""Left out: drafters are shown beside the settings; `record_top_k` changes no text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,9 @@ def settings_of(asked: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
         temperature = float(sampling.get("temperature", 0.0))
     except (ConfigError, KeyError):
         return Settings("settings of another version", (), told)
-    meant = _meant(config, ssms)
+    meant = _comparable(config, ssms)
     for name in PRESETS:
-        if meant == _meant(SpeculationConfig.preset(name, temperature), ssms):
+        if meant == _comparable(SpeculationConfig.preset(name, temperature), ssms):
             return Settings(name, (), told)
     usual = SpeculationConfig().to_plain()
     differ = [
@@ -71,7 +71,7 @@ def settings_line(view: View) -> str:
     return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{who}."
 
 
-def _meant(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
+def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
     """A configuration with its drafters by name, and without what does not matter."""
     plain = config.to_plain()
     plain["record_top_k"] = 0

@@ -1,5 +1,5 @@
-"""What somebody typed or a model wrote, safe in a line of the page: what cannot be seen, or turns
-the line about, stands as a sign. As `prose` of components/assets/text.js, which draws pictures.
+"""Text from a visitor or a model, safe in a line of the page: characters that are invisible or
+reverse the line are replaced by a sign. Same as `prose` of components/assets/text.js.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.rigs import Loader, other_worker
-from tests.ui.serving import served
+from tests.ui.model_hosts import Loader, other_worker
+from tests.ui.serving import serve
 from ui.server.context import Context, make_context
 from ui.server.model_host import ModelHost
 from ui.server.page import build_page
@@ -68,7 +68,7 @@ class Site:
         Exchanged models stay."""
         self.context.conductor.close()
         self.worker.clear()
-        self.worker.cast(scripted(rounds=6), speed=0.0)
+        self.worker.set_script(scripted(rounds=6), speed=0.0)
         for study in self.store.studies.studies(limit=1000):
             self.store.studies.delete(study.study_id)
         self.store.flush()
@@ -85,7 +85,7 @@ def api_site(folder: Path, host: str = "127.0.0.1", login: bool = False) -> Iter
         context = make_context(
             ModelHost(worker, loader), store, access, "specinfer", RunQuery, EXPORTS
         )
-        with served(build_page(context), auth=LOGIN if login else None) as url:
+        with serve(build_page(context), auth=LOGIN if login else None) as url:
             site = Site(url, context, store, worker, loader, login)
             yield site
             for client in site.clients:

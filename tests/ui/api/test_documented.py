@@ -19,8 +19,8 @@ from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.source import ROOT
 from tests.ui.fakes import FakeWorker, endless, scripted
-from tests.ui.rigs import Loader, other_worker
-from tests.ui.serving import served
+from tests.ui.model_hosts import Loader, other_worker
+from tests.ui.serving import serve
 from ui.server.context import make_context
 from ui.server.model_host import ModelHost
 from ui.server.page import build_page
@@ -121,9 +121,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Fak
     """A client, and the worker that answers until other models are loaded."""
     with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
         worker = FakeWorker(scripted(rounds=6), speed=0.0)
-        rig = ModelHost(worker, Loader(lambda: other_worker("small")))
-        context = make_context(rig, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
-        with served(build_page(context)) as url:
+        model_host = ModelHost(worker, Loader(lambda: other_worker("small")))
+        context = make_context(model_host, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
+        with serve(build_page(context)) as url:
             client = Client(url, verbose=False)
             yield client, worker
             client.close()
@@ -185,10 +185,10 @@ def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
         assert not mismatches(cells, "list[Cell]", "cells")
         assert call("/prompt_rows", study_id=study["study_id"])["rows"]
     call("/stop_study", study_id=comparison["study_id"])
-    worker.cast(endless, speed=5.0)
+    worker.set_script(endless, speed=5.0)
     cut = call("/prompts", prompts=["Once"], wait=False)
     assert call("/stop_study", study_id=cut["study_id"])["state"] == "stopped"
-    worker.cast(scripted(rounds=6), speed=0.0)
+    worker.set_script(scripted(rounds=6), speed=0.0)
     assert call("/resume_study", study_id=cut["study_id"])["state"] == "completed"
     call("/delete_study", study_id=cut["study_id"])
 

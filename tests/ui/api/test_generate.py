@@ -57,11 +57,11 @@ def test_the_filters_of_runs_are_those_of_the_store() -> None:
 
 
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
-    api.worker.cast(scripted(rounds=500), speed=1.0)
+    api.worker.set_script(scripted(rounds=500), speed=1.0)
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()
-    wait(lambda: api.worker.runs[-1].cancelled)
+    wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
 def test_many_clients_at_once_hold_no_threads(api: Site) -> None:

@@ -73,11 +73,11 @@ def test_a_run_of_other_models_is_not_proved(fresh: Site) -> None:
 
 def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
     run_id = api("/generate", prompt="Once")["run_id"]
-    api.worker.cast(endless, speed=5.0)
+    api.worker.set_script(endless, speed=5.0)
     job = api.submit("/prove", run_id=run_id)
     wait(lambda: len(api.worker.runs) > 1)
     job.cancel()
-    wait(lambda: api.worker.runs[-1].cancelled)
+    wait(lambda: api.worker.runs[-1].is_cancelled)
 
 
 def test_retention_is_told_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:

@@ -166,10 +166,10 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
 @pytest.mark.parametrize("endpoint", BAD)
 def test_bad_values_come_back_in_words(api: Site, endpoint: str) -> None:
     api.record(1)
-    version = api.context.rig.version
+    version = api.context.model_host.version
     for arguments, words in BAD[endpoint]:
         with pytest.raises(AppError) as caught:
             api(endpoint, **{**REST.get(endpoint, {}), **arguments})
         assert words in str(caught.value), arguments
-    assert api.context.rig.version == version and api.store.retention() is None
+    assert api.context.model_host.version == version and api.store.retention() is None
     assert api.store.run("synthetic-1").note == ""

@@ -12,7 +12,7 @@ from tests.ui.fakes import endless, scripted
 @pytest.fixture
 def slow(api: Site) -> Site:
     """Every run goes on for minutes unless it is stopped."""
-    api.worker.cast(endless, speed=5.0)
+    api.worker.set_script(endless, speed=5.0)
     return api
 
 
@@ -52,7 +52,7 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     job.cancel()
     assert conductor.wait(20)
     assert conductor.progress().state == "stopped"
-    slow.worker.cast(scripted(6), speed=0.0)
+    slow.worker.set_script(scripted(6), speed=0.0)
     result = slow("/resume_study", study_id=study_id)
     assert (result["state"], result["done"]) == ("completed", 2)
 

@@ -45,7 +45,7 @@ def test_what_cannot_run_is_among_the_rows(api: Site) -> None:
 
 def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
-    api.worker.cast(scripted(400), speed=5.0)
+    api.worker.set_script(scripted(400), speed=5.0)
     left = api("/tune", **GRID, wait=False)
     assert left["state"] == "running" and left["best"] is None
     with pytest.raises(AppError, match="one at a time"):

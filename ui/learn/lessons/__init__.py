@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ui.learn.lessons.answers import judged
+from ui.learn.lessons.answers import judge
 from ui.learn.lessons.choosing import ACCEPTANCE, LENGTH, VOTE
 from ui.learn.lessons.guessing import MEMORY_BOUND, ONE_SSM, TREE
 from ui.learn.lessons.lesson import Lesson, missing, request_of
 from ui.learn.lessons.time import LOSES, PIPELINE
 
-__all__ = ["LESSONS", "Lesson", "judged", "lesson_of", "missing", "request_of"]
+__all__ = ["LESSONS", "Lesson", "judge", "lesson_of", "missing", "request_of"]
 
 LESSONS = (MEMORY_BOUND, ONE_SSM, TREE, VOTE, ACCEPTANCE, LENGTH, PIPELINE, LOSES)
 

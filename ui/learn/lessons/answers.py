@@ -8,10 +8,10 @@ from ui.learn.lessons.lesson import Question
 from ui.learn.lessons.measured import Evidence
 from ui.words.messages import Line
 
-__all__ = ["is_right", "judged"]
+__all__ = ["is_right", "judge"]
 
 
-def judged(question: Question, evidence: Evidence, given: float | str | None) -> tuple[bool, Line]:
+def judge(question: Question, evidence: Evidence, given: float | str | None) -> tuple[bool, Line]:
     """Whether the answer is right, and what to say; without a run, what to do first."""
     answer = question.answer(evidence)
     if answer is None:

@@ -1,4 +1,4 @@
-"""Lessons 4 to 6: whose draft is checked, why the text stays the same, how far to draft."""
+"""Lessons 4 to 6: which draft is verified, why the text stays the same, how far to draft."""
 
 from __future__ import annotations
 

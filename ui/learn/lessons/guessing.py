@@ -1,4 +1,4 @@
-"""Lessons 1 to 3: why anybody should guess, one small model that does, a tree of its guesses."""
+"""Lessons 1 to 3: why guessing helps, one small model that guesses, a tree of its guesses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ui.learn.lessons.runs import (
     DIALOGUE,
     DRAFT_4,
     DRAFT_5,
-    NOBODY,
+    NO_DRAFTERS,
     ONE,
     PASS_8,
     PASS_16,
@@ -73,7 +73,7 @@ MEMORY_BOUND = Lesson(
         Step("memory bound", "fetching from memory takes longer than calculating"),
     ),
     example=(
-        Setup(ALONE, STORY, NOBODY),
+        Setup(ALONE, STORY, NO_DRAFTERS),
         Setup(EIGHT, STORY, ONE, PASS_8),
     ),
     attempt=Attempt(

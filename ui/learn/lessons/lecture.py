@@ -1,4 +1,4 @@
-"""What one tab has measured in each lesson. Kept on its desk, not in the browser."""
+"""What one tab has measured in each lesson. Kept in its session, not in the browser."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a lesson is made of: words, runs to look at, one thing to try, one question. Plain values.
 
-Knows which models a lesson asks for, not which are loaded, and no result: what a run came to stands
-in ui/learn/lessons/measured.py.
+Knows which models a lesson asks for, not which are loaded, and no result: those are in
+ui/learn/lessons/measured.py.
 """
 
 from __future__ import annotations
@@ -13,18 +13,27 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import NGRAM
 from ui.learn.lessons.measured import Evidence
 
-__all__ = ["Attempt", "Crew", "Lesson", "Question", "Setup", "Step", "missing", "request_of"]
+__all__ = [
+    "Attempt",
+    "DrafterChoice",
+    "Lesson",
+    "Question",
+    "Setup",
+    "Step",
+    "missing",
+    "request_of",
+]
 
 SEED = 7
 RECORD_TOP_K = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """Who drafts, before it is known who is loaded.
+class DrafterChoice:
+    """Which drafters a run uses, before the loaded ones are known.
 
-    `kind`: `nobody`, `all` (every SSM), `everybody` (those and the n-gram lookup) or `one` (the SSM
-    whose name has `hint`, else the first).
+    `kind`: `none`, `all` (every SSM), `all_and_ngram` (those and the n-gram lookup) or `one` (the
+    SSM whose name has `hint`, else the first).
     """
 
     kind: str
@@ -32,21 +41,21 @@ class Crew:
 
     def names(self, loaded: Sequence[str]) -> tuple[str, ...]:
         """Out of the SSMs that are loaded."""
-        if self.kind == "nobody":
+        if self.kind == "none":
             return ()
-        if self.kind in ("all", "everybody"):
-            return (*loaded, *((NGRAM,) if self.kind == "everybody" else ()))
+        if self.kind in ("all", "all_and_ngram"):
+            return (*loaded, *((NGRAM,) if self.kind == "all_and_ngram" else ()))
         return tuple(([name for name in loaded if self.hint in name] or list(loaded))[:1])
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
     """One run of a lesson. `label` names its row in the table of runs; the drafters of
-    `speculation` are those of `crew`."""
+    `speculation` are those of `drafters`."""
 
     label: str
     prompt: str
-    crew: Crew
+    drafters: DrafterChoice
     speculation: SpeculationConfig = SpeculationConfig()
     max_new_tokens: int = 48
     temperature: float = 0.0
@@ -54,7 +63,7 @@ class Setup:
 
 def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
     """The request of a run, for the SSMs that are loaded."""
-    drafters = setup.crew.names(loaded)
+    drafters = setup.drafters.names(loaded)
     speculation = replace(setup.speculation, drafters=drafters, record_top_k=RECORD_TOP_K)
     if not drafters:
         plain = SpeculationConfig.preset("autoregressive")

@@ -14,7 +14,7 @@ from typing import Any
 from core.events import RunStats
 from ui.run.view import View
 
-__all__ = ["COLUMNS", "Evidence", "Measured", "measured", "table_value"]
+__all__ = ["COLUMNS", "Evidence", "Measured", "measured_row", "table_value"]
 
 WARMING = 1
 """The first passes of a run are no measure of the later ones: a new size is met for the first "
@@ -46,7 +46,7 @@ class Measured:
         return self.stats.num_new_tokens - self.stats.num_accepted_tokens
 
 
-def measured(label: str, view: View) -> Measured:
+def measured_row(label: str, view: View) -> Measured:
     """The row of a run that has ended with at least one round."""
     stats = view.stats
     warm = view.rounds[WARMING:] or view.rounds

@@ -1,9 +1,9 @@
-"""What the lessons' runs continue, who drafts for them, and in which shape."""
+"""What the lessons' runs continue, their drafters, and in which shape."""
 
 from __future__ import annotations
 
 from core.config import SpeculationConfig
-from ui.learn.lessons.lesson import Crew
+from ui.learn.lessons.lesson import DrafterChoice
 
 __all__ = [
     "AHEAD_4",
@@ -14,9 +14,9 @@ __all__ = [
     "DRAFT_5",
     "DRAFT_8",
     "DRAFT_12",
-    "EVERYBODY",
+    "ALL_AND_NGRAM",
     "FORK_4",
-    "NOBODY",
+    "NO_DRAFTERS",
     "ONE",
     "PASS_8",
     "PASS_16",
@@ -30,10 +30,10 @@ CODE = (
     "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n"
 )
 
-NOBODY = Crew("nobody")
-ALL = Crew("all")
-EVERYBODY = Crew("everybody")
-ONE = Crew("one", "dialogue")
+NO_DRAFTERS = DrafterChoice("none")
+ALL = DrafterChoice("all")
+ALL_AND_NGRAM = DrafterChoice("all_and_ngram")
+ONE = DrafterChoice("one", "dialogue")
 
 
 def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConfig:

@@ -1,11 +1,20 @@
-"""Lessons 7 and 8: who works while the other waits, and when all this does not pay."""
+"""Lessons 7 and 8: drafting while the LLM verifies, and when speculation does not pay."""
 
 from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
-from ui.learn.lessons.runs import AHEAD_4, CODE, DIALOGUE, DRAFT_4, DRAFT_12, EVERYBODY, NOBODY, ONE
+from ui.learn.lessons.runs import (
+    AHEAD_4,
+    ALL_AND_NGRAM,
+    CODE,
+    DIALOGUE,
+    DRAFT_4,
+    DRAFT_12,
+    NO_DRAFTERS,
+    ONE,
+)
 
 __all__ = ["LOSES", "PIPELINE"]
 
@@ -74,7 +83,7 @@ PIPELINE = Lesson(
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
-def needed(evidence: Evidence) -> float | None:
+def needed_tokens(evidence: Evidence) -> float | None:
     """Tokens a round of the long drafts has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
     return rows[1].round_ms / rows[0].round_ms if rows else None
@@ -83,7 +92,7 @@ def needed(evidence: Evidence) -> float | None:
 def told_of_need(evidence: Evidence) -> str:
     rows = evidence.of(PLAIN, LONG)
     assert rows is not None
-    need = needed(evidence) or 0.0
+    need = needed_tokens(evidence) or 0.0
     written = rows[1].stats.num_new_tokens / rows[1].stats.num_rounds
     won = "so it was faster" if written > need else "so it was not faster"
     return f"A round needed {need:.1f} tokens and wrote {written:.1f}, {won} than the LLM alone."
@@ -108,7 +117,7 @@ LOSES = Lesson(
     "run was slower, the notice above the pictures says what took the time.",
     words=(Step("speculation", "writing ahead by guesses that are then checked"),),
     example=(
-        Setup(PLAIN, CODE, NOBODY),
+        Setup(PLAIN, CODE, NO_DRAFTERS),
         Setup(LONG, CODE, ONE, DRAFT_12),
     ),
     attempt=Attempt(
@@ -118,14 +127,14 @@ LOSES = Lesson(
         Setup(
             BEST,
             CODE,
-            EVERYBODY,
+            ALL_AND_NGRAM,
             SpeculationConfig(length="goodput", max_tree_nodes=64),
         ),
     ),
     question=Question(
         "How many tokens would a round with drafts of 12 have to write to be as fast as the LLM "
         "alone?",
-        needed,
+        needed_tokens,
         told_of_need,
         "Divide in the column “ms a round” of the table of runs: drafts of 12 by LLM alone. The "
         "LLM alone writes one token a round.",

@@ -13,7 +13,7 @@ from core.errors import ConfigError, EngineClosedError, OutOfMemoryError, VocabM
 from core.events import RunCancelled, RunCompleted
 from tests.synthetic import DRAFTERS
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
-from tests.ui.rigs import OTHER, Loader, failing, other_worker, settled
+from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -27,49 +27,57 @@ def whole(source: LiveSource) -> list[Any]:
 
 
 def test_what_stands_is_read_from_the_worker() -> None:
-    rig = ModelHost(FakeWorker())
-    assert rig.names() == ("synthetic-llm", *DRAFTERS) and rig.drafter_names == DRAFTERS
-    assert not rig.chat and rig.version == 0 and rig.pair == ModelPair()
-    assert rig.exchange.state == "none" and not rig.leaving()
+    model_host = ModelHost(FakeWorker())
+    assert (
+        model_host.names() == ("synthetic-llm", *DRAFTERS) and model_host.drafter_names == DRAFTERS
+    )
+    assert not model_host.chat and model_host.version == 0 and model_host.pair == ModelPair()
+    assert model_host.exchange.state == "none" and not model_host.leaving()
     with pytest.raises(ConfigError, match="without a loader"):
-        rig.begin(OTHER)
+        model_host.begin(OTHER)
 
 
 def test_the_first_pair_is_loaded_here_and_now() -> None:
     loader = Loader(lambda: other_worker("small"))
-    rig = ModelHost.opened(loader, OTHER)
-    assert rig.names() == ("other", "small") and rig.pair == OTHER and rig.version == 0
+    model_host = ModelHost.open(loader, OTHER)
+    assert (
+        model_host.names() == ("other", "small")
+        and model_host.pair == OTHER
+        and model_host.version == 0
+    )
     with pytest.raises(OutOfMemoryError, match="too much"):
-        ModelHost.opened(Loader(failing(OutOfMemoryError("too much"))), OTHER)
+        ModelHost.open(Loader(failing(OutOfMemoryError("too much"))), OTHER)
 
 
 def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models() -> None:
     old, new = FakeWorker(scripted(40), speed=10.0), other_worker("small")
     loader = Loader(lambda: new, held=True)
-    rig = ModelHost(old, loader)
-    hub = Hub(rig, FakeStore())
+    model_host = ModelHost(old, loader)
+    hub = Hub(model_host, FakeStore())
     going = hub.start(request())
-    rig.begin(OTHER)
+    model_host.begin(OTHER)
     between = hub.start(request("while it is loaded"))
-    assert rig.exchange.loading and rig.worker is old and len(old.requests) == 2
+    assert model_host.exchange.loading and model_host.worker is old and len(old.requests) == 2
     loader.go.set()
-    while rig.exchange.loading:
-        rig.wait(rig.exchange, 0.1)
-    assert rig.names() == ("other", "small") and hub.worker is new and rig.version == 1
-    assert [stage.words for stage in rig.exchange.stages] == [
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 0.1)
+    assert (
+        model_host.names() == ("other", "small") and hub.worker is new and model_host.version == 1
+    )
+    assert [stage.words for stage in model_host.exchange.stages] == [
         "Looking for the models",
         "LLM other: weights",
         "SSM 1 of 1 small: weights",
     ]
-    assert rig.exchange.state == "done" and rig.pair == OTHER
-    assert not old.closed and rig.leaving() == 2, "it has runs to end"
+    assert model_host.exchange.state == "done" and model_host.pair == OTHER
+    assert not old.closed and model_host.leaving() == 2, "it has runs to end"
     after = hub.start(request("for the new ones", "autoregressive"))
     assert len(new.requests) == 1 and len(old.requests) == 2
     old.speed = 0.0
     for source in (going, between, after):
         assert isinstance(whole(source)[-1], RunCompleted)
-    settled(rig)
-    assert old.closed and not new.closed and not rig.leaving()
+    settled(model_host)
+    assert old.closed and not new.closed and not model_host.leaving()
 
 
 def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
@@ -91,48 +99,48 @@ def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
 )
 def test_a_pair_that_cannot_be_loaded_leaves_what_stands(error: Exception, words: str) -> None:
     old = FakeWorker(scripted(4), speed=0.0)
-    rig = ModelHost(old, Loader(failing(error)))
-    rig.begin(OTHER)
-    settled(rig)
-    assert (rig.exchange.state, rig.exchange.reason) == ("failed", words)
-    assert rig.worker is old and rig.version == 0 and not old.closed
-    assert isinstance(whole(Hub(rig, FakeStore()).start(request()))[-1], RunCompleted)
-    rig._load = Loader(lambda: other_worker("small"))
-    rig.begin(OTHER)
-    settled(rig)
-    assert rig.exchange.state == "done" and rig.names() == ("other", "small")
+    model_host = ModelHost(old, Loader(failing(error)))
+    model_host.begin(OTHER)
+    settled(model_host)
+    assert (model_host.exchange.state, model_host.exchange.reason) == ("failed", words)
+    assert model_host.worker is old and model_host.version == 0 and not old.closed
+    assert isinstance(whole(Hub(model_host, FakeStore()).start(request()))[-1], RunCompleted)
+    model_host._load = Loader(lambda: other_worker("small"))
+    model_host.begin(OTHER)
+    settled(model_host)
+    assert model_host.exchange.state == "done" and model_host.names() == ("other", "small")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None:
-    rig = ModelHost(FakeWorker(), Loader(failing(KeyError("oops"))))
-    rig.begin(OTHER)
-    settled(rig)
-    assert rig.exchange.state == "failed"
-    assert rig.exchange.reason == "internal error (KeyError): 'oops'"
+    model_host = ModelHost(FakeWorker(), Loader(failing(KeyError("oops"))))
+    model_host.begin(OTHER)
+    settled(model_host)
+    assert model_host.exchange.state == "failed"
+    assert model_host.exchange.reason == "internal error (KeyError): 'oops'"
 
 
 def test_one_exchange_at_a_time() -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    rig = ModelHost(FakeWorker(), loader)
-    rig.begin(OTHER)
+    model_host = ModelHost(FakeWorker(), loader)
+    model_host.begin(OTHER)
     with pytest.raises(ConfigError, match="another pair is being loaded"):
-        rig.begin(ModelPair("third", ()))
+        model_host.begin(ModelPair("third", ()))
     loader.go.set()
-    settled(rig)
-    assert loader.asked == [OTHER] and rig.names()[0] == "other"
+    settled(model_host)
+    assert loader.asked == [OTHER] and model_host.names()[0] == "other"
 
 
 def test_many_who_ask_at_once_get_one_exchange() -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
-    rig = ModelHost(FakeWorker(), loader)
+    model_host = ModelHost(FakeWorker(), loader)
     refused: list[ConfigError] = []
     ready = threading.Barrier(8)
 
     def ask() -> None:
         ready.wait(10)
         try:
-            rig.begin(OTHER)
+            model_host.begin(OTHER)
         except ConfigError as error:
             refused.append(error)
 
@@ -142,74 +150,74 @@ def test_many_who_ask_at_once_get_one_exchange() -> None:
     for thread in threads:
         thread.join()
     loader.go.set()
-    settled(rig)
+    settled(model_host)
     assert len(refused) == 7 and len(loader.asked) == 1
 
 
 def test_cancelled_between_stages() -> None:
     loader = Loader(lambda: pytest.fail("it was cancelled"), held=True)
     old = FakeWorker()
-    rig = ModelHost(old, loader)
-    rig.cancel()  # nothing is loaded
-    rig.begin(OTHER)
-    rig.cancel()
-    assert rig.exchange.ending
+    model_host = ModelHost(old, loader)
+    model_host.cancel()  # nothing is loaded
+    model_host.begin(OTHER)
+    model_host.cancel()
+    assert model_host.exchange.ending
     loader.go.set()
-    settled(rig)
-    assert rig.exchange.state == "cancelled" and rig.worker is old and not old.closed
-    assert len(rig.exchange.stages) <= 1
-    rig.cancel()
-    assert rig.exchange.state == "cancelled"
+    settled(model_host)
+    assert model_host.exchange.state == "cancelled" and model_host.worker is old and not old.closed
+    assert len(model_host.exchange.stages) <= 1
+    model_host.cancel()
+    assert model_host.exchange.state == "cancelled"
 
 
 def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
     old, new = FakeWorker(), other_worker("small")
-    rig = ModelHost(old)
+    model_host = ModelHost(old)
 
     def load(pair: ModelPair, say: Say) -> Any:
-        rig.cancel()
+        model_host.cancel()
         return new
 
-    rig._load = load
-    rig.begin(OTHER)
-    settled(rig)
-    assert rig.exchange.state == "cancelled" and rig.worker is old
+    model_host._load = load
+    model_host.begin(OTHER)
+    settled(model_host)
+    assert model_host.exchange.state == "cancelled" and model_host.worker is old
     assert new.closed and not old.closed
 
 
 def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     old = FakeWorker(scripted(10), speed=0.5, max_live=1)
-    rig = ModelHost(old, Loader(lambda: other_worker("small")))
-    hub = Hub(rig, FakeStore())
+    model_host = ModelHost(old, Loader(lambda: other_worker("small")))
+    hub = Hub(model_host, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
-    rig.begin(OTHER)
-    while rig.exchange.loading:
-        rig.wait(rig.exchange, 0.1)
-    assert rig.leaving() >= 3
+    model_host.begin(OTHER)
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 0.1)
+    assert model_host.leaving() >= 3
     for source in sources:
         assert isinstance(whole(source)[-1], RunCompleted)
-    settled(rig)
+    settled(model_host)
     assert old.closed and len(old.requests) == 4
 
 
 def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
     old = FakeWorker(scripted(400), speed=5.0)
-    rig = ModelHost(old, Loader(lambda: other_worker("small")))
-    source = Hub(rig, FakeStore()).start(request())
+    model_host = ModelHost(old, Loader(lambda: other_worker("small")))
+    source = Hub(model_host, FakeStore()).start(request())
 
     def broken(event: Any) -> None:
         raise ValueError("a full disk")
 
     with pytest.raises(ValueError, match="a full disk"):
-        rig._stand.enter()
-        rig._stand._counted(broken)(replace(whole_run()[0]))
-    rig.begin(OTHER)
-    while rig.exchange.loading:
-        rig.wait(rig.exchange, 0.1)
-    assert rig.leaving() == 1
+        model_host._served.enter()
+        model_host._served._counting_tap(broken)(replace(whole_run()[0]))
+    model_host.begin(OTHER)
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 0.1)
+    assert model_host.leaving() == 1
     source.cancel()
     assert isinstance(whole(source)[-1], RunCancelled)
-    settled(rig)
+    settled(model_host)
     assert old.closed
 
 
@@ -219,20 +227,20 @@ def whole_run() -> list[Any]:
 
 def test_a_request_that_is_refused_is_no_run() -> None:
     old = FakeWorker()
-    rig = ModelHost(old, Loader(lambda: other_worker("small")))
+    model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     old.submit = lambda *_: failing(ConfigError("prompt is ''"))()  # type: ignore[method-assign]
     with pytest.raises(ConfigError, match="prompt is"):
-        rig.submit(request())
-    rig.begin(OTHER)
-    settled(rig)
+        model_host.submit(request())
+    model_host.begin(OTHER)
+    settled(model_host)
     assert old.closed
 
 
 def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
-    rig = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
-    rig.begin(OTHER)
-    settled(rig)
-    hub = Hub(rig, FakeStore())
+    model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
+    model_host.begin(OTHER)
+    settled(model_host)
+    hub = Hub(model_host, FakeStore())
     asked = request()
 
     def wanting(*names: str) -> Any:
@@ -244,38 +252,38 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     assert "all, first, ngram, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
         whole(hub.start(wanting(*names)))  # what nobody ever had is the engine's to refuse
-    assert not rig._stand.runs
+    assert not model_host._served.runs
 
 
 def test_close_ends_runs_of_both_and_a_loading() -> None:
     old, new = FakeWorker(scripted(400), speed=5.0), other_worker("small", speed=5.0)
     loader = Loader(lambda: new)
-    rig = ModelHost(old, loader)
-    hub = Hub(rig, FakeStore())
+    model_host = ModelHost(old, loader)
+    hub = Hub(model_host, FakeStore())
     first = hub.start(request())
-    rig.begin(OTHER)
-    while rig.exchange.loading:
-        rig.wait(rig.exchange, 0.1)
+    model_host.begin(OTHER)
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 0.1)
     second = hub.start(request(preset="autoregressive"))
     loader.go.clear()
-    rig.begin(ModelPair("third", ()))
-    rig.close()
-    rig.close()
+    model_host.begin(ModelPair("third", ()))
+    model_host.close()
+    model_host.close()
     assert old.closed and new.closed
     assert [type(whole(source)[-1]) for source in (first, second)] == [RunCancelled] * 2
     loader.go.set()
-    settled(rig)
-    assert rig.exchange.state == "cancelled"
-    for late in (lambda: hub.start(request()), lambda: rig.begin(OTHER)):
+    settled(model_host)
+    assert model_host.exchange.state == "cancelled"
+    for late in (lambda: hub.start(request()), lambda: model_host.begin(OTHER)):
         with pytest.raises(EngineClosedError, match="worker is closed"):
             late()
 
 
 def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
-    rig = ModelHost(
+    model_host = ModelHost(
         FakeWorker(scripted(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0))
     )
-    hub = Hub(rig, FakeStore())
+    hub = Hub(model_host, FakeStore())
     ended: list[Any] = []
 
     def keep_submitting() -> None:
@@ -286,11 +294,11 @@ def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        if not rig.exchange.loading:
-            rig.begin(OTHER)
+        if not model_host.exchange.loading:
+            model_host.begin(OTHER)
         time.sleep(0.05)
     for thread in threads:
         thread.join()
-    settled(rig)
-    assert rig.version > 1 and len(ended) == 60
+    settled(model_host)
+    assert model_host.version > 1 and len(ended) == 60
     assert {type(event) for event in ended} == {RunCompleted}, "none was cut off by a close"

@@ -1,4 +1,4 @@
-"""The onlooker's process: what it answers, what it refuses, and its end, whichever comes first."""
+"""The browser's process: what it answers, what it refuses, and its end, whichever comes first."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-import bench.page.onlooker
+import bench.page.browser_process
 from bench.application import BenchError
-from bench.page.onlooker import onlooker
+from bench.page.browser_process import browser_client
 from core.errors import ConfigError
 
 
@@ -30,27 +30,27 @@ def leaving(pipe: Connection, suite: str, url: str) -> None:
 
 
 def test_it_answers_and_ends_with_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.onlooker, "_look", answering)
-    with onlooker("watching", "http://here") as browser:
+    monkeypatch.setattr(bench.page.browser_process, "_look", answering)
+    with browser_client("watching", "http://here") as browser:
         browser.run("Once")
         assert browser.problems() == ["problems", "watching", "http://here"]
     assert multiprocessing.active_children() == []
 
 
 def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.onlooker, "_look", refusing)
+    monkeypatch.setattr(bench.page.browser_process, "_look", refusing)
     with (
-        onlooker("watching", "http://here") as browser,
+        browser_client("watching", "http://here") as browser,
         pytest.raises(ConfigError, match="suite is 'watching': a Chromium that starts"),
     ):
-        browser.prepared("best", 8)
+        browser.prepare("best", 8)
 
 
 def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench.page.onlooker, "_look", leaving)
+    monkeypatch.setattr(bench.page.browser_process, "_look", leaving)
     with (
-        onlooker("watching", "http://here") as browser,
-        pytest.raises(BenchError, match="the browser's process ended at 'finished'"),
+        browser_client("watching", "http://here") as browser,
+        pytest.raises(BenchError, match="the browser's process ended at 'wait_finished'"),
     ):
-        browser.finished()
+        browser.wait_finished()
     assert multiprocessing.active_children() == []

@@ -1,4 +1,4 @@
-"""Rows shared among processes, by suites that time nothing: there every core may work."""
+"""Distributes rows over processes, for suites that time nothing: there every core may work."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from bench.settings import Settings
 from core.engine.engine import Engine
 from core.models.machine import use_threads
 
-__all__ = ["engine_of", "shared"]
+__all__ = ["engine_of", "map_processes"]
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
 
 
-def shared(
+def map_processes(
     processes: int, measured: Callable[[Task], Found], tasks: Sequence[Task]
 ) -> Iterator[Found]:
-    """What a module's function finds of each task, in the order in which so many processes finish;
-    all of these end with the generator."""
+    """The function's result for each task, in the order in which the processes finish; the
+    processes end with the generator."""
     with get_context("spawn").Pool(processes, _attend) as pool:
         yield from pool.imap_unordered(measured, tasks)
 
 
 def _attend() -> None:
-    """Ends this process with its parent, even where that was killed: what is measured next is
-    alone."""
+    """End this process with its parent, even if that was killed: the next measurement must not
+    share the cores with it."""
     parent = parent_process()
     assert parent is not None
 

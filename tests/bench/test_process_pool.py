@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.suites.crew import shared
+from bench.suites.process_pool import map_processes
 from tests.ended import has_ended
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,16 +29,16 @@ def told(seconds: float) -> None:
 
 @pytest.mark.nightly
 def test_every_task_is_done_once() -> None:
-    assert sorted(shared(2, doubled, range(5))) == [0, 2, 4, 6, 8]
+    assert sorted(map_processes(2, doubled, range(5))) == [0, 2, 4, 6, 8]
 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
 def test_workers_end_with_a_suite_that_was_killed() -> None:
     began = """
-from bench.suites.crew import shared
-from tests.bench.test_crew import told
-list(shared(1, told, [60.0]))
+from bench.suites.process_pool import map_processes
+from tests.bench.test_process_pool import told
+list(map_processes(1, told, [60.0]))
 """
     piped: dict[str, Any] = {"stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", began], cwd=ROOT, **piped) as suite:

@@ -1,5 +1,5 @@
-"""A Chromium that looks at a page, and whoever drives it, in a process of their own, as a visitor's
-are: in the server's process what drives a browser would take Python's lock from the engine.
+"""A Chromium and its driver in a process of their own, as a visitor's browser is: in the server's
+process the driver would compete with the engine for Python's global lock.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.application import BenchError
-from bench.page.browser import Tab, Tabs, chromium, finished, opened
+from bench.page.browser import Tab, Tabs, chromium, open_page, wait_finished
 from core.errors import SpecScopeError
 
-__all__ = ["Onlooker", "onlooker"]
+__all__ = ["BrowserClient", "browser_client"]
 
 # Until what was typed is known to the server.
 TYPED_MS = 300
@@ -22,26 +22,26 @@ TYPED_MS = 300
 PATIENCE_S = 10.0
 
 
-class Onlooker:
+class BrowserClient:
     """Asks the process at the other end of a pipe. Raises what failed there, or BenchError."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def prepared(self, preset: str, tokens: int) -> None:
-        """The page is opened and set to a preset and so many tokens."""
-        self._ask("prepared", preset, tokens)
+    def prepare(self, preset: str, tokens: int) -> None:
+        """Open the page and set a preset and the number of tokens."""
+        self._ask("prepare", preset, tokens)
 
     def run(self, prompt: str) -> None:
-        """Run is pressed."""
+        """Press Run."""
         self._ask("run", prompt)
 
-    def finished(self) -> None:
-        """The run has come to its end, and all is drawn."""
-        self._ask("finished")
+    def wait_finished(self) -> None:
+        """Wait until the run has ended and every picture is drawn."""
+        self._ask("wait_finished")
 
     def problems(self) -> list[str]:
-        """What the page did that it must not; it is left."""
+        """Close the page and return its problems (console errors, requests to other hosts)."""
         return list(self._ask("problems"))
 
     def _ask(self, act: str, *values: Any) -> Any:
@@ -57,7 +57,7 @@ class Onlooker:
 
 
 @contextmanager
-def onlooker(suite: str, url: str) -> Iterator[Onlooker]:
+def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
     """A browser for the page at `url`. Raises ConfigError at its first act where there is none."""
     spawned = multiprocessing.get_context("spawn")
     ours, theirs = spawned.Pipe()
@@ -65,7 +65,7 @@ def onlooker(suite: str, url: str) -> Iterator[Onlooker]:
     process.start()
     theirs.close()
     try:
-        yield Onlooker(ours)
+        yield BrowserClient(ours)
     finally:
         ours.close()
         process.join(PATIENCE_S)
@@ -80,7 +80,7 @@ def _look(pipe: Connection, suite: str, url: str) -> None:
             while True:
                 act, values = pipe.recv()
                 pipe.send(getattr(acts, act)(*values))
-    except (EOFError, OSError, KeyboardInterrupt):  # whoever asked has gone
+    except (EOFError, OSError, KeyboardInterrupt):  # the client has ended
         return
     except SpecScopeError as error:
         pipe.send(error)
@@ -92,8 +92,8 @@ class _Acts:
     def __init__(self, tab: Tab, url: str) -> None:
         self._tab, self._url = tab, url
 
-    def prepared(self, preset: str, tokens: int) -> None:
-        page = opened(self._tab, self._url)
+    def prepare(self, preset: str, tokens: int) -> None:
+        page = open_page(self._tab, self._url)
         page.locator("#preset input").click()
         page.get_by_role("option", name=preset, exact=True).click()
         page.get_by_text("Sampling", exact=True).click()
@@ -107,8 +107,8 @@ class _Acts:
         page.wait_for_timeout(TYPED_MS)
         page.click("#live-run")
 
-    def finished(self) -> None:
-        finished(self._tab.page)
+    def wait_finished(self) -> None:
+        wait_finished(self._tab.page)
 
     def problems(self) -> list[str]:
         return self._tab.leave()

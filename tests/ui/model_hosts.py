@@ -67,11 +67,11 @@ def failing(error: BaseException) -> Callable[[], Any]:
     return fail
 
 
-def settled(rig: ModelHost) -> None:
+def settled(model_host: ModelHost) -> None:
     """Wait until nothing is loaded and nothing of before is left."""
     end = time.monotonic() + 120  # a real run may have to end first
-    while rig.exchange.loading or rig._leaving:
-        assert time.monotonic() < end, rig.exchange
+    while model_host.exchange.loading or model_host._leaving:
+        assert time.monotonic() < end, model_host.exchange
         time.sleep(0.005)
     for thread in threading.enumerate():
         if thread.name == "exchange":
