@@ -11,12 +11,25 @@ from jinja2 import TemplateError
 from core.config import Request
 from core.drafters import resolve_drafters
 from core.errors import ConfigError, ContextLengthError
-from core.models.detokenize import Detokenizer
+from core.models.detokenize import Detokenizer, longest_token, special_texts
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
 
-__all__ = ["check", "prepare"]
+__all__ = ["check", "prepare", "refuse_oversized"]
+
+# What a chat template, somebody's program in a sandbox, may raise; and transformers, where there
+# are several templates and none is the default.
+TEMPLATE_ERRORS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    MemoryError,
+)
 
 
 def check(models: LoadedModels, request: Request) -> None:
@@ -47,7 +60,23 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         detokenizer=Detokenizer(models.tokenizer, prompt_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
         context_length=llm.context_length,
+        special_texts=special_texts(models.tokenizer) if sampling.stop else {},
     )
+
+
+def refuse_oversized(models: LoadedModels, request: Request) -> None:
+    """Raises ContextLengthError for a prompt that cannot fit, however it is cut into tokens: to
+    tokenize megabytes would hold other requests up for seconds."""
+    count, context = len(request.prompt), models.llm.context_length
+    if count <= context:
+        return
+    most = context * longest_token(models.tokenizer)
+    if count > most:
+        name = models.llm.info.name
+        raise ContextLengthError(
+            f"prompt is {count} characters long: the context of {name} is {context} tokens, which "
+            f"hold at most {most}"
+        )
 
 
 def _drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
@@ -58,6 +87,7 @@ def _drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
 def _fitting(models: LoadedModels, request: Request) -> tuple[int, ...]:
     """The prompt's tokens, which leave room for an answer."""
     llm = models.llm
+    refuse_oversized(models, request)
     prompt_ids = _tokenized(models, request)
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
@@ -80,9 +110,15 @@ def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
             ids = tokenizer.apply_chat_template(
                 message, add_generation_prompt=True, return_dict=True
             )["input_ids"]
-        except TemplateError as error:
-            allowed = f"false: the chat template of {models.llm.info.name} fails ({error})"
-            raise ConfigError.of("chat", True, allowed) from error
+        except TEMPLATE_ERRORS as error:
+            raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
+        if not ids:
+            raise _chat_error(models, "renders nothing")
     if not ids:
         raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
     return tuple(int(token_id) for token_id in ids)
+
+
+def _chat_error(models: LoadedModels, fault: str) -> ConfigError:
+    name = models.llm.info.name
+    return ConfigError.of("chat", True, f"false: the chat template of {name} {fault}")

@@ -29,6 +29,7 @@ from core.models.loading.catalog import (
     check_same_vocabulary,
     located,
 )
+from core.models.loading.differences import context_length_of, load_warnings
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
@@ -45,13 +46,18 @@ from core.models.protocol import LanguageModel
 
 __all__ = ["LoadedModels", "load_models"]
 
-# Names that mean something else where a drafter's name stands: choices, and lanes of a timeline.
-RESERVED_NAMES = frozenset({"ngram", "llm", "all", "first", "combine", "verify", "commit"})
+# Names that mean something else where a drafter's name stands: choices, filters of the run log, and
+# lanes of a timeline or trace.
+RESERVED_NAMES = frozenset(
+    {"ngram", "llm", "all", "first", "combine", "verify", "commit", "none", "rounds"}
+)
 # What reading somebody else's files may raise, whatever is wrong in them.
 READ_ERRORS = (
     ArithmeticError,
+    AssertionError,
     AttributeError,
     EOFError,
+    ImportError,
     LookupError,
     OSError,
     RuntimeError,
@@ -66,12 +72,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LoadedModels:
-    """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share."""
+    """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
+
+    `warnings`: what differs from transformers' `generate`; every run repeats it."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
     tokenizer: Any
     eos_ids: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -130,7 +139,8 @@ def _loaded(
         name = _unused(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.renamed(name)
     stack_alike(list(small.values()))
-    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
+    warnings = load_warnings(big._module)
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
 
 
 def _about(say: Say, role: str, source: Source) -> Say:
@@ -171,7 +181,12 @@ def load_one(
     say("weights")
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.name, dtype=wanted, output_loading_info=True, **where
+            source.name,
+            config=config,
+            dtype=wanted,
+            attn_implementation=_attention_of(config),
+            output_loading_info=True,
+            **where,
         )
         module, report = loaded
         _check_complete(source, report)
@@ -187,18 +202,27 @@ def load_one(
     return checked_model(module, _info(module, source, role, wanted, device))
 
 
+def _attention_of(config: Any) -> str:
+    """The attention implementation to ask transformers for: one that takes additive 4-D masks.
+
+    A folder may name another, whose package is missing or whose kernel crashes on such masks.
+    """
+    from transformers import AutoModelForCausalLM
+
+    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+
+
 def _info(
     module: Any, source: Source, role: str, dtype: torch.dtype, device: torch.device
 ) -> ModelInfo:
-    config = module.config.get_text_config()
-    context = getattr(config, "max_position_embeddings", None) or 1 << 20
     return ModelInfo(
         name=shown_name(source.name),
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
         vocab_size=module.get_output_embeddings().weight.shape[0],
-        context_length=int(context),
+        context_length=context_length_of(module),
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
     )
