@@ -68,7 +68,7 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
     """Raises ContextLengthError for a prompt that cannot fit, however it is cut into tokens: to
     tokenize megabytes would hold other requests up for seconds."""
     count, context = len(request.prompt), models.llm.context_length
-    if count <= context:
+    if count <= context or request.prompt_token_ids:
         return
     most = context * longest_token(models.tokenizer)
     if count > most:
@@ -99,6 +99,9 @@ def _fitting(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
     tokenizer = models.tokenizer
+    if request.prompt_token_ids:
+        _check_vocabulary(models, request.prompt_token_ids)
+        return request.prompt_token_ids
     if not request.chat:
         # Too long a prompt is refused below, with both lengths; no warning is wanted besides.
         ids = tokenizer(request.prompt, verbose=False)["input_ids"]
@@ -122,3 +125,9 @@ def _tokenized(models: LoadedModels, request: Request) -> tuple[int, ...]:
 def _chat_error(models: LoadedModels, fault: str) -> ConfigError:
     name = models.llm.info.name
     return ConfigError.of("chat", True, f"false: the chat template of {name} {fault}")
+
+
+def _check_vocabulary(models: LoadedModels, token_ids: tuple[int, ...]) -> None:
+    size = models.llm.vocab_size
+    if (largest := max(token_ids)) >= size:
+        raise ConfigError.of("prompt_token_ids", largest, f"ids from 0 to {size - 1}")

@@ -23,7 +23,7 @@ from core.events import (
 )
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
-from tests.core.engines import GREEDY, engine_of, open_rows, request, tables
+from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, request, tables
 from tests.fakes import TableModel
 
 # -- busy, closed, broken --
@@ -133,6 +133,17 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
         sizes.append(llm.length(live.row))
     assert sizes == [PREFILL_CHUNK, 2 * PREFILL_CHUNK, 2 * PREFILL_CHUNK + 1]
     engine.release(live)
+
+
+def test_given_prompt_tokens_take_the_place_of_the_prompts() -> None:
+    engine = engine_of(*tables())
+    asked = dataclasses.replace(request("w1"), prompt_token_ids=(3, 2, 5))
+    events = list(engine.generate(asked))
+    assert events[0].prompt_token_ids == (3, 2, 5)  # type: ignore[union-attr]
+    assert ids_of_events(events) == ids_of_events(engine.generate(request("w3 w2 w5")))
+    for wrong in ((3, 8), (-1,), (True,)):
+        with pytest.raises(ConfigError, match="^prompt_token_ids is "):
+            engine.prepare(dataclasses.replace(request("w1"), prompt_token_ids=wrong))
 
 
 class Spelling:

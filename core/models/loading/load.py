@@ -6,6 +6,7 @@ network). Never `trust_remote_code`; pickled weights only through torch's weight
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,6 +66,8 @@ READ_ERRORS = (
     TypeError,
     ValueError,
 )
+
+FINGERPRINT_VALUES = 256
 
 Say = Callable[[str], None]
 """Told of each stage before it begins; what it raises ends the loading there."""
@@ -225,7 +228,21 @@ def _info(
         context_length=context_length_of(module),
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
+        fingerprint=fingerprint_of(module),
     )
+
+
+@torch.inference_mode()
+def fingerprint_of(module: Any) -> str:
+    """A digest of a module's weights: names, shapes and some hundred values of each, spread over
+    it. Fine-tuning moves them all; reading whole weights would take seconds a gigabyte."""
+    digest = hashlib.sha256()
+    for name, weight in module.named_parameters():
+        values = weight.detach().flatten()
+        step = max(1, values.numel() // FINGERPRINT_VALUES)
+        digest.update(f"{name} {tuple(weight.shape)} ".encode())
+        digest.update(values[::step].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager

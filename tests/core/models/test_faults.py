@@ -20,6 +20,7 @@ from tests.core.models.folders import refused, saved
 from tests.fakes import word_tokenizer
 
 VOCAB = 64
+META = {"format": "pt"}
 SWITCH = 32
 LONGROPE = {
     "rope_type": "longrope",
@@ -254,3 +255,17 @@ def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
     assert "repetition_penalty=1.1, suppress_tokens=[5]" in said
     (said,) = warnings_with(folder, no_repeat_ngram_size=3)
     assert "no_repeat_ngram_size=3" in said
+
+
+# -- which model it is --
+
+
+def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:
+    infos = []
+    for place, change in (("a", 0.0), ("b", 0.0), ("c", 1e-3)):
+        folder = saved(tmp_path / place / "llm")
+        weights = load_file(folder / "model.safetensors")
+        save_file({n: w + change for n, w in weights.items()}, folder / "model.safetensors", META)
+        infos.append(load_models(str(folder), []).llm.info)
+    assert infos[0].fingerprint and infos[0] == infos[1] and infos[0].is_same(infos[1])
+    assert infos[2].name == infos[0].name and not infos[0].is_same(infos[2])
