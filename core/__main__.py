@@ -23,6 +23,8 @@ from core.events import Event, event_to_plain
 from core.models.loading.catalog import BUNDLED
 
 DEFAULT_PRESET = "best"
+# Some editors put it in front of a text; it is no part of the prompt.
+BYTE_ORDER_MARK = "\ufeff"
 
 
 class Parser(argparse.ArgumentParser):
@@ -110,8 +112,8 @@ def prompt_of(args: argparse.Namespace) -> str:
         return str(args.prompt)
     try:
         if args.prompt_file == "-":
-            return sys.stdin.read()
-        return Path(args.prompt_file).read_text(encoding="utf-8")
+            return sys.stdin.read().removeprefix(BYTE_ORDER_MARK)
+        return Path(args.prompt_file).read_text(encoding="utf-8").removeprefix(BYTE_ORDER_MARK)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError.of(
             "--prompt-file", args.prompt_file, f"a UTF-8 text file ({error})"

@@ -7,6 +7,7 @@ row's number.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -37,7 +38,8 @@ class Sequence:
 
     `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
     the LLM does not have yet. `speculation` has every `auto` resolved. `eos_ids` is empty under
-    `ignore_eos`. `context_length` is the LLM's.
+    `ignore_eos`. `context_length` is the LLM's. `special_texts`: of the tokenizer's special tokens,
+    read where there are stop strings.
     """
 
     run_id: str
@@ -49,6 +51,7 @@ class Sequence:
     detokenizer: Detokenizer
     eos_ids: frozenset[int]
     context_length: int
+    special_texts: Mapping[int, str] = field(default_factory=dict)
     started: float = field(default_factory=time.perf_counter)
     fold: StatsFold = field(default_factory=StatsFold)
     round: int = 0
@@ -106,7 +109,8 @@ class Sequence:
             return "eos"
         if self.sampling.stop:
             longest = max(map(len, self.sampling.stop))
-            text = self._tail + delta
+            # A special token is not shown, but a stop string may name it.
+            text = self._tail + (delta or self.special_texts.get(token_id, ""))
             if stop_in(text, self.sampling.stop):
                 return "stop"
             self._tail = text[-(longest - 1) :] if longest > 1 else ""

@@ -18,6 +18,10 @@ __all__ = ["csv_cell", "rounds_csv"]
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 KEPT_CONTROLS = "\t\n"
+# Embeddings, overrides and isolates turn the letters behind them round.
+BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+# Controls, half characters, ends of lines and paragraphs.
+ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 OWN_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *OWN_LANES, "prefill")
 
@@ -26,8 +30,8 @@ def rounds_csv(events: Sequence[Event]) -> str:
     """One row a finished round, headed by names; a thinned run's `tree` column says so, and what
     only its whole trees would tell is left empty.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe in front; control
-    characters and half characters are written as their escapes.
+    A text that a spreadsheet would take for a formula gets an apostrophe in front; controls,
+    overrides of the direction of writing and half characters are written as their escapes.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -154,11 +158,10 @@ def csv_cell(value: Any) -> Any:
 
 
 def _harmless(character: str) -> bool:
-    return (
-        character.isprintable()
-        or character in KEPT_CONTROLS
-        or unicodedata.category(character) == "Zs"
-    )
+    # Joiners and variation selectors make one letter of several: they are no controls.
+    if character in KEPT_CONTROLS:
+        return True
+    return character not in BIDI_CONTROLS and unicodedata.category(character) not in ESCAPED
 
 
 def _escape(character: str) -> str:

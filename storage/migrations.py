@@ -317,3 +317,9 @@ def m013_shares(db: Database) -> None:
 def m014_between(db: Database) -> None:
     """What of the time between a round's stages was its own; of older rounds it is not known."""
     db.execute("ALTER TABLE rounds ADD COLUMN between_ms REAL DEFAULT 0.0")
+
+
+@migrations()
+def m015_fingerprints(db: Database) -> None:
+    """A digest of each model's weights, older runs have none."""
+    db.execute("ALTER TABLE run_models ADD COLUMN fingerprint TEXT NOT NULL DEFAULT ''")

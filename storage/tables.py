@@ -69,7 +69,8 @@ RUNS = _table(
 )
 RUN_MODELS = _table(
     "run_models",
-    "run ordinal model role parameters architecture vocab_size context_length dtype device",
+    "run ordinal model role parameters architecture vocab_size context_length dtype device"
+    " fingerprint",
     keys=2,
 )
 RUN_DRAFTERS = _table("run_drafters", "run ordinal model", keys=2)

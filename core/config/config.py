@@ -64,6 +64,7 @@ PIPELINES = tuple(PIPELINE_MODES)
 
 MIN_TEMPERATURE = 0.001
 MAX_SEED = 2**63 - 1
+MAX_TOKEN_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,23 +275,31 @@ class SpeculationConfig:
 class Request:
     """One text to continue.
 
-    `chat` wraps the prompt as a user's message in the LLM's chat template.
+    `chat` wraps the prompt as a user's message in the LLM's chat template. `prompt_token_ids`, if
+    there are any, take the place of the prompt's tokens: a chat template may write the time.
     """
 
     prompt: str
     sampling: SamplingParams = field(default_factory=SamplingParams)
     speculation: SpeculationConfig = field(default_factory=SpeculationConfig)
     chat: bool = False
+    prompt_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         text("prompt", self.prompt)
+        object.__setattr__(self, "prompt_token_ids", tuple(self.prompt_token_ids))
+        for token_id in self.prompt_token_ids:
+            integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
         if not isinstance(self.chat, bool):
             raise ConfigError.of("chat", self.chat, "true or false")
         self.speculation.resolved(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types."""
-        return _plain(self)
+        """Only JSON's own types; `prompt_token_ids` where there are any."""
+        plain = _plain(self)
+        if not self.prompt_token_ids:
+            del plain["prompt_token_ids"]
+        return plain
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Request:

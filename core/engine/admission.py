@@ -14,12 +14,25 @@ from jinja2 import TemplateError
 from core.config import Request
 from core.drafters import resolve_drafters
 from core.errors import ConfigError, ContextLengthError
-from core.models.detokenize import Detokenizer
+from core.models.detokenize import Detokenizer, longest_token, special_texts
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
 
-__all__ = ["check", "prepare"]
+__all__ = ["check", "prepare", "refuse_oversized"]
+
+# What a chat template, somebody's program in a sandbox, may raise; and transformers, where there
+# are several templates and none is the default.
+TEMPLATE_ERRORS = (
+    TemplateError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    MemoryError,
+)
 
 
 def check(models: LoadedModels, request: Request) -> None:
@@ -50,7 +63,23 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         detokenizer=Detokenizer(models.tokenizer, prompt_ids),
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
         context_length=llm.context_length,
+        special_texts=special_texts(models.tokenizer) if sampling.stop else {},
     )
+
+
+def refuse_oversized(models: LoadedModels, request: Request) -> None:
+    """Raises ContextLengthError for a prompt that cannot fit, however it is cut into tokens: to
+    tokenize megabytes would hold other requests up for seconds."""
+    count, context = len(request.prompt), models.llm.context_length
+    if count <= context or request.prompt_token_ids:
+        return
+    most = context * longest_token(models.tokenizer)
+    if count > most:
+        name = models.llm.info.name
+        raise ContextLengthError(
+            f"prompt is {count} characters long: the context of {name} is {context} tokens, which "
+            f"hold at most {most}"
+        )
 
 
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
@@ -61,6 +90,7 @@ def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]
 def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
     """The prompt's token ids. Raises ContextLengthError if no token of an answer would fit."""
     llm = models.llm
+    refuse_oversized(models, request)
     prompt_ids = _tokenize(models, request)
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
@@ -72,6 +102,9 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
     tokenizer = models.tokenizer
+    if request.prompt_token_ids:
+        _check_vocabulary(models, request.prompt_token_ids)
+        return request.prompt_token_ids
     if not request.chat:
         # The tokenizer's own warning is off: a prompt that is too long is refused below.
         ids = tokenizer(request.prompt, verbose=False)["input_ids"]
@@ -83,9 +116,21 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
             ids = tokenizer.apply_chat_template(
                 message, add_generation_prompt=True, return_dict=True
             )["input_ids"]
-        except TemplateError as error:
-            allowed = f"false: the chat template of {models.llm.info.name} fails ({error})"
-            raise ConfigError.of("chat", True, allowed) from error
+        except TEMPLATE_ERRORS as error:
+            raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
+        if not ids:
+            raise _chat_error(models, "renders nothing")
     if not ids:
         raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
     return tuple(int(token_id) for token_id in ids)
+
+
+def _chat_error(models: LoadedModels, fault: str) -> ConfigError:
+    name = models.llm.info.name
+    return ConfigError.of("chat", True, f"false: the chat template of {name} {fault}")
+
+
+def _check_vocabulary(models: LoadedModels, token_ids: tuple[int, ...]) -> None:
+    size = models.llm.vocab_size
+    if (largest := max(token_ids)) >= size:
+        raise ConfigError.of("prompt_token_ids", largest, f"ids from 0 to {size - 1}")

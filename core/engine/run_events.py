@@ -43,7 +43,7 @@ def run_started(
         versions=dict(_versions()),
         seed=sequence.sampling.seed or 0,
         queue_ms=queue_ms,
-        warnings=_warnings(sequence, info.dtype),
+        warnings=(*models.warnings, *_warnings(sequence, info.dtype)),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 from core.config import Request
-from core.engine.admission import check
+from core.engine.admission import check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
@@ -122,6 +122,7 @@ class Worker:
         """Queues a request. Raises ConfigError or ContextLengthError at once, EngineClosedError
         after `close`."""
         self._refuse_if_closed()
+        refuse_oversized(self.engine.models, request)  # before others have to wait for it
         with self._tokenizing:
             sequence = self.engine.prepare(request)
         run = Run(self, sequence, tap)
@@ -138,6 +139,7 @@ class Worker:
     def check(self, request: Request) -> None:
         """Raises what `submit` would; nothing is queued and no model runs."""
         self._refuse_if_closed()
+        refuse_oversized(self.engine.models, request)
         with self._tokenizing:
             check(self.engine.models, request)
 

@@ -6,7 +6,7 @@ other modules import these names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "Ahead",
@@ -47,7 +47,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """One loaded model. `role` is `llm` or `ssm`; `parameters` counts each tied weight once."""
+    """One loaded model. `role` is `llm` or `ssm`; `parameters` counts each tied weight once.
+
+    `fingerprint`: a digest of its weights, which tells models of one name apart; empty where none
+    was taken, as in logs of before.
+    """
 
     name: str
     role: str
@@ -57,6 +61,15 @@ class ModelInfo:
     context_length: int
     dtype: str
     device: str
+    fingerprint: str = ""
+
+    def is_same(self, other: ModelInfo) -> bool:
+        """Whether both are the same model, and would write the same text: all fields are equal, the
+        fingerprint where both have one."""
+        known = bool(self.fingerprint and other.fingerprint)
+        return replace(self, fingerprint="") == replace(other, fingerprint="") and (
+            not known or self.fingerprint == other.fingerprint
+        )
 
 
 @dataclass(frozen=True, slots=True)

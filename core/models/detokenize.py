@@ -8,13 +8,17 @@ run that was already shown stays.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
-__all__ = ["Detokenizer", "token_texts"]
+__all__ = ["Detokenizer", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
 CONTEXT_TOKENS = 6
+# Tokens, of a byte at least each, after which a character may still be incomplete.
+LONGEST_INCOMPLETE = 3
 
 
 class Detokenizer:
@@ -33,6 +37,7 @@ class Detokenizer:
             self._ids = list(prompt_ids[-size:])
             self._shown = self._decode(self._ids)
         self._prefix_end = len(self._ids)
+        self._incomplete = 0
 
     def push(self, token_id: int) -> str:
         """The text this token completes; empty while a character is incomplete."""
@@ -42,20 +47,33 @@ class Detokenizer:
             if text:
                 self._ids.pop()  # a special token: it changes nothing of what follows
             return ""
-        if text.endswith(REPLACEMENT) or len(text) < len(self._shown):
+        if len(text) < len(self._shown):
             return ""
-        return self._advance(text)
+        if not text.endswith(REPLACEMENT):
+            return self._advance(text)
+        # Only the last character may be incomplete, and lacks a byte behind three at most.
+        self._incomplete += 1
+        if self._incomplete <= LONGEST_INCOMPLETE:
+            return ""
+        return self._advance(text, len(REPLACEMENT))
 
     def flush(self) -> str:
         """What is still held back, incomplete characters as U+FFFD; once, at the end."""
         return self._advance(self._decode(self._ids))
 
-    def _advance(self, text: str) -> str:
-        delta = text[len(self._shown) :]
-        # The tokens just shown become the window's context; older ones are dropped.
-        self._ids = self._ids[self._prefix_end :] or self._ids
-        self._prefix_end = len(self._ids)
-        self._shown = self._decode(self._ids)
+    def _advance(self, text: str, held_back: int = 0) -> str:
+        """The text behind what was shown, but its last `held_back` characters."""
+        delta = text[len(self._shown) : len(text) - held_back]
+        self._incomplete = 0
+        # The tokens just shown become the window's context; older ones are dropped, unless a run
+        # of byte tokens that they spoil would then read differently.
+        newest = self._ids[self._prefix_end :] or self._ids
+        window = self._decode(newest)
+        if held_back and not text.endswith(window):
+            window = text
+        else:
+            self._ids, self._prefix_end = newest, len(newest)
+        self._shown = window[: len(window) - held_back]
         return delta
 
     def _decode(self, ids: Sequence[int]) -> str:
@@ -63,6 +81,26 @@ class Detokenizer:
             list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text
+
+
+SPELLING = ("BPE", "Unigram")
+_LONGEST: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def longest_token(tokenizer: Any) -> int:
+    """At most so many characters of a text become one token: those of the longest entry of a
+    vocabulary that spells the text. Where words and blanks may be of any length: a number beyond
+    all texts."""
+    if tokenizer not in _LONGEST:
+        model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+        spells = type(model).__name__ in SPELLING
+        _LONGEST[tokenizer] = max(map(len, tokenizer.get_vocab())) if spells else sys.maxsize
+    return _LONGEST[tokenizer]
+
+
+def special_texts(tokenizer: Any) -> dict[int, str]:
+    """The texts of the tokens that decoding skips, by id."""
+    return dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
 
 
 def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:

@@ -16,7 +16,6 @@ import gc
 import json
 import math
 import os
-import struct
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -117,23 +116,23 @@ def _glibc(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
+# What transformers loads, in its order: one file, or those that an index names. Other files beside
+# them are not read.
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
     """Bytes of a model's weights in memory as `dtype`, or as stored; 0 where they are not here."""
-    files = _weight_files(source)
-    size = sum(file.stat().st_size for file in files)
-    return int(size * dtype.itemsize / _stored_itemsize(files[0])) if dtype and files else size
+    if dtype is not None:
+        return parameter_count(source) * dtype.itemsize
+    return sum(file.stat().st_size for file in _weight_files(source))
 
 
 def parameter_count(source: str) -> int:
     """How many parameters a model's files hold, by their headers; of files without one about how
     many, by their size. 0 where they are not here."""
-    try:
-        return sum(_stored_parameters(file) for file in _weight_files(source))
-    except (OSError, SafetensorError):
-        return weight_bytes(source, torch.int8)  # an unreadable header is the loader's to report
+    return sum(map(_stored_parameters, _weight_files(source)))
 
 
 def _weight_files(source: str) -> list[Path]:
@@ -142,15 +141,34 @@ def _weight_files(source: str) -> list[Path]:
         folder = snapshot(source) or folder
     if not folder.is_dir():
         return []  # to be downloaded: nothing is known yet
+    for name in WEIGHT_FILES:
+        if (folder / name).is_file():
+            return [folder / name]
+        if files := _indexed_files(folder / f"{name}.index.json"):
+            return files
     return next(filter(None, (sorted(folder.glob(pattern)) for pattern in WEIGHT_PATTERNS)), [])
 
 
+def _indexed_files(index: Path) -> list[Path]:
+    """The files that an index names and that are there; an unreadable one is the loader's to
+    report."""
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return sorted(file for name in names if (file := index.parent / name).is_file())
+    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+        return []
+
+
 def _stored_parameters(file: Path) -> int:
-    if file.suffix != ".safetensors":
-        return file.stat().st_size // _stored_itemsize(file)
-    with safe_open(file, framework="numpy") as stored:
-        names = stored.keys()
-        return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
+    """By the header; of a file without one about how many, by its size in 16-bit numbers."""
+    if file.suffix == ".safetensors":
+        try:
+            with safe_open(file, framework="numpy") as stored:
+                names = stored.keys()
+                return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
+        except (OSError, SafetensorError):
+            pass  # an unreadable header is the loader's to report
+    return file.stat().st_size // 2
 
 
 def available_bytes(device: torch.device) -> int | None:
@@ -176,16 +194,3 @@ def readable(size: int) -> str:
             return f"{value:.0f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
-
-
-def _stored_itemsize(file: Path) -> int:
-    if file.suffix != ".safetensors":
-        return 2
-    try:
-        with file.open("rb") as handle:
-            (length,) = struct.unpack("<Q", handle.read(8))
-            header = json.loads(handle.read(min(length, 100_000_000)))
-        kinds = {entry["dtype"] for name, entry in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, struct.error):
-        return 2  # an unreadable header is the loader's to report
-    return 4 if "F32" in kinds else 8 if "F64" in kinds else 2

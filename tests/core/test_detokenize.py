@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -176,3 +178,18 @@ def test_tokens_by_themselves_show_special_ones_too() -> None:
     assert texts[0] == "<|endoftext|>"
     assert "".join(texts[1:]) == "hi there"
     assert token_texts(tokenizer, []) == ()
+
+
+@pytest.mark.parametrize("make", [byte_level, metaspace])
+def test_bytes_that_are_no_character_are_shown_as_they_come(make: Callable[[], Any]) -> None:
+    """At most an incomplete character is held back, three bytes; and the window stays short."""
+    tokenizer = make()
+    prompt = tokenizer("ab")["input_ids"]
+    stray = next(i for i in range(len(tokenizer)) if REPLACEMENT in decode(tokenizer, [*prompt, i]))
+    reader = Detokenizer(tokenizer, prompt)
+    shown = 0
+    for count in range(1, 201):
+        shown += len(reader.push(stray))
+        assert count - shown <= 4
+        assert len(reader._ids) <= 12
+    assert shown + len(reader.flush()) == len(continuation(tokenizer, prompt, [stray] * 200))

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from tokenizers import normalizers
+from tokenizers import models, normalizers
 
-from core import Request, SamplingParams, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.engine import PREFILL_CHUNK
+from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
 from core.events import (
     RunCompleted,
 )
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
-from tests.core.engines import engine_of, open_rows, request, tables
+from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, request, tables
+from tests.fakes import TableModel
 
 # -- busy, closed, broken --
 
@@ -129,6 +135,57 @@ def test_a_long_prompt_is_read_in_pieces() -> None:
     engine.release(live)
 
 
+def test_given_prompt_tokens_take_the_place_of_the_prompts() -> None:
+    engine = engine_of(*tables())
+    asked = dataclasses.replace(request("w1"), prompt_token_ids=(3, 2, 5))
+    events = list(engine.generate(asked))
+    assert events[0].prompt_token_ids == (3, 2, 5)  # type: ignore[union-attr]
+    assert ids_of_events(events) == ids_of_events(engine.generate(request("w3 w2 w5")))
+    for wrong in ((3, 8), (-1,), (True,)):
+        with pytest.raises(ConfigError, match="^prompt_token_ids is "):
+            engine.prepare(dataclasses.replace(request("w1"), prompt_token_ids=wrong))
+
+
+class Spelling:
+    """A tokenizer that spells with entries of at most three letters, and counts its texts."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer, self.read = tokenizer, 0
+        self.backend_tokenizer = SimpleNamespace(model=models.BPE())
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.read += 1
+        return self._tokenizer(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def get_vocab(self) -> dict[str, int]:
+        return {"a": 0, "abc": 1}
+
+
+@pytest.mark.parametrize("count", [64 * 3 + 1, 8_000_000])
+def test_a_prompt_that_cannot_fit_is_refused_before_it_is_read(count: int) -> None:
+    loaded = engine_of(*tables()).models
+    tokenizer = Spelling(loaded.tokenizer)
+    engine = Engine(dataclasses.replace(loaded, tokenizer=tokenizer))
+    with pytest.raises(ContextLengthError, match=f"prompt is {count} characters long: .* 192$"):
+        engine.prepare(Request("a" * count))
+    assert tokenizer.read == 0
+
+
+def test_a_huge_prompt_waits_for_nobody() -> None:
+    loaded = engine_of(*tables()).models
+    with (
+        closing(
+            Worker(Engine(dataclasses.replace(loaded, tokenizer=Spelling(loaded.tokenizer))))
+        ) as worker,
+        worker._tokenizing,
+        pytest.raises(ContextLengthError),
+    ):
+        worker.submit(Request("a" * 1000))
+
+
 def test_a_chat_is_wrapped_as_the_model_wants_it() -> None:
     engine = engine_of(*tables())
     with pytest.raises(ConfigError, match=r"^chat is True: false: llm has no chat template$"):
@@ -139,6 +196,73 @@ def test_a_chat_is_wrapped_as_the_model_wants_it() -> None:
     )
     assert engine.prepare(Request("w1 w2", chat=True)).prompt_ids == (7, 1, 2, 6, 5)
     assert engine.prepare(Request("w1 w2")).prompt_ids == (1, 2)
+
+
+FAILING = {
+    "a type": "{{ messages[0].content + 1 }}",
+    "a name": "{{ messages[0].nothing.more }}",
+    "a number": "{{ 1 // 0 }}",
+    "a depth": "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+    "an exception": "{{ raise_exception('no system role') }}",
+    "a syntax": "{% if %}",
+    "none by default": {"tools": "{{ messages }}", "rag": "{{ messages }}"},
+}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+def test_a_chat_template_that_fails_is_named(kind: str) -> None:
+    engine = engine_of(*tables())
+    engine.models.tokenizer.chat_template = FAILING[kind]
+    with pytest.raises(ConfigError, match=r"^chat is True: false: the chat template of llm fails"):
+        engine.prepare(Request("w1", chat=True))
+
+
+@pytest.mark.parametrize("template", ["{# nothing #}", "{% if false %}w1{% endif %}"])
+def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
+    engine = engine_of(*tables())
+    engine.models.tokenizer.chat_template = template
+    with pytest.raises(ConfigError, match=r"the chat template of llm renders nothing$"):
+        engine.prepare(Request("w1 w2", chat=True))
+
+
+class OneToken(TableModel):
+    """Says one token again and again."""
+
+    def __init__(self, token_id: int) -> None:
+        row = [float(i == token_id) * 0.98 + 0.02 / 8 for i in range(8)]
+        super().__init__("llm", 8, lambda context: tuple(row), 64)
+
+
+@pytest.mark.parametrize(("stop", "ends"), [("<|im_end|>", True), ("im_end", True), ("<x>", False)])
+def test_a_special_token_may_be_a_stop_string(stop: str, ends: bool) -> None:
+    engine = engine_of(OneToken(5), [])
+    tokenizer = engine.models.tokenizer
+    engine = Engine(
+        dataclasses.replace(engine.models, tokenizer=WithSpecial(tokenizer, 5, "<|im_end|>"))
+    )
+    sampling = dataclasses.replace(GREEDY, stop=(stop,))
+    last = list(engine.generate(Request("w1 w2", sampling, SpeculationConfig(drafters=()))))[-1]
+    assert isinstance(last, RunCompleted)
+    assert last.finish_reason == ("stop" if ends else "length")
+    assert last.stats.num_new_tokens == (1 if ends else GREEDY.max_new_tokens)
+
+
+class WithSpecial:
+    """A tokenizer one of whose tokens is special, under another text."""
+
+    def __init__(self, tokenizer: Any, token_id: int, text: str) -> None:
+        self._tokenizer, self._id = tokenizer, token_id
+        self.all_special_ids, self.all_special_tokens = [token_id], [text]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._tokenizer(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def decode(self, ids: list[int], **options: Any) -> str:
+        text: str = self._tokenizer.decode([i for i in ids if i != self._id], **options)
+        return text
 
 
 def test_a_prompt_without_a_token_is_refused() -> None:

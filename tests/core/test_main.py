@@ -165,8 +165,11 @@ def test_prompts_come_from_files_and_standard_input(
     file.write_text(PROMPT, encoding="utf-8")
     rest = ["--max-new-tokens", "12"]
     assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
-    monkeypatch.setattr(sys, "stdin", io.StringIO(PROMPT))
-    assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
+    for mark in ("", "\ufeff"):
+        file.write_text(mark + PROMPT, encoding="utf-8")
+        assert result(capsys, "--prompt-file", str(file), *rest)["token_ids"] == wanted
+        monkeypatch.setattr(sys, "stdin", io.StringIO(mark + PROMPT))
+        assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
 
 
 # -- models --

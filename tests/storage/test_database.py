@@ -63,6 +63,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m012_baselines",
         "m013_shares",
         "m014_between",
+        "m015_fingerprints",
     ]
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import json
 import math
+import re
 from collections import defaultdict
 from typing import Any
 
@@ -24,6 +25,7 @@ from core.events import (
     event_to_plain,
 )
 from storage import RunStore
+from storage.export_csv import csv_cell
 from storage.exports import EXPORTS, chrome_trace, events_json, rounds_csv
 from storage.thinned import THINNED
 from tests.storage.strategies import runs
@@ -196,7 +198,8 @@ def test_the_table_holds_no_control_character_and_no_half_one() -> None:
     events = synthetic_run(60, seed=1, hostile=True)
     text = rounds_csv(events)
     text.encode()
-    assert not [c for c in text if not c.isprintable() and c not in "\t\r\n"]
+    unsafe = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+    assert not unsafe.search(text)
     assert [row["round"] for row in rows_of(events)] == [str(i) for i in range(1, 61)]
     assert any("\\u202e" in row["text"] for row in rows_of(events))
 
@@ -214,6 +217,24 @@ def test_a_thinned_run_says_so_in_every_export(thinned: tuple[Event, ...]) -> No
         assert gone <= {"num_nodes", "drafted_depth"} | {
             f"{kind}: {name}" for kind in ("drafted", "proposed") for name in DRAFTERS
         }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f468\u200d\U0001f469\u200d\U0001f467",  # a family, joined
+        "\u06a9\u200c\u062a\u0627\u0628",  # Persian, kept apart
+        "\u0915\u094d\u200d\u0937",  # Devanagari, half a consonant
+        "\u2764\ufe0f \u05e9\u05dc\u05d5\u05dd\u200f",  # a variation selector, a direction mark
+    ],
+)
+def test_letters_of_several_characters_stay_letters(text: str) -> None:
+    assert csv_cell(text) == text
+
+
+@pytest.mark.parametrize("text", ["\x00", "\x85", "\u202e", "\u2066", "\ud83d", "\u2028"])
+def test_what_disturbs_a_reader_is_escaped(text: str) -> None:
+    assert csv_cell(f"a{text}b") == f"a{text.encode('unicode_escape').decode()}b"
 
 
 # -- trace --

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from bench.page.playback import PlaybackWorker, Script, as_asked
 from core.config import Request, SpeculationConfig
 from core.errors import StoreError
-from core.events import Event, ModelInfo, RoundCompleted
-from tests.synthetic import DRAFTERS, synthetic_run
-from tests.synthetic.run import plain_twin
+from core.events import Event, RoundCompleted
+from tests.synthetic import synthetic_run
+from tests.synthetic.run import model_infos, plain_twin
 
 __all__ = [
     "INFOS",
@@ -25,10 +25,7 @@ __all__ = [
     "scripted",
 ]
 
-INFOS = (
-    ModelInfo("synthetic-llm", "llm", 31_000, "None", 4096, 512, "float32", "cpu"),
-    *(ModelInfo(name, "ssm", 1_000, "None", 4096, 512, "float32", "cpu") for name in DRAFTERS),
-)
+INFOS = model_infos()
 
 
 def scripted(

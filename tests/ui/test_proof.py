@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from core.config import Request
-from core.events import Event, RoundCompleted, Verified
+from core.errors import ConfigError
+from core.events import Event, ModelInfo, RoundCompleted, Verified
 from tests.synthetic import synthetic_run
+from tests.synthetic.run import model_infos
 from tests.ui.fakes import as_asked, plain_twin, request
+from ui.run.baselines import speed_key
+from ui.run.checks import check_same_llm
 from ui.run.proof import compare, same_distribution, with_plain_decoding
 from ui.run.view import View, reduce_all
 
@@ -118,3 +123,47 @@ def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
     assert plain.sampling.max_new_tokens == asked.sampling.max_new_tokens
     stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
     assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
+
+
+# -- against the question that was asked --
+
+
+def test_the_recorded_prompt_tokens_are_decoded() -> None:
+    """Whatever tokens the prompt would have now: a chat template may write the time."""
+    assert VIEW.started is not None
+    asked = with_plain_decoding(VIEW, 0)
+    assert asked.prompt_token_ids == tuple(VIEW.started.prompt_token_ids)
+    assert Request.from_plain(asked.to_plain()) == asked
+
+
+def of_llm(**changes: Any) -> tuple[ModelInfo, ...]:
+    llm, *ssms = model_infos()
+    return (replace(llm, **changes), *ssms)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "other"},
+        {"parameters": 32_000},
+        {"architecture": "Other"},
+        {"context_length": 8},
+        {"dtype": "bfloat16"},
+        {"fingerprint": "b"},
+    ],
+)
+def test_another_llm_wrote_it(changes: dict[str, Any]) -> None:
+    wrote = of_llm(**({"fingerprint": "a"} | changes))
+    with pytest.raises(ConfigError, match=r"^run_id is 'r': a run of synthetic-llm .*; not of "):
+        check_same_llm("r", wrote, of_llm(fingerprint="a"))
+
+
+@pytest.mark.parametrize(("old", "new"), [("", "a"), ("a", ""), ("a", "a"), ("", "")])
+def test_a_log_without_fingerprints_is_taken_at_its_word(old: str, new: str) -> None:
+    check_same_llm("r", of_llm(fingerprint=old), of_llm(fingerprint=new))
+
+
+def test_a_speed_is_of_one_llm() -> None:
+    assert speed_key(request(), of_llm(fingerprint="a")) != speed_key(
+        request(), of_llm(fingerprint="b")
+    )

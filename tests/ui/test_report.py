@@ -174,10 +174,20 @@ def test_a_delta_and_its_inverse(before: dict[str, Any], after: dict[str, Any]) 
 def test_events_of_the_engine_become_a_report(tmp_path: Path, capsys: Any) -> None:
     events = synthetic_run(4)
     lines, out = tmp_path / "events.jsonl", tmp_path / "run.html"
-    lines.write_text("\n".join(json.dumps(event_to_plain(event)) for event in events) + "\n\n")
-    assert main([str(lines), str(out)]) == 0
-    assert out.read_text(encoding="utf-8") == report_html(events)
+    text = "\n".join(json.dumps(event_to_plain(event)) for event in events) + "\n\n"
+    for encoding in ("utf-8-sig", "utf-8"):
+        lines.write_text(text, encoding=encoding)
+        assert main([str(lines), str(out)]) == 0
+        assert out.read_text(encoding="utf-8") == report_html(events)
     assert f"{out}: 2." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "latin-1"])
+def test_a_file_in_another_encoding_is_refused(encoding: str, tmp_path: Path, capsys: Any) -> None:
+    lines = tmp_path / "events.jsonl"
+    lines.write_text('{"text": "é"}', encoding=encoding)
+    assert main([str(lines), str(tmp_path / "out.html")]) == 2
+    assert "events.jsonl': a file in UTF-8" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"event": "Nothing"}', "", '{"event": "RunStarted"}'])

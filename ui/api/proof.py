@@ -13,7 +13,6 @@ from gradio.events import api
 
 from core.config.checks import text
 from core.errors import ConfigError, StoreError
-from core.events import RunStarted
 from ui.api.errors import spoken_errors
 from ui.live.handlers import Question
 from ui.run.checks import measure_baseline, prove
@@ -84,7 +83,6 @@ async def _answer(
         raise StoreError("run is still running: wait for its end, or stop it")
     desk = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
-    _of_these_models(context, source)
     desk.look_at(Player(source))
     steps = iter(question(context.hub, desk, context.access.key(request)))
     try:
@@ -100,18 +98,3 @@ def _step(steps: Iterator[object]) -> bool:
     """One frame's time of it; False at the end. A generator must not end inside a future."""
     end = object()
     return next(steps, end) is not end
-
-
-def _of_these_models(context: Context, source: StoredSource) -> None:
-    """ConfigError where another LLM wrote the run: its speed and its text are not this one's."""
-    started = next(iter(source.events(0, 1)), None)
-    if not isinstance(started, RunStarted):
-        raise StoreError(f"run {source.run_id!r} was not kept from its beginning")
-    there = {(one.name, one.dtype, one.device) for one in context.models if one.role == "llm"}
-    wrote = {(one.name, one.dtype, one.device) for one in started.models if one.role == "llm"}
-    if wrote != there:
-        told = " ".join(next(iter(wrote), ("no LLM",)))
-        now = " ".join(next(iter(there), ("none",)))
-        raise ConfigError.of(
-            "run_id", source.run_id, f"a run of {now}, which is loaded; not of {told}"
-        )

@@ -23,9 +23,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("out", type=Path, help="the HTML file to write")
     given = parser.parse_args(arguments)
     try:
-        with given.events.open(encoding="utf-8") as lines:
+        with given.events.open(encoding="utf-8-sig") as lines:
             report = report_html(list(_events(lines)))
         given.out.write_text(report, encoding="utf-8")
+    except UnicodeDecodeError as error:
+        print(f"events is {str(given.events)!r}: a file in UTF-8 ({error})", file=sys.stderr)
+        return 2
     except (SpecScopeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -32,7 +32,7 @@ def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ..
     sampling = request.sampling
     llm = next((one for one in models if one.role == "llm"), None)
     return (
-        (llm.name, llm.dtype, llm.device) if llm else (),
+        llm or (),
         request.prompt,
         request.chat,
         sampling.max_new_tokens,

@@ -6,9 +6,10 @@ desk. Both questions share one plain run; only a difference asks for another wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from core.errors import ConfigError
+from core.events import ModelInfo
 from ui.run.baselines import keep_baseline, key_of_run
 from ui.run.frame import Baseline
 from ui.run.player import Player
@@ -17,14 +18,14 @@ from ui.run.source import LiveSource, Source
 from ui.run.view import View, reduce_all
 from ui.server.session import Hub, TabSession, run_to_end
 
-__all__ = ["measure_baseline", "prove"]
+__all__ = ["check_same_llm", "llm_of", "measure_baseline", "prove"]
 
 DISPUTE_TOP_K = 50
 
 
 def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
-    player, view = desk.player, _finished_view(desk)
+    player, view = desk.player, _finished_view(hub, desk)
     yield from _plain(hub, desk, view, owner)
     if desk.player is player:
         _keep_baseline(hub, desk, view)
@@ -36,7 +37,7 @@ def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
 
     If the tab session looks at another run meanwhile, nothing is stored.
     """
-    player, view = desk.player, _finished_view(desk)
+    player, view = desk.player, _finished_view(hub, desk)
     desk.answer = same_distribution(view)
     if desk.answer is not None:
         yield
@@ -54,6 +55,26 @@ def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     yield
 
 
+def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
+    """The LLM among the models of a run or of a server."""
+    return next((one for one in models if one.role == "llm"), None)
+
+
+def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
+    """Raises ConfigError where another LLM wrote the run: nothing of it can be compared."""
+    old, new = llm_of(wrote), llm_of(loaded)
+    if old is not None and new is not None and old.is_same(new):
+        return
+    was, now = _described(old), _described(new)
+    if was == now:
+        was, now = "another LLM of that name", now
+    raise ConfigError.of("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
+
+
+def _described(llm: ModelInfo | None) -> str:
+    return f"{llm.name} {llm.dtype} {llm.device}" if llm is not None else "no LLM"
+
+
 def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | None:
     told = _view_of(plain)
     if player is None or told.state != "completed":
@@ -62,7 +83,7 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
     return compare(view, told, ours, plain.events(0, plain.count))
 
 
-def _finished_view(desk: TabSession) -> View:
+def _finished_view(hub: Hub, desk: TabSession) -> View:
     player = desk.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
@@ -71,6 +92,7 @@ def _finished_view(desk: TabSession) -> View:
     view = _view_of(player.source)
     if view.started is None or not view.tokens:
         raise ConfigError("run wrote no token: there is nothing to compare")
+    check_same_llm(view.run_id, view.started.models, hub.model_host.infos)
     return view
 
 

@@ -44,7 +44,7 @@ class Answer:
 
 
 def with_plain_decoding(view: View, record_top_k: int) -> Request:
-    """The view's request as plain decoding: same prompt, sampling and seed, nothing drafted.
+    """The view's request as plain decoding: same prompt tokens, sampling and seed, nothing drafted.
 
     Of a run that was stopped, as many tokens as it wrote.
     """
@@ -54,7 +54,8 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
     if view.state != "completed":
         sampling = replace(sampling, max_new_tokens=max(1, len(view.tokens)))
     plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=record_top_k)
-    return replace(asked, sampling=sampling, speculation=plain)
+    ids = tuple(view.started.prompt_token_ids)
+    return replace(asked, sampling=sampling, speculation=plain, prompt_token_ids=ids)
 
 
 def same_distribution(view: View) -> Answer | None:

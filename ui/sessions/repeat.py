@@ -12,7 +12,8 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import StoreError
-from core.events import Event
+from core.events import Event, ModelInfo, RunStarted
+from ui.run.checks import llm_of
 from ui.run.frame import Before
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
@@ -55,6 +56,7 @@ def again(
         if under_way(board.context, store.run(run_id)):
             raise StoreError("run is still running: it can be made again once it has ended")
         before = store.events(run_id)
+        request = _same_tokens(request, before, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
         desk.look_at(player)
         desk.baseline = None  # measured then, on a machine that did what it did then
@@ -70,6 +72,18 @@ def again(
         yield [*values, *board.place(desk), gr.skip()]
     if desk.player is not None and desk.player.source.done:
         yield [*(gr.skip() for _ in board.outputs), *board.place(desk), desk.player.source.run_id]
+
+
+def _same_tokens(request: Request, before: Sequence[Event], models: Sequence[ModelInfo]) -> Request:
+    """The request with the prompt tokens of before, where this LLM made them: a chat template may
+    write the time."""
+    first = before[0] if before else None
+    if not isinstance(first, RunStarted):
+        return request
+    old, new = llm_of(first.models), llm_of(models)
+    if old is None or new is None or not old.is_same(new):
+        return request
+    return replace(request, prompt_token_ids=tuple(first.prompt_token_ids))
 
 
 def _before(events: Sequence[Event]) -> Before:

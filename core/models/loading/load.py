@@ -6,6 +6,7 @@ network). Never `trust_remote_code`; pickled weights only through torch's weight
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from core.models.loading.catalog import (
     check_same_vocabulary,
     locate,
 )
+from core.models.loading.differences import context_length_of, load_warnings
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
@@ -45,13 +47,18 @@ from core.models.protocol import LanguageModel
 
 __all__ = ["LoadedModels", "load_models"]
 
-# Names with another meaning where a drafter is named: choices, and lanes of a timeline.
-RESERVED_NAMES = frozenset({"ngram", "llm", "all", "first", "combine", "verify", "commit"})
+# Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
+# timeline or trace.
+RESERVED_NAMES = frozenset(
+    {"ngram", "llm", "all", "first", "combine", "verify", "commit", "none", "rounds"}
+)
 # What reading a model's files may raise, whatever is wrong in them.
 READ_ERRORS = (
     ArithmeticError,
+    AssertionError,
     AttributeError,
     EOFError,
+    ImportError,
     LookupError,
     OSError,
     RuntimeError,
@@ -60,18 +67,23 @@ READ_ERRORS = (
     ValueError,
 )
 
+FINGERPRINT_VALUES = 256
+
 Say = Callable[[str], None]
 """Called with each stage before it begins; an exception from it ends the loading."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModels:
-    """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share."""
+    """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
+
+    `warnings`: what differs from transformers' `generate`; every run repeats it."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
     tokenizer: Any
     eos_ids: tuple[int, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -130,7 +142,8 @@ def _load_all(
         name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.rename(name)
     stack_alike(list(small.values()))
-    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer))
+    warnings = load_warnings(big._module)
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
 
 
 def _about(say: Say, role: str, source: Source) -> Say:
@@ -171,7 +184,12 @@ def load_one(
     say("weights")
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.name, dtype=wanted, output_loading_info=True, **where
+            source.name,
+            config=config,
+            dtype=wanted,
+            attn_implementation=_attention_of(config),
+            output_loading_info=True,
+            **where,
         )
         module, report = loaded
         _check_complete(source, report)
@@ -187,21 +205,44 @@ def load_one(
     return checked_model(module, _info(module, source, role, wanted, device))
 
 
+def _attention_of(config: Any) -> str:
+    """The attention implementation to ask transformers for: one that takes additive 4-D masks.
+
+    A folder may name another, whose package is missing or whose kernel crashes on such masks.
+    """
+    from transformers import AutoModelForCausalLM
+
+    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+
+
 def _info(
     module: Any, source: Source, role: str, dtype: torch.dtype, device: torch.device
 ) -> ModelInfo:
-    config = module.config.get_text_config()
-    context = getattr(config, "max_position_embeddings", None) or 1 << 20
     return ModelInfo(
         name=shown_name(source.name),
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
         vocab_size=module.get_output_embeddings().weight.shape[0],
-        context_length=int(context),
+        context_length=context_length_of(module),
         dtype=str(dtype).removeprefix("torch."),
         device=str(device),
+        fingerprint=fingerprint_of(module),
     )
+
+
+@torch.inference_mode()
+def fingerprint_of(module: Any) -> str:
+    """A digest of a module's weights: names, shapes and some hundred values of each, spread over
+    it. Fine-tuning moves them all; reading whole weights would take seconds a gigabyte."""
+    digest = hashlib.sha256()
+    for name, weight in module.named_parameters():
+        values = weight.detach().flatten()
+        step = max(1, values.numel() // FINGERPRINT_VALUES)
+        digest.update(f"{name} {tuple(weight.shape)} ".encode())
+        digest.update(values[::step].float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def expand_bundled(ssm: str) -> tuple[str, ...]:
 
 def shown_name(name: str) -> str:
     """A folder's own name without the path to it; a hub id is itself."""
-    return Path(name).name if is_folder(name) else name
+    return Path(name).resolve().name if is_folder(name) else name
 
 
 # -- memory --

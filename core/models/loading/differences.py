@@ -1,0 +1,119 @@
+"""Where a model as it is run here differs from transformers' `generate`: how many tokens it takes,
+and what its generation config asks for beyond end-of-text tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+
+__all__ = ["context_length_of", "load_warnings"]
+
+UNLIMITED = 1 << 20
+# What configurations call the number of positions; transformers maps other names to the first.
+POSITION_FIELDS = (
+    "max_position_embeddings",
+    "max_target_positions",
+    "n_positions",
+    "n_ctx",
+    "max_sequence_length",
+    "max_seq_length",
+    "max_seq_len",
+    "seq_length",
+)
+# Rotary frequencies that depend on the longest position of a pass: one token behind the switch
+# changes the keys of all tokens, and of all rows in the pass.
+SWITCHING_ROPE = ("longrope", "dynamic")
+# Fields of a generation config that change which tokens `generate` chooses and that no sampling
+# parameter here stands for, with the values that change nothing.
+GENERATION_FIELDS: dict[str, tuple[object, ...]] = {
+    "bad_words_ids": (None,),
+    "begin_suppress_tokens": (None,),
+    "encoder_no_repeat_ngram_size": (None, 0),
+    "encoder_repetition_penalty": (None, 1.0),
+    "epsilon_cutoff": (None, 0.0),
+    "eta_cutoff": (None, 0.0),
+    "exponential_decay_length_penalty": (None,),
+    "forced_bos_token_id": (None,),
+    "forced_eos_token_id": (None,),
+    "guidance_scale": (None, 1.0),
+    "min_length": (None, 0),
+    "min_new_tokens": (None, 0),
+    "min_p": (None, 0.0),
+    "no_repeat_ngram_size": (None, 0),
+    "num_beams": (None, 1),
+    "penalty_alpha": (None, 0.0),
+    "repetition_penalty": (None, 1.0),
+    "sequence_bias": (None,),
+    "stop_strings": (None,),
+    "suppress_tokens": (None,),
+    "typical_p": (None, 1.0),
+    "watermarking_config": (None,),
+}
+
+
+def context_length_of(module: Any) -> int:
+    """How many tokens a transformers module takes: by its configuration, its table of learned
+    positions, and where its rotary frequencies would switch."""
+    return min(_configured_context(module), switch_position(module.config.get_text_config()))
+
+
+def _configured_context(module: Any) -> int:
+    config = module.config.get_text_config()
+    fields = (getattr(config, name, None) for name in POSITION_FIELDS)
+    found = [value for value in fields if isinstance(value, int) and value > 0][:1]
+    tables = [
+        part.num_embeddings
+        for name, part in module.named_modules()
+        if isinstance(part, nn.Embedding) and ("position" in name or name.endswith("wpe"))
+    ]
+    return min([*found, *tables], default=UNLIMITED)
+
+
+def switch_position(config: Any) -> int:
+    """The number of tokens up to which rotary frequencies stay as they are."""
+    limits = [UNLIMITED]
+    for rope in _rope_parameters(config):
+        if str(rope.get("rope_type", rope.get("type"))) in SWITCHING_ROPE:
+            limits += [
+                value
+                for value in (
+                    rope.get("original_max_position_embeddings"),
+                    getattr(config, "original_max_position_embeddings", None),
+                )
+                if isinstance(value, int) and value > 0
+            ]
+    return min(limits)
+
+
+def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
+    """Of all layers, or of each type of layers."""
+    for name in ("rope_parameters", "rope_scaling"):
+        rope = getattr(config, name, None)
+        if isinstance(rope, dict):
+            yield rope
+            yield from (part for part in rope.values() if isinstance(part, dict))
+
+
+def load_warnings(module: Any) -> tuple[str, ...]:
+    """What a user should know of a loaded LLM before comparing it with `generate`."""
+    warnings = []
+    whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
+    if switch < whole:
+        warnings.append(
+            f"context is {switch} tokens, not {whole}: behind them the model's rotary frequencies "
+            "change for the whole text, cached keys included"
+        )
+    asked = [
+        f"{name}={value!r}"
+        for name, neutral in GENERATION_FIELDS.items()
+        if (value := getattr(getattr(module, "generation_config", None), name, None)) not in neutral
+    ]
+    if asked:
+        warnings.append(
+            f"the model's generation config asks for {', '.join(asked)}: transformers' generate "
+            "follows it, this engine does not"
+        )
+    return tuple(warnings)

@@ -1,0 +1,271 @@
+"""Folders of other people: each is served as transformers would, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.errors import ModelLoadError
+from core.events import RoundCompleted, RunStarted
+from core.models.loading.differences import context_length_of
+from core.models.machine import parameter_count, weight_bytes
+from tests.core.models.folders import refused, saved
+from tests.fakes import word_tokenizer
+
+VOCAB = 64
+META = {"format": "pt"}
+SWITCH = 32
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0] * 8,
+    "long_factor": [4.0] * 8,
+    "original_max_position_embeddings": SWITCH,
+    "factor": 4.0,
+}
+
+
+def changed(folder: Path, **fields: Any) -> Path:
+    """The folder with these fields in its config.json."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    return folder
+
+
+def tiny(folder: Path, kind: str, **fields: Any) -> Any:
+    """Saves a random model of a kind; returns the module."""
+    config = CONFIG_MAPPING[kind](
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        **fields,
+    )
+    torch.manual_seed(3)
+    module: Any = AutoModelForCausalLM.from_config(config)
+    module.save_pretrained(folder)
+    word_tokenizer(VOCAB).save_pretrained(folder)
+    return module.eval()
+
+
+def prompt(count: int) -> str:
+    return " ".join(f"w{3 + i % 50}" for i in range(count))
+
+
+def decoded(models: LoadedModels, *requests: Request) -> list[list[int]]:
+    """The new tokens of each request, decoded together."""
+    found: dict[str, list[int]] = {}
+    for event in Engine(models).generate_many(requests):
+        tokens = found.setdefault(event.run_id, [])
+        if isinstance(event, RoundCompleted):
+            tokens += event.token_ids
+    return list(found.values())
+
+
+# -- A. passes that depend on their longest position --
+
+
+def request(count: int, new: int, preset: str = "autoregressive") -> Request:
+    sampling = SamplingParams(new, ignore_eos=True)
+    return Request(prompt(count), sampling, SpeculationConfig.preset(preset))
+
+
+@pytest.mark.parametrize("kind", ["llama", "phi3", "mistral"])
+def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> None:
+    fields = {"original_max_position_embeddings": SWITCH} if kind == "phi3" else {}
+    rope = {"rope_parameters": LONGROPE, "max_position_embeddings": 128}
+    module = tiny(tmp_path / "llm", kind, num_key_value_heads=4, **rope, **fields)
+    models = load_models(str(tmp_path / "llm"), [str(tmp_path / "llm")])
+    assert models.llm.context_length == SWITCH
+    assert any("32 tokens, not 128" in warning for warning in models.warnings)
+    (plain,) = decoded(models, request(15, 24))
+    ids = torch.tensor([models.tokenizer(prompt(15))["input_ids"]])
+    given = {"max_new_tokens": len(plain), "do_sample": False, "eos_token_id": None}
+    assert module.generate(ids, **given)[0, 15:].tolist() == plain
+    assert len(plain) == SWITCH - 15
+    assert decoded(models, request(15, 24, "specinfer")) == [plain]
+    short, long = request(5, 12), request(25, 24)
+    assert decoded(models, short, long) == [*decoded(models, short), *decoded(models, long)]
+
+
+def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
+    tiny(tmp_path / "llm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
+    models = load_models(str(tmp_path / "llm"), [])
+    first = next(Engine(models).generate(request(5, 2)))
+    assert isinstance(first, RunStarted) and first.warnings[: len(models.warnings)] == (
+        models.warnings
+    )
+
+
+@pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3"])
+def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path: Path) -> None:
+    rope = {
+        "rope_type": rope_type,
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": SWITCH,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+    }
+    tiny(tmp_path / "llm", "llama", rope_parameters=rope, max_position_embeddings=128)
+    assert load_models(str(tmp_path / "llm"), []).llm.context_length == 128
+
+
+# -- B, C. what a folder asks of transformers --
+
+
+@pytest.mark.parametrize(
+    "name", ["flash_attention_2", "flash_attention_3", "flex_attention", "paged|eager", "no/kernel"]
+)
+def test_a_folder_does_not_choose_the_attention(name: str, tmp_path: Path) -> None:
+    models = load_models(str(changed(saved(tmp_path / "llm"), attn_implementation=name)), [])
+    assert len(decoded(models, request(4, 4))[0]) == 4
+
+
+def test_attentions_that_are_wanted_too_change_nothing(tmp_path: Path) -> None:
+    models = load_models(str(changed(saved(tmp_path / "llm"), output_attentions=True)), [])
+    assert len(decoded(models, request(4, 4))[0]) == 4
+
+
+@pytest.mark.parametrize("method", ["gptq", "awq", "hqq", "quanto", "aqlm"])
+def test_a_method_whose_package_is_missing(method: str, tmp_path: Path) -> None:
+    asked = {"quant_method": method, "bits": 4}
+    folder = changed(saved(tmp_path / "llm"), quantization_config=asked)
+    message = refused(ModelLoadError, folder)
+    assert "it cannot be read" in message
+
+
+def test_a_tokenizer_whose_library_is_missing(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "llm")
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(b"no model")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    assert "tokenizer is" in refused(ModelLoadError, folder)
+
+
+# -- G. what a model needs --
+
+
+def indexed(folder: Path) -> Path:
+    """The same weights in two files that an index names."""
+    weights = load_file(folder / "model.safetensors")
+    names = sorted(weights)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, own in parts.items():
+        save_file({name: weights[name] for name in own}, folder / file, {"format": "pt"})
+    table = {name: file for file, own in parts.items() for name in own}
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": table})
+    )
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+def test_files_beside_the_index_are_not_counted(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "llm")
+    whole = (folder / "model.safetensors").read_bytes()
+    parameters = parameter_count(str(folder))
+    (folder / "consolidated.safetensors").write_bytes(whole)
+    assert parameter_count(str(folder)) == parameters
+    (folder / "consolidated.safetensors").unlink()
+    indexed(folder)
+    (folder / "consolidated.safetensors").write_bytes(whole)
+    assert parameter_count(str(folder)) == parameters
+    assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameters
+    assert load_models(str(folder), []).llm.info.parameters == parameters
+
+
+def test_an_unreadable_index_is_the_loaders_to_report(tmp_path: Path) -> None:
+    folder = indexed(saved(tmp_path / "llm"))
+    (folder / "model.safetensors.index.json").write_text("[]")
+    assert parameter_count(str(folder)) > 0
+
+
+def test_one_float32_buffer_among_bfloat16(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "llm")
+    weights = {n: w.bfloat16() for n, w in load_file(folder / "model.safetensors").items()}
+    save_file(weights | {"buffer": torch.zeros(3)}, folder / "model.safetensors")
+    assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameter_count(str(folder))
+
+
+# -- L. names --
+
+
+def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    saved(tmp_path / "somewhere")
+    monkeypatch.chdir(tmp_path / "somewhere")
+    models = load_models(".", ["."])
+    assert models.llm.info.name == "somewhere" and models.drafter_names == ("somewhere",)
+
+
+@pytest.mark.parametrize("name", ["none", "rounds", "ngram", "llm"])
+def test_a_name_that_means_something_else(name: str, tmp_path: Path) -> None:
+    llm, ssm = saved(tmp_path / "big"), saved(tmp_path / name)
+    assert load_models(str(llm), [str(ssm)]).drafter_names == (f"{name}-2",)
+
+
+# -- N. positions under another name --
+
+
+def test_a_decoder_whose_positions_are_targets(tmp_path: Path) -> None:
+    from transformers import WhisperConfig, WhisperForCausalLM
+
+    sizes = {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "decoder_ffn_dim": 32}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    config = WhisperConfig(vocab_size=VOCAB, max_target_positions=48, **sizes, **heads, **ids)
+    assert context_length_of(WhisperForCausalLM(config)) == 48
+
+
+@pytest.mark.parametrize(("kind", "field"), [("gpt2", "n_positions"), ("opt", ""), ("gpt_neo", "")])
+def test_learned_positions_end_the_context(kind: str, field: str) -> None:
+    config = CONFIG_MAPPING[kind](vocab_size=VOCAB, **({field: 40} if field else {}))
+    config.max_position_embeddings = 40
+    for name in ("num_layers", "num_hidden_layers", "n_layer"):
+        if hasattr(config, name):
+            setattr(config, name, 1)
+    if kind == "gpt_neo":
+        config.attention_types, config.attention_layers = [[["global"], 1]], ["global"]
+    assert context_length_of(AutoModelForCausalLM.from_config(config)) == 40
+
+
+# -- the generation config --
+
+
+def warnings_with(folder: Path, **fields: Any) -> tuple[str, ...]:
+    (folder / "generation_config.json").write_text(json.dumps(fields))
+    return load_models(str(folder), []).warnings
+
+
+def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "llm")
+    assert warnings_with(folder, eos_token_id=2, temperature=0.7, do_sample=True, top_p=0.9) == ()
+    (said,) = warnings_with(folder, repetition_penalty=1.1, suppress_tokens=[5])
+    assert "repetition_penalty=1.1, suppress_tokens=[5]" in said
+    (said,) = warnings_with(folder, no_repeat_ngram_size=3)
+    assert "no_repeat_ngram_size=3" in said
+
+
+# -- which model it is --
+
+
+def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:
+    infos = []
+    for place, change in (("a", 0.0), ("b", 0.0), ("c", 1e-3)):
+        folder = saved(tmp_path / place / "llm")
+        weights = load_file(folder / "model.safetensors")
+        save_file({n: w + change for n, w in weights.items()}, folder / "model.safetensors", META)
+        infos.append(load_models(str(folder), []).llm.info)
+    assert infos[0].fingerprint and infos[0] == infos[1] and infos[0].is_same(infos[1])
+    assert infos[2].name == infos[0].name and not infos[0].is_same(infos[2])
