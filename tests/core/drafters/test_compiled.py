@@ -163,7 +163,7 @@ def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     row = state.row
     assert model.pending(row) == 0
     end = model.length(row)
-    kept = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked]
+    kept = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked_kv]
     return ssm.temperature(sequence), end, kept
 
 

@@ -156,11 +156,11 @@ def test_what_does_not_fit_in_one_pass_is_made_in_several() -> None:
     one, two = stack.members
     rows = [one.open_row(), one.open_row(), two.open_row()]
     uneven = [(one, [chain(rows[0], [1]), chain(rows[1], [2])]), (two, [chain(rows[2], [3])])]
-    assert [made.mates for made in batched_forward(uneven)] == [1, 1]
+    assert [made.num_models for made in batched_forward(uneven)] == [1, 1]
     committed([one, two], [feeds for _, feeds in uneven], -1)
     even = [(two, [chain(rows[2], [4])]), (one, [chain(rows[0], [5])])]
     made = batched_forward(even)
-    assert [passed.mates for passed in made] == [2, 2]
+    assert [passed.num_models for passed in made] == [2, 2]
     assert made[0].start == made[1].start and made[0].end > made[0].start
     assert one.pending(rows[0]) == two.pending(rows[2]) == 1
 
