@@ -22,7 +22,7 @@ SpecScopeError
 from __future__ import annotations
 
 __all__ = [
-    "DRAFTER_FAULTS",
+    "MODEL_FAULTS",
     "FORESEEN",
     "CellInterruptedError",
     "ConfigError",
@@ -135,9 +135,10 @@ class CellInterruptedError(StudyError):
 
 # Errors that a model, a device or a request may raise in a round.
 FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
-# Errors of a drafter that end only the drafter, not its run; third-party models raise almost
-# anything: a token outside the embedding is an IndexError, a deleted folder an OSError.
-DRAFTER_FAULTS = (
+# Errors of a model's pass: a drafter's end the drafter and not its run, the LLM's one request and
+# not the others. Third-party models raise almost anything: a token outside the embedding is an
+# IndexError, a deleted folder an OSError.
+MODEL_FAULTS = (
     *FORESEEN,
     ArithmeticError,
     AssertionError,

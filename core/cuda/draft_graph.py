@@ -31,7 +31,7 @@ from core.cuda.staging import (
 from core.drafters.base import DraftRequest, Drafts
 from core.drafters.ssm import SsmDrafter
 from core.drafters.state import Pending
-from core.errors import DRAFTER_FAULTS
+from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.trees.draft import Draft
 
@@ -69,7 +69,7 @@ class DraftGraphs:
             graphs = self._groups[names] = _GroupGraphs(requests.group, pool)
         try:
             drafts = graphs.draft(requests)
-        except DRAFTER_FAULTS as error:
+        except MODEL_FAULTS as error:
             return dict.fromkeys(asked, error)
         found: dict[str, list[Draft]] = {name: [] for name in asked}
         for row, draft in zip(requests.rows, drafts, strict=True):

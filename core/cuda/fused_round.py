@@ -25,7 +25,7 @@ from core.cuda.round_plan import RoundPlan, RoundResult, fill_drafts, plan_round
 from core.cuda.staging import CachedGraph, DeviceClock, DeviceToHost, GraphPool, HostToDevice
 from core.engine.drafting import Drafting
 from core.engine.round_state import RoundState
-from core.errors import DRAFTER_FAULTS
+from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
 from core.trees.noise import bases_of
@@ -70,7 +70,7 @@ class FusedRound:
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
             return
-        with suppress(*DRAFTER_FAULTS):  # `run` meets the error again, and raises it
+        with suppress(*MODEL_FAULTS):  # `run` meets the error again, and raises it
             graph.launch_verify()
             self._started = _StartedRound(plan.inputs_key, graph)
 
@@ -87,7 +87,7 @@ class FusedRound:
         try:
             graph = self._graph(plan)
             graph.launch_draft(plan)
-        except DRAFTER_FAULTS:  # step by step the SSM at fault is found, and the others go on
+        except MODEL_FAULTS:  # step by step the SSM at fault is found, and the others go on
             return None
         return graph
 

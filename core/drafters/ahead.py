@@ -18,7 +18,7 @@ import torch
 
 from core.drafters.base import DraftRequest, PredictedOutcome, top_outcomes
 from core.drafters.ssm import SsmDrafter
-from core.errors import DRAFTER_FAULTS
+from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.sampling import process_logits
@@ -171,7 +171,7 @@ class AheadDrafting:
         start = time.perf_counter()
         try:
             yield
-        except DRAFTER_FAULTS as error:
+        except MODEL_FAULTS as error:
             self.failed[name] = error
             for drafts in self.results:
                 drafts.pop(name, None)

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from core.errors import DRAFTER_FAULTS
+from core.errors import MODEL_FAULTS
 from core.models.batch import LogitsOrError, batched_forward, common_stack
 from core.models.protocol import Feed, LanguageModel
 
@@ -81,7 +81,7 @@ class StepsRun(Generic[T]):
                 self.next_feeds = self.steps.send(passed)
         except StopIteration as end:
             self.result = end.value
-        except DRAFTER_FAULTS as error:
+        except MODEL_FAULTS as error:
             self.error = error
         self.charges.append((start, time.perf_counter(), 1.0))
 
@@ -98,7 +98,7 @@ def _run_one(model: LanguageModel, steps: Steps[T]) -> StepsRun[T]:
     work, start = StepsRun(model, steps), time.perf_counter()
     try:
         work.result = run_steps(model, steps)
-    except DRAFTER_FAULTS as error:
+    except MODEL_FAULTS as error:
         work.error = error
     work.charges.append((start, time.perf_counter(), 1.0))
     return work

@@ -20,7 +20,7 @@ from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
-from core.errors import DRAFTER_FAULTS, DrafterError
+from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead
 from core.events.parts import Timed
 from core.length import Auditions
@@ -119,13 +119,13 @@ class Drafting:
             try:
                 draft = state.drafts.get(index)
                 request.drafters[index].commit(request.sequence, draft, committed)
-            except DRAFTER_FAULTS as error:
+            except MODEL_FAULTS as error:
                 request.drop_drafter(index, error)
 
     def close(self, request: ActiveRequest) -> None:
         """Closes the request in every open drafter; safe to call in any state."""
         for index in request.open_drafters:
-            with suppress(*DRAFTER_FAULTS):  # the run is over: there is no round to report it in
+            with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
 
@@ -135,7 +135,7 @@ class Drafting:
             request.open_drafters.add(index)
             try:
                 request.timings.extend(request.drafters[index].open(request.sequence))
-            except DRAFTER_FAULTS as error:
+            except MODEL_FAULTS as error:
                 request.drop_drafter(index, error)
         return index in request.open_drafters
 
@@ -159,12 +159,12 @@ class Drafting:
         found: dict[str, Drafts] = {}
         try:
             found |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
-        except DRAFTER_FAULTS as error:
+        except MODEL_FAULTS as error:
             found |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
                 found[name] = self._drafters[name].draft(requests[name])
-            except DRAFTER_FAULTS as error:
+            except MODEL_FAULTS as error:
                 found[name] = error
         return found
 
@@ -180,7 +180,7 @@ class Drafting:
             drafts = self.ssm_pool.draft_pooled(shared)
             for draft_request, draft in zip(pooled, drafts, strict=True):
                 state.drafts[draft_request.index] = draft
-        except DRAFTER_FAULTS as error:
+        except MODEL_FAULTS as error:
             # This round goes on without a pooled draft; the next one uses the SSMs that are left.
             culprits = [
                 a for a in pooled if isinstance(error, DrafterError) and a.name == error.name

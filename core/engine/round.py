@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
 from contextlib import AbstractContextManager, nullcontext
 
+import torch
+
 from core.engine.drafting import Drafting, ahead_drafts, unused_at_end
 from core.engine.idle_time import IdleTime
 from core.engine.overlap import RoundBatch
 from core.engine.record import Recorder
 from core.engine.round_state import RoundState, round_outcome, update_weights
-from core.engine.run_events import run_completed
+from core.engine.run_events import run_completed, run_failed
+from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
 from core.models.protocol import Feed, LanguageModel
@@ -70,13 +73,18 @@ class RoundSteps:
         with beside or nullcontext():
             self.decide(states)
         for state in states:
-            yield count_event(state, self._recorder.verified_event(state))
+            if state.error is None:
+                yield count_event(state, self._recorder.verified_event(state))
+            else:
+                state.request.sequence.finish_reason = "failed"
+                yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Many[RoundState]) -> Iterator[Event]:
         """Step 6: commit what was accepted in the LLM's KV cache, the drafters and the policies."""
-        update_weights(states)
+        decided = [state for state in states if state.error is None]
+        update_weights(decided)
         self._idle_time.fill()
-        for state in states:
+        for state in decided:
             yield from self.complete_round(state, self.commit_one(state))
 
     # -- parts of the steps that a fused round calls by themselves --
@@ -94,13 +102,21 @@ class RoundSteps:
         """The LLM's pass over all trees, then the verdict on each."""
         self._forward(states)
         for state in states:
+            if state.error is not None:
+                continue
             start = time.perf_counter()
             state.verdict = _verdict(state)
             state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
     def _forward(self, states: Many[RoundState]) -> None:
         start = time.perf_counter()
-        logits = self._llm.forward([_feed(state) for state in states])
+        try:
+            logits = self._llm.forward([_feed(state) for state in states])
+        except MODEL_FAULTS:
+            if len(states) == 1:
+                raise
+            logits = self._forward_alone(states)
+            states = [state for state in states if state.error is None]
         for state, rows in zip(states, logits, strict=True):
             state.target = Target(rows, state.request.sequence.sampling)
         if self._fill_target_tokens is not None:
@@ -111,6 +127,19 @@ class RoundSteps:
         forwarded = time.perf_counter()
         for state in states:
             state.timings.append(Timed("llm", "forward", start, forwarded))
+
+    def _forward_alone(self, states: Many[RoundState]) -> list[torch.Tensor]:
+        """A pass for each request by itself, after one over all has failed: a request whose own
+        pass fails gets the `error`, the others their logits."""
+        for state in states:
+            self._llm.commit(state.request.row, ())  # forgets nodes of the pass that failed
+        logits: list[torch.Tensor] = []
+        for state in states:
+            try:
+                logits += self._llm.forward([_feed(state)])
+            except MODEL_FAULTS as error:
+                state.error = error
+        return logits
 
     def commit_one(self, state: RoundState) -> CommitResult:
         """Commits one request's accepted path and the LLM's own token."""

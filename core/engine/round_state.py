@@ -14,7 +14,7 @@ from core.config.mechanisms import length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter
 from core.drafters.weights import DrafterWeights, LikelihoodHistory
-from core.errors import DRAFTER_FAULTS, DrafterError
+from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead
 from core.events.parts import Timed
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
@@ -77,7 +77,7 @@ class ActiveRequest:
         self.open_drafters.discard(index)
         error = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
         self.notes.append(f"{error}; {WITHOUT_IT}")
-        with contextlib.suppress(*DRAFTER_FAULTS):  # the drafter may be too broken to close
+        with contextlib.suppress(*MODEL_FAULTS):  # the drafter may be too broken to close
             drafter.close(self.sequence)
 
     def drafters_for(self, choice: Choice) -> list[int]:
@@ -128,7 +128,7 @@ class RoundState:
     the next round, by drafter. `ahead`: hits and misses of everything drafted early; `hidden_ms`:
     its time that ran during the pass for another request. `between_ms`: see `idle_time`.
     `target_tokens`: the LLM's tokens at all nodes, if computed in one batch. `kv_committed`: the
-    accepted path is already committed in the LLM's row.
+    accepted path is already committed in the LLM's row. `error`: why the request ends here.
     """
 
     request: ActiveRequest
@@ -146,6 +146,7 @@ class RoundState:
     hidden_ms: float = 0.0
     between_ms: float = 0.0
     next_drafts: AheadDraftsByName = field(default_factory=dict)
+    error: BaseException | None = None
     length: int = field(init=False)
 
     def __post_init__(self) -> None:

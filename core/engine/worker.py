@@ -18,7 +18,7 @@ from core.engine.admission import check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
-from core.errors import FORESEEN, EngineBusyError, EngineClosedError, SpecScopeError
+from core.errors import FORESEEN, MODEL_FAULTS, EngineBusyError, EngineClosedError, SpecScopeError
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 from core.models.machine import take_turns, use_threads
 from core.sequence import Sequence
@@ -238,7 +238,7 @@ class Worker:
             for _ in self.engine.prefill(active):
                 if self._should_stop(run):
                     return
-        except FORESEEN as error:
+        except MODEL_FAULTS as error:
             self._end(run, run_failed(run.sequence, error))
 
     def _end_cancelled(self) -> None:
@@ -259,7 +259,7 @@ class Worker:
                     self._end(run, event)
                 else:
                     run.deliver(event)
-        except FORESEEN as error:
+        except MODEL_FAULTS as error:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from core.errors import DRAFTER_FAULTS, SpecScopeError
+from core.errors import MODEL_FAULTS, SpecScopeError
 from core.models.fastest import compiled_of, fastest, run_drafts
 from core.models.forward import Forward, TensorForward
 from core.models.graphed import tensors_of
@@ -63,7 +63,7 @@ def batched_forward(asked: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> li
     found: Sequence[LogitsOrError]
     try:
         found = stack.forward([by_place[place] for place in range(len(asked))])
-    except DRAFTER_FAULTS as error:
+    except MODEL_FAULTS as error:
         found = [error] * len(asked)
     end = time.perf_counter()
     return [PassResult(found[place], start, end, len(asked)) for place in places]
@@ -81,7 +81,7 @@ def _single_pass(model: LanguageModel, feeds: Sequence[Feed]) -> PassResult:
     start = time.perf_counter()
     try:
         logits: LogitsOrError = model.forward(feeds)
-    except DRAFTER_FAULTS as error:
+    except MODEL_FAULTS as error:
         logits = error
     return PassResult(logits, start, time.perf_counter())
 

@@ -41,6 +41,7 @@ class GatedModel(TableModel):
         self.open = threading.Event()
         self.open.set()
         self.failure: Exception | None = None
+        self.fails_at: tuple[int, Exception] | None = None  # a root token, and what it raises
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if not self.open.is_set():
@@ -48,6 +49,10 @@ class GatedModel(TableModel):
         if self.failure is not None:
             failure, self.failure = self.failure, None
             raise failure
+        if self.fails_at is not None:
+            root, error = self.fails_at
+            if any(feed.token_ids[0] == root for feed in feeds):
+                raise error
         return super().forward(feeds)
 
 

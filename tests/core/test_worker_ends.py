@@ -10,7 +10,6 @@ from core import Engine, Worker
 from core.errors import (
     EngineBusyError,
     EngineClosedError,
-    SpecScopeError,
 )
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
 from tests.core.gated import (
@@ -23,6 +22,11 @@ from tests.core.gated import (
     request,
     until,
 )
+
+
+class Mistake(Exception):
+    """An error that no model raises."""
+
 
 # -- stops --
 
@@ -118,15 +122,34 @@ def test_a_failing_run_says_so_and_the_next_one_works(
     assert llm.open_rows == ()
 
 
-def test_a_failing_round_ends_every_run_in_it(worker: Worker, llm: GatedModel) -> None:
+def test_a_pass_that_failed_once_costs_no_run_a_token(worker: Worker, llm: GatedModel) -> None:
+    alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
     # Prompts of one token have no prefill: what waits at the gate is a round.
-    runs = [worker.submit(request("w1", tokens=100, seed=i)) for i in range(3)]
+    runs = [worker.submit(request("w1", tokens=30)) for _ in range(2)]
     until(lambda: both_running(worker, llm))
-    llm.failure = SpecScopeError("a drafter broke")
+    llm.failure = RuntimeError("the device was busy")
     release(llm)
-    kinds = [type(all_of(run)[-1]) for run in runs]
-    assert kinds == [RunFailed, RunFailed, RunCompleted]
+    assert [ids(all_of(run)) for run in runs] == [alone, alone]
+
+
+@pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, TypeError, OSError])
+def test_what_the_pass_of_one_request_raises_ends_that_request_alone(
+    worker: Worker, llm: GatedModel, error: type[Exception]
+) -> None:
+    alone = ids(all_of(worker.submit(request("w1", tokens=30))))
+    llm.open.clear()
+    innocent = worker.submit(request("w1", tokens=30))
+    guilty = worker.submit(request("w7", tokens=30))
+    until(lambda: both_running(worker, llm))
+    llm.fails_at = (7, error("index out of range"))
+    llm.open.set()
+    llm.gate.release(1)
+    last = all_of(guilty)[-1]
+    llm.fails_at = None
+    assert isinstance(last, RunFailed) and last.error == error.__name__
+    assert ids(all_of(innocent)) == alone
+    assert llm.open_rows == ()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -136,11 +159,11 @@ def test_an_unforeseen_error_is_heard_by_everyone_who_waits(
     llm.open.clear()
     runs = [worker.submit(request(tokens=100, seed=i)) for i in range(4)]
     until(lambda: both_running(worker, llm))
-    llm.failure = KeyError("a mistake of ours")
+    llm.failure = Mistake("of ours")
     release(llm)
     for run in runs:
         last = all_of(run)[-1]
-        assert isinstance(last, RunFailed) and last.error == "KeyError"
+        assert isinstance(last, RunFailed) and last.error == "Mistake"
     assert llm.open_rows == ()
     assert len(ids(all_of(worker.submit(request())))) == 20
 
