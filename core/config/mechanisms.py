@@ -362,7 +362,7 @@ PIPELINE_MODES: Mapping[str, PipelineMode] = _by_name(
         ),
         PipelineMode(
             "auto",
-            "ahead while it is faster",
+            "pipelined while it is faster",
             "pipelining is switched on and off by what is measured to be faster",
         ),
     ]

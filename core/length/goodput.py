@@ -182,14 +182,16 @@ class Goodput:
 
     @property
     def _plain_ms(self) -> float:
-        """A round without drafts."""
-        return max(TINY_MS, self._verify_ms(0) + self._costs.overhead[False].get())
+        """A round without drafts. Before there was one, its overhead counts as that of the others:
+        else it would be the drafts that pay for all of it."""
+        drafted = self._costs.overhead[True].get()
+        return max(TINY_MS, self._verify_ms(0) + self._costs.overhead[False].get(drafted))
 
     @property
     def _overhead_ms(self) -> float:
         """Extra time outside the models of a round with drafts."""
-        plain, drafted = self._costs.overhead[False], self._costs.overhead[True]
-        return max(0.0, drafted.get(plain.get()) - plain.get())
+        plain, drafted = (self._costs.overhead[drafts].value for drafts in (False, True))
+        return max(0.0, drafted - plain) if plain is not None and drafted is not None else 0.0
 
     @property
     def _node_ms(self) -> float:

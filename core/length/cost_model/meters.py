@@ -13,8 +13,9 @@ RATE = 0.3
 
 
 class Meter:
-    """A cost in milliseconds from noisy timings: a moving average of the medians of the last five,
-    so that no single outlier moves it and a lasting change is followed within some ten timings."""
+    """A cost in milliseconds from noisy timings: the least of the first five, then a moving average
+    of the medians of the last five, so that no single outlier moves it and a lasting change is
+    followed within some ten timings."""
 
     def __init__(self) -> None:
         self.value: float | None = None
@@ -24,9 +25,12 @@ class Meter:
         """One timing; what is not a number, or negative, is no timing."""
         if not (math.isfinite(value) and value >= 0):
             return
+        is_new = len(self._recent) < WINDOW
         self._recent.append(value)
-        median = statistics.median(self._recent)
-        self.value = median if self.value is None else self.value + RATE * (median - self.value)
+        if is_new:  # a cold or busy start can only lengthen timings
+            self.value = min(self._recent)
+        else:
+            self.value = self.get() + RATE * (statistics.median(self._recent) - self.get())
 
     def get(self, default: float = 0.0) -> float:
         """The cost, `default` before the first timing."""
