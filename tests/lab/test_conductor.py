@@ -201,7 +201,7 @@ def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
 
 
 def test_a_prompt_that_cannot_be_run_is_refused_before_anything_is_kept(lab: Lab) -> None:
-    prompts = (StudyPrompt("1", "Once"), StudyPrompt("long", "And then so on " * 200))
+    prompts = (StudyPrompt("1", "Once"), StudyPrompt("long", "And then so on " * 6000))
     words = r'^prompt long \("And then so on.*\.\.\."\) cannot be run'
     with pytest.raises(ContextLengthError, match=words):
         lab.conductor.begin(study(prompts=prompts))
@@ -215,9 +215,9 @@ def test_a_prompt_that_cannot_be_run_is_refused_before_anything_is_kept(lab: Lab
 
 
 def test_a_saved_study_that_cannot_be_run_any_more_is_refused_and_stays(lab: Lab) -> None:
-    dead = study(prompts=(StudyPrompt("1", "And so on " * 200),))
+    dead = study(prompts=(StudyPrompt("1", "And so on " * 6000),))
     lab.store.studies.save(dead.to_plain(), len(dead))
-    with pytest.raises(ContextLengthError, match="^prompt 1 .* cannot be run: prompt is 600"):
+    with pytest.raises(ContextLengthError, match="^prompt 1 .* cannot be run: prompt is 18000"):
         lab.conductor.resume(dead)
     assert lab.store.studies.study("s1")[0].state == "stopped" and not lab.worker.requests
 

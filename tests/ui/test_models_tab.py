@@ -13,6 +13,7 @@ import torch
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm
+from core.models.machine import parameter_count
 from storage import RunQuery, RunStore
 from tests.core.models.folders import saved
 from tests.family import SSMS
@@ -83,8 +84,7 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     assert (first.llm, first.ssms) == ("other", ("small",)) and first.parts[0].place == "loaded"
     assert [part.role for part in bundled.parts] == ["LLM", *["SSM"] * len(SSMS)]
     assert (bundled.llm, bundled.ssms) == ("bundled", SSMS)
-    shards = bundled_llm().glob("*.safetensors")
-    assert bundled.parts[0].bytes == sum(shard.stat().st_size for shard in shards)
+    assert bundled.parts[0].bytes == 2 * parameter_count(str(bundled_llm()))
     cached = {offer.llm: offer for offer in rest if offer.group == "cached"}
     assert set(cached) == {"some/writer", "half/there", "EleutherAI/pythia-70m"}
     assert cached["some/writer"].bytes == 2000 and cached["half/there"].note == "no weights"
@@ -159,7 +159,7 @@ def test_what_is_no_pair_is_refused_by_name(form: tuple[Any, ...], message: str)
 
 
 def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    size = (folder / "model.safetensors").stat().st_size
+    size = 4 * parameter_count(str(folder))
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
     need = wanted_memory(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.bytes == 2 * size and need.fits and need.device == "cpu"
@@ -185,12 +185,12 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = (folder / "model.safetensors").stat().st_size
+    size = 4 * parameter_count(str(folder))
     pair = ModelPair(str(folder), (str(folder),), "float32", "cpu")
     for free, words in (
-        (2 * size - 1, "Choose the dtype bfloat16: 79 KiB together."),
-        (size, "Choose the dtype bfloat16: 79 KiB together."),
-        (size - 1, "Nor with the dtype bfloat16: 79 KiB together."),
+        (2 * size - 1, "Choose the dtype bfloat16: 77 KiB together."),
+        (size, "Choose the dtype bfloat16: 77 KiB together."),
+        (size - 1, "Nor with the dtype bfloat16: 77 KiB together."),
     ):
         monkeypatch.setattr(placing, "available_bytes", lambda device, free=free: free)
         assert need_lines(wanted_memory(pair))[0].text.endswith(f" free on cpu. {words}")
@@ -199,7 +199,7 @@ def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
     unknown = ModelPair(str(folder), ("no/body-knows",), "float32", "cpu")
     monkeypatch.setattr(placing, "available_bytes", lambda device: size - 1)
     told = need_lines(wanted_memory(unknown))[0].text
-    assert told.endswith(" Choose the dtype bfloat16: at least 39 KiB together.")
+    assert told.endswith(" Choose the dtype bfloat16: at least 38 KiB together.")
 
 
 @pytest.mark.parametrize(

@@ -408,7 +408,7 @@ def test_a_prompt_that_is_too_long_is_told_on_the_board_and_nothing_is_kept(
     context: Context,
 ) -> None:
     tab, one = Tab(context), study(context, prompts=2)
-    long = replace(one.prompts[1], text="And so on " * 200)
+    long = replace(one.prompts[1], text="And so on " * 6000)
     bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
     assert bar["trouble"].startswith('prompt 1 ("And so on')
     assert bar["state"] == "none" and mine(context).rows() == ()

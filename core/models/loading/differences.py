@@ -4,7 +4,8 @@ and what its generation config asks for beyond end-of-text tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
@@ -28,30 +29,32 @@ POSITION_FIELDS = (
 SWITCHING_ROPE = ("longrope", "dynamic")
 # Fields of a generation config that change which tokens `generate` chooses and that no sampling
 # parameter here stands for, with the values that change nothing.
-GENERATION_FIELDS: dict[str, tuple[object, ...]] = {
-    "bad_words_ids": (None,),
-    "begin_suppress_tokens": (None,),
-    "encoder_no_repeat_ngram_size": (None, 0),
-    "encoder_repetition_penalty": (None, 1.0),
-    "epsilon_cutoff": (None, 0.0),
-    "eta_cutoff": (None, 0.0),
-    "exponential_decay_length_penalty": (None,),
-    "forced_bos_token_id": (None,),
-    "forced_eos_token_id": (None,),
-    "guidance_scale": (None, 1.0),
-    "min_length": (None, 0),
-    "min_new_tokens": (None, 0),
-    "min_p": (None, 0.0),
-    "no_repeat_ngram_size": (None, 0),
-    "num_beams": (None, 1),
-    "penalty_alpha": (None, 0.0),
-    "repetition_penalty": (None, 1.0),
-    "sequence_bias": (None,),
-    "stop_strings": (None,),
-    "suppress_tokens": (None,),
-    "typical_p": (None, 1.0),
-    "watermarking_config": (None,),
-}
+GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
+    {
+        "bad_words_ids": (None,),
+        "begin_suppress_tokens": (None,),
+        "encoder_no_repeat_ngram_size": (None, 0),
+        "encoder_repetition_penalty": (None, 1.0),
+        "epsilon_cutoff": (None, 0.0),
+        "eta_cutoff": (None, 0.0),
+        "exponential_decay_length_penalty": (None,),
+        "forced_bos_token_id": (None,),
+        "forced_eos_token_id": (None,),
+        "guidance_scale": (None, 1.0),
+        "min_length": (None, 0),
+        "min_new_tokens": (None, 0),
+        "min_p": (None, 0.0),
+        "no_repeat_ngram_size": (None, 0),
+        "num_beams": (None, 1),
+        "penalty_alpha": (None, 0.0),
+        "repetition_penalty": (None, 1.0),
+        "sequence_bias": (None,),
+        "stop_strings": (None,),
+        "suppress_tokens": (None,),
+        "typical_p": (None, 1.0),
+        "watermarking_config": (None,),
+    }
+)
 
 
 def context_length_of(module: Any) -> int:
