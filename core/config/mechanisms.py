@@ -362,7 +362,7 @@ PIPELINE_MODES: Mapping[str, PipelineMode] = _by_name(
         ),
         PipelineMode(
             "auto",
-            "pipelined while it is faster",
+            "while it is faster",
             "pipelining is switched on and off by what is measured to be faster",
         ),
     ]
