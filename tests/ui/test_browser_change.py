@@ -149,7 +149,7 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
 
     def judging(values: Any) -> str:
         reason = usual(values)
-        if sys._getframe(1).f_code.co_name == "changed":
+        if sys._getframe(1).f_code.co_name == "run_on_change":
             judged.append(reason)
         return reason
 

@@ -64,7 +64,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
     run = synthetic_run(rounds=30, seed=5)
     voted = minions_run("vote")
     return {
-        "verify": lambda: values_at(run, 4, "verify", node=2, baseline=BASELINE),
+        "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
         "draft": lambda: values_at(run, 4, "draft"),
         "combine": lambda: values_at(run, 4, "combine"),
         "commit": lambda: values_at(run, 4, "commit", node=0),
