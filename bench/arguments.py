@@ -1,4 +1,4 @@
-"""How the benchmark's command lines are read: errors are one line, in the house's form."""
+"""Parses the benchmark's command lines; an error is one line (see `ConfigError.of`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Parser", "count", "whole"]
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors are one line, in the house's form."""
+    """Raises ConfigError, whose message is one line, instead of printing usage."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)

@@ -43,7 +43,7 @@ class Figure:
 
 
 def figure_of(cell: str) -> Figure | None:
-    """The figure that a cell begins with; None of other words."""
+    """The figure that a cell begins with; None if it begins with none."""
     found = FIGURE.match(cell.strip())
     if found is None:
         return None

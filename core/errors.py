@@ -16,7 +16,7 @@ SpecScopeError
 │   ├── UnknownRunError              a run that the log does not hold
 │   └── UnknownStudyError            a study that the log does not hold
 └── StudyError                       a study that cannot begin or go on
-    └── CellInterruptedError         a measurement that was cut short: it comes again
+    └── CellInterruptedError         a measurement that was cut short and has to be repeated
 """
 
 from __future__ import annotations
@@ -130,14 +130,14 @@ class StudyError(SpecScopeError):
 
 
 class CellInterruptedError(StudyError):
-    """One measurement of a study was cut short; it is to be made again."""
+    """One measurement of a study was cut short; it has to be repeated."""
 
 
 # Errors that a model, a device or a request may raise in a round.
 FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
-# Errors of a model's pass: a drafter's end the drafter and not its run, the LLM's one request and
-# not the others. Third-party models raise almost anything: a token outside the embedding is an
-# IndexError, a deleted folder an OSError.
+# Errors of a model's pass. One in a drafter drops that drafter, its run goes on; one in the LLM
+# ends that request, the others go on. Third-party models raise almost anything: a token outside
+# the embedding is an IndexError, a deleted folder an OSError.
 MODEL_FAULTS = (
     *FORESEEN,
     ArithmeticError,

@@ -141,7 +141,7 @@ class Trainer:
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Goes to where another trainer of the same recipe stood."""
+        """Restores the `state()` of a trainer of the same recipe."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.order.load_state(state["order"])

@@ -58,7 +58,7 @@ def chromium(suite: str) -> Iterator[Any]:
 
 @dataclass
 class Watch:
-    """What a page must not do."""
+    """Records what a page must not do: errors, and requests to other hosts."""
 
     host: str
     problems: list[str] = field(default_factory=list)
@@ -98,7 +98,7 @@ class Tab:
         dark: bool = False,
         still: bool = False,
     ) -> Any:
-        """The page at `url`, as a new visitor finds it; `still`: one that wants no motion."""
+        """The page at `url`, as a new visitor sees it; `still`: with reduced motion."""
         self.watch = Watch(urlsplit(url).netloc)
         self._origins.add(url.rstrip("/"))
         self.page.set_viewport_size({"width": width, "height": height})
@@ -124,7 +124,7 @@ class Tab:
 
 
 class Tabs:
-    """The tabs of a browser; one that was left serves the next visit."""
+    """The tabs of a browser; one that was given back serves the next visit."""
 
     def __init__(self, chromium: Any) -> None:
         self._chromium = chromium
@@ -143,7 +143,7 @@ class Tabs:
 
 
 def frames(page: Any) -> None:
-    """Wait for two frames: what the server has sent, or a press, reaches a picture in the next."""
+    """Wait for two frames: what the server sent, or a click, is drawn by the second one."""
     page.evaluate(TWO_FRAMES)
 
 

@@ -54,13 +54,13 @@ class Variant:
         return " ".join(filter(None, (self.family, self.ssm, self.schedule, str(self.count))))
 
     def options(self, theirs: Theirs, modules: Mapping[str, Any]) -> dict[str, Any]:
-        """What transformers' `generate` is given; an assistant of its own each time."""
+        """Arguments of transformers' `generate`, with a new assistant model each time."""
         if self.family == LOOKUP:
             return {"prompt_lookup_num_tokens": self.count}
         return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
 
     def drafting(self, llama: LlamaCpp) -> Drafting:
-        """What llama.cpp drafts with."""
+        """This variant's drafter in llama.cpp."""
         if self.family == LLAMA_LOOKUP:
             return llama.lookup(self.count)
         return llama.drafting_with(self.ssm, self.count)
@@ -103,7 +103,7 @@ def llama_variants(ssms: Iterable[str]) -> tuple[Variant, ...]:
     return (*assisted, *(Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS))
 
 
-# -- loaded --
+# -- engines and models, loaded --
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ Summon = Callable[[Context, str], Contenders]
 
 
 def bundled_contenders(context: Context, dtype: str) -> Contenders:
-    """Of the bundled family."""
+    """The contenders of the bundled family."""
     theirs = Theirs(dtype)
     assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
     peer = load_llama_cpp(theirs.module, assistants)

@@ -7,7 +7,7 @@ and verify a union with drafters and shapes. What the two products in between le
 verification, drafters, shape (and weights, pipelined), is filled in pairwise: every pair of values
 that go together, of these and of the crossed ones, occurs at both temperatures.
 
-Built from the lists of `core.config`, so that a new rule joins by existing.
+Built from the lists of `core.config`, so that a new rule is included without a change here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """One configuration to hold against the reference. `together`: requests live at a time.
+    """One configuration to compare with the reference. `together`: concurrent requests.
 
     `speculation` has `draft` and `verify` resolved. `compared` is false where the rule is lossless
     in distribution only, so that no token ids are there to compare.
@@ -72,7 +72,7 @@ class LawRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells the row apart in a file of results."""
+        """What identifies the row in a results file."""
         return {
             "row": self.name,
             "temperature": self.temperature,
@@ -94,7 +94,7 @@ def law_rows() -> tuple[LawRow, ...]:
 
 
 def _preset_rows() -> Iterator[LawRow]:
-    """A preset's own way first."""
+    """Each preset's own pipeline mode comes first."""
     for name, temperature, together in itertools.product(
         PRESETS, (0.0, TEMPERATURE), (1, TOGETHER)
     ):
@@ -106,7 +106,7 @@ def _preset_rows() -> Iterator[LawRow]:
             if not own and (pipeline, together) == ("across", 1):
                 continue  # the same as off
             row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
-            if row.is_compared or own:  # not compared: one row says so
+            if row.is_compared or own:  # of rows that are not compared, one is listed
                 yield row
 
 
@@ -137,7 +137,7 @@ def _pipeline_rows() -> Iterator[LawRow]:
             for pipeline, length, combine, together in itertools.product(
                 PIPELINES, LENGTHS, COMBINES, (1, TOGETHER)
             )
-            # What is the same as a row above, or as that of pipeline=off.
+            # Leaves out rows that equal one above or one with pipeline=off.
             if pipeline != "off"
             and (pipeline, together) != ("across", 1)
             and not (pipeline == "ahead" and not combine_rule(combine).ahead)
@@ -153,7 +153,7 @@ def _rows(name: str, temperature: float, crossed: list[Values]) -> Iterator[LawR
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
-    """What is filled in pairwise, the default first. `shape` counts `SHAPES`."""
+    """Fields that are filled in pairwise, defaults first. `shape` is an index into SHAPES."""
     default = SpeculationConfig().resolved(temperature)
     drafts = [draft for draft in DRAFTS[1:] if lossless_rules(draft, temperature)]
     if temperature == 0:
@@ -170,11 +170,11 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 
 def meets(values: Values) -> bool:
-    """Whether values go together, and each of them is of effect."""
+    """Whether the values may be combined and each of them has an effect."""
     combine = values.get("combine")
     if combine == "union" and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
         return False
-    # A vote's sequences have no branches to go first: another draft takes its place.
+    # Best first needs branches, a vote's sequences have none: `resolved` replaces it.
     return not (combine == "vote" and values.get("draft") == "best_first")
 
 
@@ -186,7 +186,7 @@ def _draft_rows() -> Iterator[LawRow]:
             continue  # both resolve to another row
         for verify in lossless_rules(draft, temperature):
             if verify not in EXACT_RULES and (together > 1 or drafters != ("all",)):
-                continue  # not compared: one row says so
+                continue  # of rows that are not compared, one is listed
             config = SpeculationConfig(
                 drafters=drafters,
                 draft=draft,

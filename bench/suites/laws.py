@@ -1,7 +1,7 @@
 """`laws`: the text is the LLM's own, token for token (ALGORITHMS 9, laws 1 and 2).
 
 At temperature 0 against transformers' `generate`, above it against plain decoding with the same
-seed. Where two texts part, the float64 margin tells a tie from an error.
+seed. Where two texts differ, the float64 margin distinguishes a tie from an error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ GENERATE, PLAIN = "transformers generate", "plain decoding"
 
 @dataclass(frozen=True)
 class Laws(Suite):
-    """See Suite. `only` can be fewer rows, for a quick look; None: all of them."""
+    """See Suite. `only`: a subset of the rows, for a quick check; None: all rows."""
 
     name: str = "laws"
     about: str = "token ids equal transformers' generate and plain decoding; exit status 1 if not"
@@ -42,7 +42,7 @@ class Laws(Suite):
         return law_rows() if self.only is None else self.only
 
     def check(self, settings: Settings) -> None:
-        """Equality of token ids is a law of float32; bfloat16 has a law of its own."""
+        """Raises ConfigError for any dtype but float32: in bfloat16 ids need not be equal."""
         if settings.dtypes != ("float32",):
             raise ConfigError.of(
                 "dtype", " ".join(settings.dtypes), "float32: in bfloat16 near ties fall either way"
@@ -96,7 +96,7 @@ def _with_references(
 
 
 def _reference(context: Context, engine: Engine, temperature: float) -> Reference:
-    """The ids to be equal to; kept in the results, as evidence and for the next start."""
+    """The reference token ids; stored in the results, as evidence and for a restart."""
     name = PLAIN if temperature > 0 else GENERATE
     if not context.results.has(reference=name):
         context.say(f"reference: {name}")

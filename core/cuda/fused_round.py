@@ -87,7 +87,7 @@ class FusedRound:
         try:
             graph = self._graph(plan)
             graph.launch_draft(plan)
-        except MODEL_FAULTS:  # step by step the SSM at fault is found, and the others go on
+        except MODEL_FAULTS:  # the round then runs step by step, which finds the failing SSM
             return None
         return graph
 
@@ -115,14 +115,14 @@ class _StartedRound:
 
 
 def _has_moved(arenas: object, now: tuple[tuple[int, ...], ...]) -> bool:
-    """Whether an arena of a graph has grown since it was captured: its tensors are elsewhere."""
+    """Whether an arena has grown since the graph was captured, which moved its tensors."""
     sizes = {arena: size for arena, *size in now}
     assert isinstance(arenas, tuple)
     return any(sizes.get(arena, list(size)) != list(size) for arena, *size in arenas)
 
 
 class _RoundGraph:
-    """The two graphs of a round, drafting and the rest, with their staging buffers."""
+    """A round's two graphs (drafting; verification and commit) and their staging buffers."""
 
     def __init__(self, plan: RoundPlan, pool: GraphPool) -> None:
         llm, layout, device = plan.llm, plan.layout, plan.llm.forward.device

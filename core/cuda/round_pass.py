@@ -126,7 +126,7 @@ class RoundPass:
         kept = torch.minimum(walked.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
-        # The utilities from which the next token of the root and of each walked node was chosen.
+        # The utilities from which the children of the root and of each matching node were chosen.
         rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
         met = (steps <= walked.length[:, None]) & (steps < limit[:, None])
         at = torch.arange(len(rows), device=rows.device)[:, None]

@@ -51,7 +51,7 @@ class Pending:
         return places
 
     def child(self, place: int, token_id: int) -> int | None:
-        """Where `token_id` under `place` is; None if it was not fed."""
+        """The place of `token_id` under `place`; None if it was not fed."""
         return self._children.get((place, token_id))
 
     def walk(self, token_ids: Many[int]) -> list[int]:

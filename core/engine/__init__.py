@@ -1,0 +1,1 @@
+"""The engine: requests in, rounds, events out."""

@@ -21,8 +21,8 @@ from core.trees.noise import SeededNoise
 
 __all__ = ["check", "prepare", "refuse_oversized"]
 
-# What a chat template, somebody's program in a sandbox, may raise; and transformers, where there
-# are several templates and none is the default.
+# What may be raised by a chat template (third-party code in a sandbox), and by transformers where
+# there are several templates and none is the default.
 TEMPLATE_ERRORS = (
     TemplateError,
     ArithmeticError,

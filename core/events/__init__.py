@@ -1,4 +1,4 @@
-"""What a run emits, and folds over it."""
+"""The events that a run emits, and folds over them."""
 
 from __future__ import annotations
 

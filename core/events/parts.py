@@ -1,7 +1,7 @@
 """What events are made of: frozen, slotted values with plain fields, each a small table of its own.
 
-Knows no event and no run; nodes, drafters and times are told as in core/events.py, from where
-other modules import these names.
+Knows no event and no run; nodes, drafters and times are numbered as in core/events/events.py; other
+modules import these names from `core.events`.
 """
 
 from __future__ import annotations

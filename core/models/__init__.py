@@ -1,0 +1,1 @@
+"""Models behind `LanguageModel`, and their passes."""

@@ -1,0 +1,1 @@
+"""Token trees: drafts, combination, sampling, verification. Pure functions."""

@@ -1,8 +1,8 @@
-"""Did two recorded runs write the same text, and were they to? Laws 1 and 2, as in `proof`.
+"""Whether two recorded runs wrote the same text, and had to (laws 1 and 2, as in `proof`).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
-`distribution` as there; `unweighed` where a difference cannot be told from a rounding tie, `other`
-where the runs were asked different questions.
+`distribution` as in `proof`; `unweighed` where a difference cannot be told from a rounding tie,
+`other` where the runs were asked different questions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def same_text(
 ) -> Answer:
     """Whether both wrote the same tokens, as far as both went where one was to end earlier.
 
-    `names`: what the answer calls the runs, the first at a sentence's beginning.
+    `names`: how the answer names the runs; the first name begins a sentence.
     """
     one, two = reduce_all(ours), reduce_all(theirs)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
