@@ -70,9 +70,14 @@ def _configured_context(module: Any) -> int:
     tables = [
         part.num_embeddings
         for name, part in module.named_modules()
-        if isinstance(part, nn.Embedding) and ("position" in name or name.endswith("wpe"))
+        if isinstance(part, nn.Embedding) and _is_position_table(name)
     ]
     return min([*found, *tables], default=UNLIMITED)
+
+
+def _is_position_table(name: str) -> bool:
+    # A table of relative positions counts buckets of distances, and bounds no length.
+    return ("position" in name or name.endswith("wpe")) and "relative" not in name
 
 
 def switch_position(config: Any) -> int:

@@ -240,6 +240,15 @@ def test_learned_positions_end_the_context(kind: str, field: str) -> None:
     assert context_length_of(AutoModelForCausalLM.from_config(config)) == 40
 
 
+def test_a_table_of_relative_positions_bounds_no_length() -> None:
+    config = CONFIG_MAPPING["gpt2"](vocab_size=VOCAB, n_layer=1, n_positions=40)
+    module = AutoModelForCausalLM.from_config(config)
+    module.relative_position_bias = torch.nn.Embedding(8, 2)
+    assert context_length_of(module) == 40
+    module.embed_positions = torch.nn.Embedding(8, 2)
+    assert context_length_of(module) == 8
+
+
 # -- the generation config --
 
 
