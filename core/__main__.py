@@ -67,6 +67,10 @@ def parser() -> Parser:
     p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
     p.add_argument("--top-p", type=number_of("top_p", float, real), default=1.0)
     p.add_argument("--top-k", type=number_of("top_k", int, whole), default=0)
+    p.add_argument("--min-p", type=number_of("min_p", float, real), default=0.0)
+    p.add_argument(
+        "--repetition-penalty", type=number_of("repetition_penalty", float, real), default=1.0
+    )
     p.add_argument("--seed", type=number_of("seed", int, whole))
     p.add_argument("--stop", action="append", default=[], metavar="TEXT")
     p.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="fields")
@@ -95,6 +99,8 @@ def request_of(args: argparse.Namespace) -> Request:
         seed=args.seed,
         stop=tuple(args.stop),
         ignore_eos=args.ignore_eos,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
     )
     preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
     speculation = SpeculationConfig.preset(preset, args.temperature)

@@ -39,7 +39,7 @@ class Sequence:
     `tokens` are the prompt's and all committed ones; the last is the next round's root, whose KV
     the LLM does not have yet. `speculation` has every `auto` resolved. `eos_ids` is empty under
     `ignore_eos`. `context_length` is the LLM's. `special_texts`: of the tokenizer's special tokens,
-    read where there are stop strings.
+    read where there are stop strings. `warnings`: of the request, for the run's first event.
     """
 
     run_id: str
@@ -52,6 +52,7 @@ class Sequence:
     eos_ids: frozenset[int]
     context_length: int
     special_texts: Mapping[int, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
     started: float = field(default_factory=time.perf_counter)
     fold: StatsFold = field(default_factory=StatsFold)
     round: int = 0

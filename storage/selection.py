@@ -1,7 +1,9 @@
 """From a RunQuery to rows and summaries: the SQL of lists. Search text is data.
 
-A word with letters or digits is looked up in the full-text index, as the beginning of a word; any
-other (punctuation, scripts written without blanks) as a piece of the text. All must be found.
+A word with letters or digits is looked up in the full-text index, as the beginning of a word; one
+with other characters (`C++`, punctuation, scripts written without blanks) as a piece of the text,
+since the index knows letters and digits only; sentence punctuation around it is ignored. All must
+be found.
 """
 
 from __future__ import annotations
@@ -38,11 +40,15 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
 FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
-A_PIECE = "(instr(prompt, ?) OR instr(output, ?) OR instr(note, ?))"
+A_PIECE = (
+    "(instr(lower(prompt), lower(?)) OR instr(lower(output), lower(?)) "
+    "OR instr(lower(note), lower(?)))"
+)
 NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
 DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
 DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
 NO_KEY = -1
+SENTENCE = ",.;:!?\"'()[]{}"
 
 Condition = tuple[str, tuple[Any, ...]]
 
@@ -128,7 +134,9 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fill the temporary table `found` with the runs whose texts contain all the words."""
     indexed = [word for word in words if _is_indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
-    pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in words if word not in indexed]
+    # The index first, where it can: it leaves few texts to be searched for the piece.
+    spelled = [_spelled(word) for word in words]
+    pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in spelled if not _is_plain(word)]
     if not pieces:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:
@@ -143,6 +151,18 @@ def _words(text: str) -> list[str]:
     # A NUL would end the query string inside SQLite; half a character cannot be sent there at all.
     clean = text.replace("\0", " ").encode("utf-8", "replace").decode()
     return [word[:MAX_WORD] for word in clean.split()[:MAX_WORDS]]
+
+
+def _spelled(word: str) -> str:
+    """The word without the punctuation of a sentence around it; a word of nothing else as it is."""
+    return word.strip(SENTENCE) or word
+
+
+def _is_plain(word: str) -> bool:
+    """True if the index alone decides: nothing of the word is a separator to it."""
+    return _is_indexed(word) and all(
+        unicodedata.category(character)[0] in "LNM" for character in word
+    )
 
 
 def _is_indexed(word: str) -> bool:

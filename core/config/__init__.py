@@ -14,6 +14,7 @@ from core.config.config import (
     SamplingParams,
     SpeculationConfig,
     lossless_rules,
+    recorded_sampling,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "VERIFIES",
     "WEIGHTS",
     "lossless_rules",
+    "recorded_sampling",
 ]

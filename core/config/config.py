@@ -54,6 +54,7 @@ __all__ = [
     "SamplingParams",
     "SpeculationConfig",
     "lossless_rules",
+    "recorded_sampling",
 ]
 
 COMBINES = tuple(COMBINE_RULES)
@@ -71,7 +72,8 @@ MAX_TOKEN_ID = 2**31 - 1
 class SamplingParams:
     """How tokens are drawn from the LLM.
 
-    `temperature` 0 is greedy. `top_k` 0 and `top_p` 1 switch those warpers off. A missing `seed` is
+    `temperature` 0 is greedy. `top_k` 0, `top_p` 1, `min_p` 0 and `repetition_penalty` 1 switch
+    those processors off; all mean what they mean in transformers' `generate`. A missing `seed` is
     drawn by the engine and recorded. `stop` ends the text with the first token that completes one
     of its strings (the string itself stays in the text, as in transformers' `stop_strings`).
     """
@@ -83,6 +85,8 @@ class SamplingParams:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
         integer("max_new_tokens", self.max_new_tokens, 1, 1_000_000)
@@ -91,6 +95,8 @@ class SamplingParams:
             number("temperature", self.temperature, MIN_TEMPERATURE, 100.0, zero=True)
         integer("top_k", self.top_k, 0, 10_000_000)
         number("top_p", self.top_p, 0.0, 1.0, low_open=True)
+        number("min_p", self.min_p, 0.0, 1.0)
+        number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         if self.seed is not None:
             integer("seed", self.seed, 0, MAX_SEED)
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
@@ -106,7 +112,23 @@ class SamplingParams:
     @property
     def shape(self) -> SamplingParams:
         """Only the parameters that turn logits into a distribution; the others are defaults."""
-        return SamplingParams(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+        return SamplingParams(
+            temperature=self.temperature,
+            top_k=self.top_k,
+            top_p=self.top_p,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+        )
+
+    @property
+    def penalizes(self) -> bool:
+        """Whether a token's logits depend on which tokens are in the text already."""
+        return self.repetition_penalty != 1.0
+
+    @property
+    def warps(self) -> bool:
+        """Whether a warper beyond the temperature excludes tokens."""
+        return self.top_k != 0 or self.top_p != 1.0 or self.min_p != 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +332,12 @@ class Request:
         )
         known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
         return cls(**known)
+
+
+def recorded_sampling(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling of a request as a run recorded it; a parameter that the run is older than has
+    its default."""
+    return {**dataclasses.asdict(SamplingParams()), **asked.get("sampling", {})}
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -141,6 +141,7 @@ def _is_supported(row: DraftRow) -> bool:
         and ask.stop is None
         and ask.beyond == 0
         and isinstance(sequence.noise, SeededNoise)
+        and not sequence.sampling.penalizes
         and len(sequence.eos_ids) <= MAX_END_TOKENS
         and not needs_likelihoods(sequence.speculation)
         and state.pending.root is None

@@ -110,6 +110,7 @@ def _is_fusible(turn: RoundState) -> bool:
     """Whether no step of the turn needs a decision on the host."""
     return (
         is_batchable(turn)
+        and not turn.request.sequence.sampling.penalizes
         and turn.speculation.combine == "union"
         and turn.choice.stop is None
         and turn.ahead_drafts is None

@@ -21,7 +21,7 @@ from core.drafters.ssm import SsmDrafter
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.sequence import Sequence
-from core.trees.sampling import process_logits
+from core.trees.sampling import penalize_tree, process_logits
 from core.trees.tree import TokenTree
 
 __all__ = ["PassEnded", "AheadDraft", "AheadDrafting", "AheadPlan", "AheadDraftsByName"]
@@ -193,6 +193,7 @@ def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     """Logits that predict the LLM's token after the root and each node, (1 + nodes, V); under
     `match` with the Gumbel noise of the position, which the LLM's choice shares."""
     sequence = plan.sequence
+    logits = penalize_tree(logits, sequence.sampling, sequence.tokens, plan.tree)
     if sequence.speculation.verify != "match":
         return logits
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)

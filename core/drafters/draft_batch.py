@@ -81,11 +81,12 @@ def _is_packable(slot: DraftSlot) -> bool:
     request, sampling = slot.request, slot.request.sequence.sampling
     if request.kind not in KINDS or slot.limits is None or not slot.shape:
         return False
+    if sampling.penalizes:  # the kernel knows no text beyond the tokens it has to read
+        return False
     if not slot.is_coupled:
         return True
     # The kernel reads the noise of positions that may not be drafted: only keyed noise allows it.
-    whole = sampling.top_k == 0 and sampling.top_p == 1.0
-    return whole and isinstance(request.sequence.noise, SeededNoise)
+    return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 
 def stop_limits(request: DraftRequest) -> Limits | None:

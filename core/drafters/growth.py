@@ -15,6 +15,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
 from core.trees.draft import Draft
+from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT
 
 __all__ = ["Growth", "absorb_all", "new_growth"]
@@ -51,11 +52,12 @@ class Growth(Protocol):
         ...
 
     def frontier_by(self, logits: torch.Tensor) -> Frontier:
-        """The proposer's input for the frontier's logits (n, V)."""
+        """The proposer's input for the frontier's logits (n, V); a repetition penalty is applied
+        here."""
         ...
 
     def take(self, logits: torch.Tensor, proposals: Proposals) -> None:
-        """`absorb` with children already chosen by these logits."""
+        """`absorb` with children already chosen by these logits, those of the `Frontier`."""
         ...
 
     def adopt(self, request: DraftRequest) -> bool:
@@ -71,8 +73,11 @@ class Growth(Protocol):
 class _Tree:
     """Common part of both growths: the nodes so far and the rows their children came from."""
 
-    def __init__(self, request: DraftRequest, calibration: Calibration) -> None:
+    def __init__(
+        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
+    ) -> None:
         self.request = request
+        self.assumed = assumed
         self.calibration = calibration
         self.out = Draft()
         self.frontier = [ROOT]
@@ -97,7 +102,18 @@ class _Tree:
         sequence, root = self.request.sequence, self.request.root_position
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
+        if sequence.sampling.penalizes:
+            paths = [(*self.assumed, *self._tokens_to(node)) for node in self.frontier]
+            penalty = sequence.sampling.repetition_penalty
+            logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
+
+    def _tokens_to(self, node: int) -> list[int]:
+        tokens: list[int] = []
+        while node != ROOT:
+            tokens.append(self.out.token_ids[node])
+            node = self.out.parents[node]
+        return tokens
 
     def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
         """Adds the frontier's children as nodes."""
@@ -159,8 +175,10 @@ class _Tree:
 class Layered(_Tree):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
 
-    def __init__(self, request: DraftRequest, calibration: Calibration) -> None:
-        super().__init__(request, calibration)
+    def __init__(
+        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
+    ) -> None:
+        super().__init__(request, calibration, assumed)
         self._step = 0
 
     @property
@@ -203,8 +221,10 @@ class BestFirst(_Tree):
     child's cumulative score is at most its parent's, so the kept set is closed under ancestors.
     """
 
-    def __init__(self, request: DraftRequest, calibration: Calibration) -> None:
-        super().__init__(request, calibration)
+    def __init__(
+        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
+    ) -> None:
+        super().__init__(request, calibration, assumed)
         self.width = max(2, *request.shape)
 
     def absorb(self, logits: torch.Tensor) -> None:
@@ -241,13 +261,13 @@ class BestFirst(_Tree):
         return _restrict(self.whole_draft(), self._best_nodes())
 
 
-def new_growth(request: DraftRequest, calibration: Calibration) -> Growth:
-    """The growth for a request's draft kind."""
-    return (
-        BestFirst(request, calibration)
-        if request.kind == "best_first"
-        else Layered(request, calibration)
-    )
+def new_growth(
+    request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
+) -> Growth:
+    """The growth for a request's draft kind. `assumed`: tokens that a draft made ahead expects to
+    be committed before its root."""
+    kind = BestFirst if request.kind == "best_first" else Layered
+    return kind(request, calibration, assumed)
 
 
 def absorb_all(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
@@ -260,8 +280,8 @@ def absorb_all(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
         chosen = growths[indices[0]].proposer.propose(
             frontiers, [growths[i].width for i in indices]
         )
-        for i, proposals in zip(indices, chosen, strict=True):
-            growths[i].take(logits[i], proposals)
+        for i, frontier, proposals in zip(indices, frontiers, chosen, strict=True):
+            growths[i].take(frontier.logits, proposals)
 
 
 def _restrict(draft: Draft, kept: list[int]) -> Draft:

@@ -179,7 +179,7 @@ class SsmDrafter:
             self._alone(self._feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(wanted, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
-                growth = self.new_growth(request)
+                growth = self.new_growth(request, assumed=tokens)
                 growth.places[ROOT] = place
                 growth.absorb(state.pending.logits[place][None])
                 state.guesses[tokens] = growth
@@ -263,9 +263,9 @@ class SsmDrafter:
             yield from self._feeder.extend_growths(groups)
         return passes
 
-    def new_growth(self, request: DraftRequest) -> Growth:
+    def new_growth(self, request: DraftRequest, assumed: tuple[int, ...] = ()) -> Growth:
         """An empty growth with the sequence's calibration."""
-        return new_growth(request, self.state(request).calibration)
+        return new_growth(request, self.state(request).calibration, assumed)
 
     def pad_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """The model's logits (n, V), as many as the LLM has tokens."""

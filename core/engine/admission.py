@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 from core.config import Request
 from core.drafters import resolve_drafters
 from core.errors import ConfigError, ContextLengthError
-from core.models.detokenize import Detokenizer, longest_token, special_texts
+from core.models.detokenize import Detokenizer, control_tokens_in, longest_token, special_texts
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
@@ -64,6 +64,21 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
         context_length=llm.context_length,
         special_texts=special_texts(models.tokenizer) if sampling.stop else {},
+        warnings=_warnings(models, request),
+    )
+
+
+def _warnings(models: LoadedModels, request: Request) -> tuple[str, ...]:
+    # As transformers and vLLM do, the message is put into the template as it is: to strip what a
+    # user may be trying out would answer another question than was asked.
+    if not request.chat or request.prompt_token_ids:
+        return ()
+    spelled = control_tokens_in(models.tokenizer, request.prompt)
+    if not spelled:
+        return ()
+    return (
+        f"the message spells control tokens ({', '.join(spelled)}): the LLM reads them as if the "
+        "chat template had written them, so they may end the message or begin another",
     )
 
 

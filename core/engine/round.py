@@ -26,7 +26,7 @@ from core.events.parts import Timed
 from core.models.protocol import Feed, LanguageModel
 from core.sequence import CommitResult
 from core.trees.combine import combine
-from core.trees.sampling import Target
+from core.trees.sampling import Target, penalize_tree
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict, VerifyInput, verdict_of_tokens, verify
 
@@ -118,7 +118,9 @@ class RoundSteps:
             logits = self._forward_alone(states)
             states = [state for state in states if state.error is None]
         for state, rows in zip(states, logits, strict=True):
-            state.target = Target(rows, state.request.sequence.sampling)
+            sequence = state.request.sequence
+            own = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
+            state.target = Target(own, sequence.sampling)
         if self._fill_target_tokens is not None:
             self._fill_target_tokens(states, verify_input)
         for state in states:

@@ -83,7 +83,7 @@ def run_failed(sequence: Sequence, error: BaseException) -> RunFailed:
 
 
 def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
-    warnings = []
+    warnings = [*sequence.warnings]
     if dtype != "float32":
         warnings.append(
             f"{dtype}: a pass over a tree rounds differently from a pass over one token, so where "

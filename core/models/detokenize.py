@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["Detokenizer", "longest_token", "special_texts", "token_texts"]
+__all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts", "token_texts"]
 
 REPLACEMENT = "�"
 CONTEXT_TOKENS = 6
@@ -101,6 +101,13 @@ def longest_token(tokenizer: Any) -> int:
 def special_texts(tokenizer: Any) -> dict[int, str]:
     """The texts of the tokens that decoding skips, by id."""
     return dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+
+
+def control_tokens_in(tokenizer: Any, text: str) -> list[str]:
+    """The control tokens that a text spells: special added tokens and those with a role."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).values()
+    special = {str(token) for token in added if token.special} | {*tokenizer.all_special_tokens}
+    return sorted(token for token in special if token and token in text)
 
 
 def token_texts(tokenizer: Any, token_ids: Sequence[int]) -> tuple[str, ...]:

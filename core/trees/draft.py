@@ -18,8 +18,9 @@ class Draft:
     """One drafter's tree for one sequence; parallel lists, parents first, ROOT is the root.
 
     `scores`, `qs`, `ranks`: as in `Proposal`. `rows[parent]`: the row of `logits` and `q` that the
-    children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed. `utilities`
-    (rows, V): the scores are their softmax; None: that of `logits` (only coupled drafts differ).
+    children of `parent` were chosen from. `logits` (rows, V) float32, unprocessed but for the
+    request's repetition penalty. `utilities` (rows, V): the scores are their softmax; None: that of
+    `logits` (only coupled drafts differ).
     `q` (rows, V) float64: only for drawn tokens. `passes`: model passes, the catch-up included.
     `ahead`: passes that ran during the last verification; `timings` and `passes` exclude them.
     `next_temperature`: the calibration temperature after the round, if the drafting pass has

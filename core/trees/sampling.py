@@ -6,22 +6,26 @@ are transformers' own objects, so that ties at the top-k and top-p edges fall as
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Many
 from typing import Any
 
 import torch
 from transformers.generation.logits_process import (
+    MinPLogitsWarper,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
 
 from core.config import SamplingParams
-from core.trees.tree import TokenTree
+from core.trees.tree import ROOT, TokenTree
 
 __all__ = [
     "TINY_RESIDUAL",
     "Target",
     "one_hot_residual",
+    "penalize_repetition",
+    "penalize_tree",
     "process_logits",
     "residual",
     "to_probabilities",
@@ -34,14 +38,14 @@ TINY_RESIDUAL = 1e-12
 def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
     """Logits (n, V) to processed scores (n, V), float32, excluded tokens at -inf.
 
-    Temperature, top-k, top-p in that order (ALGORITHMS 0). At temperature 0 the scores are 0 at the
-    lowest arg max and -inf elsewhere: a one-hot distribution.
+    Temperature, top-k, top-p, min-p in that order, as in transformers' `generate`. At temperature 0
+    the scores are 0 at the lowest arg max and -inf elsewhere: a one-hot distribution.
     """
     scores = logits.float()
     if sampling.greedy:
         best = scores.argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, float("-inf")).scatter_(-1, best, 0.0)
-    if sampling.top_k == 0 and sampling.top_p == 1.0:
+    if not sampling.warps:
         return scores / float(sampling.temperature)  # equals the warper, in a sixth of its time
     # The warpers are built anew: they are a few attributes, and a cache would be global state.
     warpers: list[Any] = [TemperatureLogitsWarper(float(sampling.temperature))]
@@ -49,10 +53,43 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
         warpers.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1.0:
         warpers.append(TopPLogitsWarper(sampling.top_p))
+    if sampling.min_p > 0.0:
+        warpers.append(MinPLogitsWarper(sampling.min_p))
     no_ids: Any = torch.empty((scores.shape[0], 0), dtype=torch.long, device=scores.device)
     for warper in warpers:  # not as a LogitsProcessorList: that looks up signatures at each call
         scores = warper(no_ids, scores)  # these warpers read no ids
     return scores
+
+
+def penalize_repetition(
+    logits: torch.Tensor, penalty: float, tokens: Many[int], paths: Many[Many[int]]
+) -> torch.Tensor:
+    """Logits (n, V) to float32 logits in which tokens of the text are less probable (CTRL,
+    arXiv 1909.05858, equation 2): positive ones divided by `penalty`, negative ones multiplied.
+
+    The text of row i is `tokens` (prompt and committed) and `paths[i]` (the draft's tokens down to
+    its node). p at a node then depends on the path to it and on nothing else, so every
+    verification rule stays lossless.
+    """
+    scores = logits.float()
+    vocab_size = scores.shape[-1]
+    mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+    # An embedding may have more rows than the head: ids past the logits cannot be generated.
+    mask[:, [token_id for token_id in set(tokens) if token_id < vocab_size]] = True
+    for row, path in enumerate(paths):
+        mask[row, [token_id for token_id in path if token_id < vocab_size]] = True
+    return torch.where(mask, torch.where(scores < 0, scores * penalty, scores / penalty), scores)
+
+
+def penalize_tree(
+    logits: torch.Tensor, sampling: SamplingParams, tokens: Many[int], tree: TokenTree
+) -> torch.Tensor:
+    """`penalize_repetition` for the logits (1 + nodes, V) after the root and every node of a tree
+    that continues `tokens`."""
+    if not sampling.penalizes:
+        return logits
+    paths = [tree.tokens_to(node) for node in (ROOT, *range(len(tree)))]
+    return penalize_repetition(logits, sampling.repetition_penalty, tokens, paths)
 
 
 def to_probabilities(scores: torch.Tensor) -> torch.Tensor:

@@ -18,13 +18,11 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.engine import PREFILL_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
-from core.events import (
-    RunCompleted,
-)
+from core.events import RunCompleted, RunStarted
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, request, tables
-from tests.fakes import TableModel
+from tests.fakes import TableModel, word_tokenizer
 
 # -- busy, closed, broken --
 
@@ -223,6 +221,31 @@ def test_a_chat_template_that_renders_nothing_is_named(template: str) -> None:
     engine.models.tokenizer.chat_template = template
     with pytest.raises(ConfigError, match=r"the chat template of llm renders nothing$"):
         engine.prepare(Request("w1 w2", chat=True))
+
+
+@pytest.mark.parametrize(
+    ("message", "chat", "told"),
+    [
+        ("w1 w6", True, ("w6",)),
+        ("w6 w3 w6", True, ("w3", "w6")),
+        ("w1 w2", True, ()),
+        ("w1 w6", False, ()),
+    ],
+)
+def test_control_tokens_in_a_chat_message_are_told(
+    message: str, chat: bool, told: tuple[str, ...]
+) -> None:
+    """They are read as the template's own; in a text without a template they are meant."""
+    engine = engine_of(*tables())
+    tokenizer = word_tokenizer(8)
+    tokenizer.add_tokens(["w3", "w6"], special_tokens=True)
+    tokenizer.chat_template = "{{ messages[0].content }} w5"
+    engine = Engine(dataclasses.replace(engine.models, tokenizer=tokenizer))
+    request = Request(message, SamplingParams(2), SpeculationConfig(drafters=()), chat=chat)
+    (started,) = (e for e in engine.generate(request) if isinstance(e, RunStarted))
+    warned = [one for one in started.warnings if "control tokens" in one]
+    assert len(warned) == bool(told)
+    assert all(f"({', '.join(told)})" in one for one in warned)
 
 
 class OneToken(TableModel):

@@ -145,7 +145,8 @@ def test_every_preset_writes_the_same_text(capsys: pytest.CaptureFixture[str], p
 def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     made = result(
         capsys, *SHORT, "--temperature", "0.8", "--top-k", "20", "--top-p", "0.9", "--seed", "5",
-        "--stop", "zzzz", "--ignore-eos", "--set", "expansion=2,1", "--set", "drafters=ngram",
+        "--stop", "zzzz", "--ignore-eos", "--min-p", "0.05", "--repetition-penalty", "1.2",
+            "--set", "expansion=2,1", "--set", "drafters=ngram",
         "--set", "speculation_length = 3", "--set", "max_tree_nodes=uncut",
     )  # fmt: skip
     speculation, sampling = made["config"]["speculation"], made["config"]["sampling"]
@@ -153,7 +154,7 @@ def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert (speculation["drafters"], speculation["speculation_length"]) == (["ngram"], 3)
     assert sampling == {
         "max_new_tokens": 12, "temperature": 0.8, "top_k": 20, "top_p": 0.9, "seed": 5,
-        "stop": ["zzzz"], "ignore_eos": True,
+        "stop": ["zzzz"], "ignore_eos": True, "min_p": 0.05, "repetition_penalty": 1.2,
     }  # fmt: skip
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
 from transformers.generation.logits_process import (
+    MinPLogitsWarper,
+    RepetitionPenaltyLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
@@ -16,6 +19,7 @@ from core.config import SamplingParams
 from core.trees.sampling import (
     Target,
     one_hot_residual,
+    penalize_repetition,
     process_logits,
     residual,
     to_probabilities,
@@ -23,7 +27,12 @@ from core.trees.sampling import (
 )
 from tests.laws.pairwise import paired
 
-WAYS = paired(temperature=(0.3, 1.0, 1.7), top_k=(0, 1, 3, 7, 100), top_p=(1.0, 0.95, 0.5, 0.01))
+WAYS = paired(
+    temperature=(0.3, 1.0, 1.7),
+    top_k=(0, 1, 3, 7, 100),
+    top_p=(1.0, 0.95, 0.5, 0.01),
+    min_p=(0.0, 0.05, 0.5, 1.0),
+)
 MINUS = float("-inf")
 
 
@@ -37,16 +46,22 @@ def tied(seed: int) -> torch.Tensor:
     return torch.randint(0, 3, (3, 11), generator=generator).float()
 
 
-def warped(logits: torch.Tensor, temperature: float, top_k: int, top_p: float) -> torch.Tensor:
+def warped(
+    logits: torch.Tensor, temperature: float, top_k: int, top_p: float, min_p: float
+) -> torch.Tensor:
     """transformers' own warpers, one after another."""
     scores = TemperatureLogitsWarper(temperature)(None, logits)
     if top_k:
         scores = TopKLogitsWarper(top_k)(None, scores)
-    return TopPLogitsWarper(top_p)(None, scores) if top_p < 1.0 else scores
+    if top_p < 1.0:
+        scores = TopPLogitsWarper(top_p)(None, scores)
+    return MinPLogitsWarper(min_p)(None, scores) if min_p else scores
 
 
-def defined(row: list[float], temperature: float, top_k: int, top_p: float) -> list[float]:
-    """The kept scores in falling order, by the definition of the three steps."""
+def defined(
+    row: list[float], temperature: float, top_k: int, top_p: float, min_p: float
+) -> list[float]:
+    """The kept scores in falling order, by the definition of the four steps."""
     scores = sorted((value / temperature for value in row), reverse=True)
     if top_k:
         edge = scores[min(top_k, len(scores)) - 1]
@@ -56,25 +71,30 @@ def defined(row: list[float], temperature: float, top_k: int, top_p: float) -> l
         before = itertools.accumulate(weights, initial=0.0)
         # A token stays while those above it do not yet hold top_p of the probability.
         scores = [s for s, above in zip(scores, before, strict=False) if above < top_p]
-    return scores
+    edge = scores[0] + math.log(min_p) if min_p else MINUS
+    return [score for score in scores if score >= edge]
 
 
 @WAYS
-def test_processing_is_transformers(temperature: float, top_k: int, top_p: float) -> None:
-    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
+def test_processing_is_transformers(
+    temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     for logits in (logits_of(1), tied(2), tied(3)):
         assert torch.equal(
-            process_logits(logits, sampling), warped(logits, temperature, top_k, top_p)
+            process_logits(logits, sampling), warped(logits, temperature, top_k, top_p, min_p)
         )
 
 
 @WAYS
-def test_processing_is_its_definition(temperature: float, top_k: int, top_p: float) -> None:
-    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
+def test_processing_is_its_definition(
+    temperature: float, top_k: int, top_p: float, min_p: float
+) -> None:
+    sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     for logits in (logits_of(1), logits_of(4), tied(5)):
         for got, row in zip(process_logits(logits, sampling), logits, strict=True):
             kept = sorted((s for s in got.tolist() if s != MINUS), reverse=True)
-            wanted = defined(row.tolist(), temperature, top_k, top_p)
+            wanted = defined(row.tolist(), temperature, top_k, top_p, min_p)
             assert kept == pytest.approx(wanted, rel=1e-6, abs=1e-6)
 
 
@@ -95,6 +115,17 @@ def test_the_order_is_temperature_top_k_top_p() -> None:
     assert kept(temperature=1.0, top_p=0.78) == 3
     assert kept(temperature=1.0, top_p=0.78, top_k=2) == 2
     assert kept(temperature=50.0, top_p=0.78) == 4, "temperature comes first"
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3, 0.5, 40.0])
+def test_the_repetition_penalty_is_transformers(penalty: float) -> None:
+    """One row for each path; a token past the logits (a padded embedding) has no score."""
+    logits, tokens, paths = logits_of(1, rows=4), [3, 3, 0, 11], [(), (5,), (5, 3), (99, 1)]
+    got = penalize_repetition(logits, penalty, tokens, paths)
+    processor = RepetitionPenaltyLogitsProcessor(penalty)
+    for row, path in enumerate(paths):
+        ids = torch.tensor([[*tokens, *path]])
+        assert torch.equal(got[row], processor(ids, logits[row : row + 1])[0])
 
 
 def test_temperature_zero_is_one_hot_at_the_lowest_arg_max() -> None:

@@ -33,6 +33,7 @@ __all__ = [
 EXACT = 1e-12
 NOTICED = 0.01
 ENDS = (2,)
+SAMPLED_BY = ("temperature", "top_k", "min_p", "repetition_penalty", "max_new_tokens")
 # Token 0 follows 2 and 1 follows 0 in the prompt, so prompt lookup has something to say.
 LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
@@ -50,9 +51,7 @@ def case(count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields
     sampling."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
-    of_sampling = {
-        k: fields.pop(k) for k in ("temperature", "top_k", "max_new_tokens") if k in fields
-    }
+    of_sampling = {k: fields.pop(k) for k in SAMPLED_BY if k in fields}
     settings = {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     speculation = SpeculationConfig(draft=draft, **{**settings, **fields})
     sampling = SamplingParams(
@@ -92,8 +91,15 @@ TWO_ROUNDS: Cases = {
     "an end of text": partial(case, 1, "sampled_iid", (2,), eos_ids=ENDS, prompt_ids=(0, 1, 0)),
     "the limit": partial(case, 1, "sampled_iid", (2, 1), max_new_tokens=2),
     "top-k and temperature": partial(case, 2, "sampled", (1,), temperature=0.7, top_k=2),
+    "min-p": partial(case, 2, "sampled", (1,), min_p=0.4),
+    "a repetition penalty": partial(
+        case, 1, "sampled", (2,), 3, repetition_penalty=1.8, prompt_ids=(0, 0)
+    ),
 }
 ONE_ROUND: Cases = {
+    "a repetition penalty in a tree": partial(
+        case, 1, "sampled_iid", (2, 1), 3, repetition_penalty=2.5, prompt_ids=(0, 0)
+    ),
     "two drafters, pairs with replacement": partial(case, 2, "sampled_iid", (2,), 3),
     "two drafters, pairs without": partial(case, 2, "sampled", (2,), 3),
     "a tree of pairs, then single nodes": partial(case, 1, "sampled_iid", (2, 1), 3),

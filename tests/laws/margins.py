@@ -15,7 +15,7 @@ import torch
 
 from core import SamplingParams
 from core.trees.noise import SeededNoise
-from core.trees.sampling import process_logits
+from core.trees.sampling import penalize_repetition, process_logits
 
 __all__ = ["Divergences", "first_difference"]
 
@@ -63,6 +63,9 @@ class Divergences:
         with torch.inference_mode():
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits
+        if sampling.penalizes:
+            penalty = sampling.repetition_penalty
+            scores = logits = penalize_repetition(logits[None], penalty, context, [()])[0]
         if not sampling.greedy:
             assert sampling.seed is not None
             gumbel = SeededNoise(sampling.seed, len(logits)).gumbel(len(context))

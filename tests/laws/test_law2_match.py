@@ -34,6 +34,8 @@ SAMPLINGS = (
     SamplingParams(24, temperature=0.8, top_p=0.9, seed=4),
     SamplingParams(24, temperature=1.0, top_k=50, top_p=0.5, seed=0),
     SamplingParams(24, temperature=0.7, top_k=1, seed=6),
+    SamplingParams(24, temperature=0.9, min_p=0.1, seed=7),
+    SamplingParams(24, temperature=0.8, repetition_penalty=1.3, seed=8),
 )
 FIELDS = {
     "sampling": tuple(range(len(SAMPLINGS))),

@@ -237,12 +237,18 @@ def _continue(
 
 
 def _target(case: Case, tokens: tuple[int, ...]) -> list[float]:
-    """p by its definition: temperature, then the top-k, then a softmax in float64."""
-    scores = case.llm.logits((*case.prompt_ids, *tokens)) / case.sampling.temperature
+    """p by its definition: penalty, temperature, top-k, min-p, then a softmax in float64."""
+    sampling, text = case.sampling, (*case.prompt_ids, *tokens)
+    scores = case.llm.logits(text).clone()
+    for token in set(text) if sampling.repetition_penalty != 1 else ():
+        negative, penalty = bool(scores[token] < 0), sampling.repetition_penalty
+        scores[token] = scores[token] * penalty if negative else scores[token] / penalty
+    scores = scores / sampling.temperature
     if case.sampling.top_k:
         smallest = scores.sort(descending=True).values[case.sampling.top_k - 1]
         scores = scores.masked_fill(scores < smallest, float("-inf"))
     values = scores.double().exp()
+    values[values < sampling.min_p * values.max()] = 0.0
     return (values / values.sum()).tolist()
 
 

@@ -159,6 +159,31 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
     assert "synthetic-1" in ids(store, text=word)
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("C++", [1]),
+        ("c++", [1]),
+        ("C#", [2]),
+        ("C", [3, 2, 1]),
+        ("foo_bar", [1]),
+        ("foo bar", [2, 1]),
+        ("don't", [3]),
+        ("(C++),", [1]),
+        ("3.5", [2]),
+        ("learn C++", [1]),
+    ],
+)
+def test_a_word_is_found_as_it_is_spelled(
+    store: RunStore, keep: Any, text: str, found: list[int]
+) -> None:
+    """The index alone would find C for C++: it knows letters and digits only."""
+    prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar", "C: Don't. 3 or 5")
+    for number, prompt in enumerate(prompts, 1):
+        keep(store, with_prompt(number, prompt))
+    assert ids(store, text=text) == [f"synthetic-{number}" for number in found]
+
+
 def test_search_and_filters_go_together(filled: RunStore) -> None:
     assert ids(filled, text="synthetic", status="failed") == ["synthetic-2"]
     assert filled.runs(RunQuery(text="SYNTHETIC prompt", limit=1)).total == 5

@@ -56,7 +56,8 @@ def values(
     **sampling: Any,
 ) -> list[Any]:
     """What the tab's form hands over."""
-    usual = {"max_new_tokens": 8.0, "temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "seed": 1000.0}
+    usual = {"max_new_tokens": 8.0, "temperature": 0.0, "top_k": 0.0, "top_p": 1.0}
+    usual |= {"min_p": 0.0, "repetition_penalty": 1.0, "seed": 1000.0}
     fields = form_values(**{"drafters": [*DRAFTERS], **(live or {})})[1 + len(SAMPLING_NAMES) :]
     return [prompt, list(chosen), repeats, *{**usual, **sampling}.values(), own, *fields]
 

@@ -123,6 +123,8 @@ BAD = {
     "temperature": (float("nan"), "temperature is nan: 0 or a number from 0.001 to 100"),
     "top_k": (-1, "top_k is -1: a whole number from 0"),
     "top_p": (0.0, "top_p is 0.0: a number above 0 to 1"),
+    "min_p": (-1, "min_p is -1: a number from 0 to 1"),
+    "repetition_penalty": (0, "repetition_penalty is 0: a number from 0.01 to 100"),
     "seed": ("-5", "seed is '-5': a whole number from 0"),
     "stop": ("x\n" * 40, "stop is"),
     "drafters": (["nobody", "nobody"], "name each drafter once"),
@@ -185,7 +187,7 @@ def test_every_number_of_the_form_keeps_what_is_typed() -> None:
     controls = {**form.sampling, **form.fields}
     assert not [name for name, control in controls.items() if isinstance(control, gr.Slider)]
     boxes = [control for control in controls.values() if isinstance(control, gr.Number)]
-    assert len(boxes) == 10
+    assert len(boxes) == 12
     for box in boxes:
         assert (box.minimum, box.maximum, box.precision) == (None, None, None)
 
@@ -252,7 +254,7 @@ def test_examples_are_texts_of_four_domains() -> None:
     assert [name for name, _ in EXAMPLES] == ["Dialogue", "Story", "Code", "Math"]
     for _, text in EXAMPLES:
         request_of(form_values(prompt=text))
-    assert len(SAMPLING_NAMES) == 8
+    assert len(SAMPLING_NAMES) == 10
 
 
 def test_a_prompt_of_what_cannot_be_seen_is_text_all_the_same() -> None:

@@ -28,7 +28,7 @@ from core.errors import ConfigError
 from core.events import Combined
 from tests.ui.test_form import form_values, fresh_form
 from ui.form.fields import FIELD_NAMES, MEANINGS, field_controls
-from ui.form.form import EXAMPLES, FOLLOWED, control_updates, request_of
+from ui.form.form import EXAMPLES, FOLLOWED, SAMPLING_NAMES, control_updates, request_of
 from ui.form.menus import (
     FOLLOWERS,
     combine_choices,
@@ -107,7 +107,11 @@ def test_best_first_says_what_it_is_in_a_vote(temperature: float, becomes: str) 
 
 
 def idle(**changes: Any) -> set[str]:
-    return set(idle_fields(dict(zip(FIELD_NAMES, form_values(**changes)[9:], strict=True))))
+    return set(
+        idle_fields(
+            dict(zip(FIELD_NAMES, form_values(**changes)[1 + len(SAMPLING_NAMES) :], strict=True))
+        )
+    )
 
 
 def test_what_changes_nothing_is_greyed_with_the_reason() -> None:

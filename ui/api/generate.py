@@ -59,6 +59,8 @@ def _generate(context: Context) -> Callable[..., Any]:
         ignore_eos: bool = False,
         chat: bool = False,
         fields: dict[str, Any] | None = None,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """Continue `prompt`; `fields` set fields of SpeculationConfig over those of `preset`.
 
@@ -74,6 +76,8 @@ def _generate(context: Context) -> Callable[..., Any]:
                 "seed": seed,
                 "stop": () if stop is None else tuple(stop) if isinstance(stop, list) else stop,
                 "ignore_eos": ignore_eos,
+                "min_p": min_p,
+                "repetition_penalty": repetition_penalty,
             }
             request = request_from(prompt, preset, sampling, {} if fields is None else fields, chat)
             owner = context.access.key(gradio_request)

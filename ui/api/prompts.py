@@ -57,6 +57,8 @@ def _prompts(context: Context) -> Callable[..., Any]:
         chat: bool = False,
         repeats: int = 1,
         wait: bool = True,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """Measure each of `prompts` (texts, or {"prompt", "domain", "id"}) under one to five
         configurations (as in `/compare`; the page's preset where none is given) and plain decoding.
@@ -66,7 +68,14 @@ def _prompts(context: Context) -> Callable[..., Any]:
         """
         with spoken_errors():
             sampling = SamplingParams(
-                max_new_tokens, temperature, top_k, top_p, seed, ignore_eos=ignore_eos
+                max_new_tokens,
+                temperature,
+                top_k,
+                top_p,
+                seed,
+                ignore_eos=ignore_eos,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
             )
             if not isinstance(wait, bool):
                 raise ConfigError.of("wait", wait, "true or false")

@@ -131,6 +131,8 @@ def _compare(context: Context) -> Callable[..., Any]:
         seed: int | None = None,
         repeats: int = 3,
         chat: bool = False,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """Measure `prompt` under one to five configurations, beside plain decoding.
 
@@ -140,7 +142,15 @@ def _compare(context: Context) -> Callable[..., Any]:
         it; `/resume_study` goes on.
         """
         with spoken_errors():
-            sampling = SamplingParams(max_new_tokens, temperature, top_k, top_p, seed)
+            sampling = SamplingParams(
+                max_new_tokens,
+                temperature,
+                top_k,
+                top_p,
+                seed,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
+            )
             given = list(USUAL) if configurations is None else configurations
             if not isinstance(given, list):
                 raise ConfigError.of("configurations", given, "a list")

@@ -47,6 +47,8 @@ def _tune(context: Context) -> Callable[..., Any]:
         chat: bool = False,
         repeats: int = 1,
         wait: bool = True,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """Measure plain decoding and every combination of the values of `fields` (one to three
         fields of SpeculationConfig, as {"speculation_length": [2, 4, 8]}) over `preset`, on every
@@ -65,6 +67,8 @@ def _tune(context: Context) -> Callable[..., Any]:
                 top_p=top_p,
                 seed=seed,
                 ignore_eos=ignore_eos,
+                min_p=min_p,
+                repetition_penalty=repetition_penalty,
             )
             if not isinstance(wait, bool):
                 raise ConfigError.of("wait", wait, "true or false")

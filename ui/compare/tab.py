@@ -16,7 +16,7 @@ from lab.study import Study
 from ui.compare.comparison import comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
 from ui.form.fields import config_of, whole
-from ui.form.form import EXAMPLES, preset_config
+from ui.form.form import EXAMPLES, preset_config, processor_controls
 from ui.live.layout import Live
 from ui.server.context import Context
 from ui.sessions.layout import Sessions
@@ -45,7 +45,15 @@ __all__ = [
 
 LIVE = "the Live tab's settings"
 USUAL = ("sequence", "specinfer", "minions")
-SAMPLING = ("max_new_tokens", "temperature", "top_k", "top_p", "seed")
+SAMPLING = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "seed",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +136,7 @@ def _build_sampling() -> dict[str, Component]:
         "temperature": gr.Number(
             0, step=0.1, label="temperature", info="0 always takes the best token."
         ),
-        "top_k": gr.Number(0, step=1, label="top_k", info="0: every token may be drawn."),
-        "top_p": gr.Number(
-            1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
-        ),
+        **processor_controls(),
         "seed": gr.Number(
             1000,
             step=1,

@@ -48,6 +48,7 @@ __all__ = [
     "control_updates",
     "own_preset",
     "preset_config",
+    "processor_controls",
     "preset_values",
     "request_of",
     "sampling_controls",
@@ -80,6 +81,8 @@ SAMPLING_NAMES = (
     "temperature",
     "top_k",
     "top_p",
+    "min_p",
+    "repetition_penalty",
     "seed",
     "stop",
     "ignore_eos",
@@ -138,6 +141,22 @@ def build_form(
     return Form(*prompt, chosen, sampling, fields)
 
 
+def processor_controls() -> dict[str, Component]:
+    """Controls of what changes the LLM's distribution beside the temperature."""
+    return {
+        "top_k": gr.Number(value=0, step=1, label="top_k", info="0: every token may be drawn."),
+        "top_p": gr.Number(
+            value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
+        ),
+        "min_p": gr.Number(
+            value=0, step=0.05, label="min_p", info="Leave out tokens under this share of the best."
+        ),
+        "repetition_penalty": gr.Number(
+            value=1, step=0.05, label="repetition_penalty", info="Over 1: what was written, less."
+        ),
+    }
+
+
 def sampling_controls(chat: bool, page: str = "") -> dict[str, Component]:
     """A control for each of SAMPLING_NAMES; ids begin with the `page` where it is not Live."""
     controls: dict[str, Component] = {
@@ -149,10 +168,7 @@ def sampling_controls(chat: bool, page: str = "") -> dict[str, Component]:
         "temperature": gr.Number(
             value=0, step=0.1, label="temperature", info="0 always takes the best token."
         ),
-        "top_k": gr.Number(value=0, step=1, label="top_k", info="0: every token may be drawn."),
-        "top_p": gr.Number(
-            value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
-        ),
+        **processor_controls(),
         # Not a number box: an empty one shows 0 once it is opened.
         "seed": gr.Textbox(
             value="", max_lines=1, label="seed", info="Empty: a new one is drawn and recorded."

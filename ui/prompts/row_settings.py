@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from core.config import PRESETS, SpeculationConfig
+from core.config import PRESETS, SpeculationConfig, recorded_sampling
 from core.errors import ConfigError
 from core.events import RunStarted
 from lab.budgets import by_machine, told_nodes
@@ -45,7 +45,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
     minis = [_model(model) for model in started.models if model.name in started.drafters]
-    given = asked.get("sampling", {})
+    given = recorded_sampling(asked)
     sampling = {name: _same(value) for name, value in given.items() if name != "seed"}
     settings = settings_of(asked, ssms)
     who = ", ".join(started.drafters)

@@ -39,6 +39,8 @@ def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ..
         sampling.temperature,
         sampling.top_k,
         sampling.top_p,
+        sampling.min_p,
+        sampling.repetition_penalty,
         sampling.stop,
         sampling.ignore_eos,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from core.config.mechanisms import draft_kind, verify_rule
 
-__all__ = ["probability_words"]
+__all__ = ["probability_words", "warper_words"]
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
@@ -21,7 +21,7 @@ def probability_words(config: Mapping[str, Any]) -> str:
     if not sampling or not speculation:
         return ""
     temperature = sampling.get("temperature", 0)
-    llm = f"the LLM at temperature {temperature:g}{_warper_words(sampling)}"
+    llm = f"the LLM at temperature {temperature:g}{_in_brackets(warper_words(sampling))}"
     bars = f"Bars: {llm}; the SSMs at temperature 1, whatever is asked."
     if not temperature:
         bars = "Bars: every model at temperature 1; at 0 the LLM takes its longest bar."
@@ -31,14 +31,20 @@ def probability_words(config: Mapping[str, Any]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _warper_words(sampling: Mapping[str, Any]) -> str:
-    """The other two warpers, where they are on."""
+def _in_brackets(words: list[str]) -> str:
+    return f" ({', '.join(words)})" if words else ""
+
+
+def warper_words(sampling: Mapping[str, Any]) -> list[str]:
+    """The warpers beside the temperature, where they are on."""
     cut = []
     if sampling.get("top_k"):
         cut.append(f"top_k {sampling['top_k']}")
     if sampling.get("top_p", 1) < 1:
         cut.append(f"top_p {sampling['top_p']:g}")
-    return f" ({', '.join(cut)})" if cut else ""
+    if sampling.get("min_p", 0) > 0:
+        cut.append(f"min_p {sampling['min_p']:g}")
+    return cut
 
 
 def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
@@ -63,6 +69,6 @@ def _trial(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
         branch = ", times the chance that the branch up to here has left"
     return (
         f"In p / q, q is the chance with which the token was drawn (an SSM's at temperature "
-        f"{sampling.get('temperature', 0):g}{_warper_words(sampling)}{without}); p is what earlier "
-        f"rejections left of the LLM's bar{branch}."
+        f"{sampling.get('temperature', 0):g}{_in_brackets(warper_words(sampling))}{without}); "
+        f"p is what earlier rejections left of the LLM's bar{branch}."
     )

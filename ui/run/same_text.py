@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from core.config import recorded_sampling
 from core.events import Event, RunStarted
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
@@ -21,7 +22,7 @@ __all__ = ["NAMES", "same_text"]
 
 NAMES = ("The first run", "the second")
 ENDINGS = ("max_new_tokens", "stop", "ignore_eos")
-DRAWING = ("temperature", "top_k", "top_p")
+DRAWING = ("top_k", "top_p", "min_p")
 
 
 def same_text(
@@ -78,10 +79,10 @@ def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[st
     if one.dtype != two.dtype:
         why.append("number format")
     drawn = first.get("temperature", 0) or second.get("temperature", 0)
-    if first.get("temperature") != second.get("temperature"):
-        why.append("temperature")
+    always = ("temperature", "repetition_penalty")
+    names = (*always, *DRAWING) if drawn else always
+    why += [name for name in names if first.get(name) != second.get(name)]
     if drawn:
-        why += [name for name in DRAWING[1:] if first.get(name) != second.get(name)]
         why += ["seed"] if one.seed != two.seed else []
     return why
 
@@ -127,9 +128,7 @@ def _difference_answer(
 
 
 def _sampling(started: RunStarted | None) -> Mapping[str, Any]:
-    asked: Mapping[str, Any] = started.asked if started else {}
-    sampling: Mapping[str, Any] = asked.get("sampling", {})
-    return sampling
+    return recorded_sampling(started.asked if started else {})
 
 
 def _llm(started: RunStarted) -> str:

@@ -124,6 +124,8 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
         sampling.temperature,
         sampling.top_k,
         sampling.top_p,
+        sampling.min_p,
+        sampling.repetition_penalty,
         "" if sampling.seed is None else str(sampling.seed),
         "\n".join(sampling.stop),
         sampling.ignore_eos,

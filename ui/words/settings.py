@@ -12,6 +12,7 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig
 from core.config.mechanisms import NGRAM
 from core.errors import ConfigError
+from ui.run.probabilities import warper_words
 from ui.run.view import View
 
 __all__ = ["OWN", "Settings", "settings_line", "settings_of"]
@@ -83,12 +84,10 @@ def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any
 
 
 def _sampling(sampling: Mapping[str, Any]) -> tuple[str, ...]:
-    told = [f"temperature {sampling.get('temperature', 0):g}"]
-    if sampling.get("top_k"):
-        told.append(f"top_k {sampling['top_k']}")
-    if sampling.get("top_p", 1) < 1:
-        told.append(f"top_p {sampling['top_p']:g}")
-    return tuple(told)
+    words = [f"temperature {sampling.get('temperature', 0):g}", *warper_words(sampling)]
+    if sampling.get("repetition_penalty", 1) != 1:
+        words.append(f"repetition_penalty {sampling['repetition_penalty']:g}")
+    return tuple(words)
 
 
 def _value(value: Any) -> str:

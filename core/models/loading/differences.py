@@ -27,8 +27,8 @@ POSITION_FIELDS = (
 # Rotary frequencies that depend on the longest position of a pass: one token behind the switch
 # changes the keys of all tokens, and of all rows in the pass.
 SWITCHING_ROPE = ("longrope", "dynamic")
-# Fields of a generation config that change which tokens `generate` chooses and that no sampling
-# parameter here stands for, with the values that change nothing.
+# Fields of a generation config that change which tokens `generate` chooses, with the values that
+# change nothing. It is not followed here: a text is decided by what the request says.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
     {
         "bad_words_ids": (None,),
@@ -55,6 +55,8 @@ GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
         "watermarking_config": (None,),
     }
 )
+SETTABLE = ("repetition_penalty", "min_p")
+"""Of these, parameters of SamplingParams."""
 
 
 def context_length_of(module: Any) -> int:
@@ -120,8 +122,10 @@ def load_warnings(module: Any) -> tuple[str, ...]:
         if (value := getattr(getattr(module, "generation_config", None), name, None)) not in neutral
     ]
     if asked:
+        settable = [name for name in SETTABLE if any(one.startswith(f"{name}=") for one in asked)]
+        hint = f"; {' and '.join(settable)} can be set for a request" if settable else ""
         warnings.append(
             f"the model's generation config asks for {', '.join(asked)}: transformers' generate "
-            "follows it, this engine does not"
+            f"follows it, this engine does not{hint}"
         )
     return tuple(warnings)

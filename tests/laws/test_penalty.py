@@ -1,0 +1,105 @@
+"""`repetition_penalty` and `min_p` within the laws: the text is transformers' own with the same
+penalty, whatever drafts, and p at a node depends on the node's own path alone.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.config import COMBINES, PIPELINES, PRESETS
+from core.drafters import growth as growth_module
+from core.engine import round as round_module
+from core.trees import sampling as sampling_module
+from core.trees.tree import TokenTree
+from tests.fakes import loaded, perturbed, tiny_module
+from tests.laws.law3_cases import EXACT, NOTICED, ONE_ROUND, deviation
+from tests.laws.runs import (
+    bundled_engine,
+    ids_of,
+    ids_of_many,
+    module_of,
+    outcomes,
+    transformers_ids,
+)
+
+PENALTY = 1.4
+SAMPLING = SamplingParams(max_new_tokens=24, repetition_penalty=PENALTY)
+TEXTS = ("w3 w52 w31 w24 w31", " ".join(f"w{(5 * i) % 7 + 10}" for i in range(23)))
+CONFIGS = {
+    **{name: SpeculationConfig.preset(name) for name in PRESETS},
+    **{rule: SpeculationConfig(combine=rule, expansion=(2, 1, 2)) for rule in COMBINES},
+    **{f"pipeline {mode}": SpeculationConfig(pipeline=mode) for mode in PIPELINES},
+    "best first": SpeculationConfig(draft="best_first"),
+}
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    llm = tiny_module("llama", seed=1)
+    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module("llama", seed=2)]))
+
+
+def transformers_texts(engine: Engine, sampling: SamplingParams) -> list[list[int]]:
+    models, penalty = engine.models, sampling.repetition_penalty
+    return [
+        transformers_ids(
+            module_of(models),
+            models.tokenizer(text)["input_ids"],
+            sampling,
+            repetition_penalty=penalty,
+        )
+        for text in TEXTS
+    ]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_law_1_the_text_is_transformers_with_the_same_penalty(engine: Engine, name: str) -> None:
+    requests = [Request(text, SAMPLING, CONFIGS[name]) for text in TEXTS]
+    expected = transformers_texts(engine, SAMPLING)
+    assert ids_of_many(engine, requests) == expected
+    assert ids_of(engine, requests[0]) == expected[0]
+
+
+def test_a_batch_may_mix_penalties(engine: Engine) -> None:
+    config = SpeculationConfig()
+    plain = SamplingParams(max_new_tokens=24)
+    alone = [ids_of(engine, Request(TEXTS[1], sampling, config)) for sampling in (SAMPLING, plain)]
+    assert alone[0] != alone[1], "the penalty changes this text"
+    requests = [Request(TEXTS[1], sampling, config) for sampling in (SAMPLING, plain)]
+    assert ids_of_many(engine, requests) == alone
+
+
+@pytest.mark.usefixtures("bundled")
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_drafts_know_the_penalty(temperature: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drafts made without it propose what the LLM does not write again."""
+    sampling = SamplingParams(64, temperature, seed=5, repetition_penalty=1.3)
+    request = Request("Once upon a time", sampling, SpeculationConfig.preset("specinfer"))
+
+    def written() -> tuple[list[int], int]:
+        (run,) = outcomes(bundled_engine().generate_many([request])).values()
+        return run.token_ids, run.summary["num_accepted_tokens"]
+
+    tokens, accepted = written()
+    monkeypatch.setattr(growth_module, "penalize_repetition", lambda logits, *_: logits)
+    blind_tokens, blind = written()
+    print(temperature, accepted, blind)
+    assert tokens == blind_tokens
+    assert accepted > blind
+
+
+@pytest.mark.parametrize("rule", ["mss", "traversal"])
+def test_control_a_penalty_that_ignores_the_path_is_noticed(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = ONE_ROUND["a repetition penalty in a tree"](verify=rule)
+    assert deviation(of, rounds=1, count=3) <= EXACT
+
+    def by_text_alone(logits, sampling, tokens, tree: TokenTree):  # type: ignore[no-untyped-def]
+        paths = [() for _ in range(len(tree) + 1)]
+        penalty = sampling.repetition_penalty
+        return sampling_module.penalize_repetition(logits, penalty, tokens, paths)
+
+    monkeypatch.setattr(round_module, "penalize_tree", by_text_alone)
+    assert deviation(of, rounds=1, count=3) > NOTICED
