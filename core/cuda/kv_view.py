@@ -11,11 +11,11 @@ from functools import cached_property
 
 import torch
 
-from core.models.batch import common_stack
 from core.models.forward import Seen, TensorForward
 from core.models.hf_model import HfModel
 from core.models.kv_cache import KVArena
 from core.models.protocol import LanguageModel
+from core.models.stacking import common_stack
 from core.trees.tree import ROOT, depths_of
 
 __all__ = [

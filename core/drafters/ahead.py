@@ -1,4 +1,4 @@
-"""Drafting ahead within one request (ALGORITHMS 5).
+"""Drafting ahead within one request (`pipeline=ahead`).
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
 begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.

@@ -113,7 +113,7 @@ def top_outcomes(
 
     `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
     that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is no child of u,
-    since a child would have been accepted (ALGORITHMS 5). Outcomes with a token of `ends` are left
+    since a child would have been accepted. Outcomes with a token of `ends` are left
     out: no round follows them.
     """
     joint = scores.clone()

@@ -17,9 +17,9 @@ import numpy as np
 from core.config.budget import shape_nodes
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
-from core.drafters.state import SsmState
-from core.length.base import Limits
-from core.models.batch import BatchedModels
+from core.drafters.ssm_state import SsmState
+from core.length.base import StopLimits
+from core.models.stacking import BatchedModels
 from core.trees.noise import SeededNoise
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class DraftSlot:
     member: int
     request: DraftRequest
     state: SsmState
-    limits: Limits | None
+    limits: StopLimits | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -88,9 +88,9 @@ def _is_packable(slot: DraftSlot) -> bool:
     return whole and isinstance(request.sequence.noise, SeededNoise)
 
 
-def stop_limits(request: DraftRequest) -> Limits | None:
+def stop_limits(request: DraftRequest) -> StopLimits | None:
     """The limits of the request's stop rule; unlimited without one."""
-    return Limits() if request.stop is None else request.stop.limits(request.name)
+    return StopLimits() if request.stop is None else request.stop.limits(request.name)
 
 
 def workspace_for(slots: Many[DraftSlot]) -> DraftLimits:

@@ -197,7 +197,7 @@ class Layered(_Tree):
 
 class BestFirst(_Tree):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
-    (ALGORITHMS 1).
+    (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 
     Each pass expands the best leaves of one depth; at the end the `budget` best nodes are kept. A
     child's cumulative score is at most its parent's, so the kept set is closed under ancestors.

@@ -1,7 +1,7 @@
 """Steps: a coroutine that needs several passes of a model and leaves the passes to its caller.
 
 A generator yields feeds and is sent their logits, so that the work of several SSMs runs in
-lock-step, their n-th passes batched (`core.models.batch`).
+lock-step, their n-th passes batched (`core.models.stacking`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 import torch
 
 from core.errors import MODEL_FAULTS
-from core.models.batch import LogitsOrError, batched_forward, common_stack
 from core.models.protocol import Feed, LanguageModel
+from core.models.stacking import LogitsOrError, batched_forward, common_stack
 
 __all__ = ["StepsRun", "Steps", "run_steps", "run_in_lockstep", "run_all"]
 

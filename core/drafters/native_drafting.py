@@ -28,11 +28,11 @@ from core.drafters.draft_batch import (
     workspace_for,
 )
 from core.drafters.ssm import SsmDrafter
-from core.drafters.state import Pending
+from core.drafters.ssm_state import Pending
 from core.drafters.weights import needs_likelihoods
-from core.errors import FORESEEN, EngineError
+from core.errors import EXPECTED_ERRORS, EngineError
 from core.events.parts import Timed
-from core.models.batch import batched_models_of
+from core.models.stacking import batched_models_of
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
@@ -78,7 +78,7 @@ def _draft_slots(slots: Many[DraftSlot]) -> list[Draft] | None:
         return None
     try:
         return native_drafts(slots)
-    except FORESEEN:
+    except EXPECTED_ERRORS:
         return None
 
 

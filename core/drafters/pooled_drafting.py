@@ -1,8 +1,8 @@
 """PooledDrafting: several SSMs draft one tree together, in lock-step on one shared frontier.
 
 At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
-SSMs' probabilities (ALGORITHMS 3, `log_pool`). Each SSM is fed every node, and gets a draft of its
-own: the common tree with its own scores, logits and calibration.
+SSMs' probabilities (a logarithmic opinion pool). Each SSM is fed every node, and gets a draft of
+its own: the common tree with its own scores, logits and calibration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Proposers choose children from a drafter's logits: topk, coupled, sampled, sampled_iid.
 
-A proposer turns the logits of a frontier, (n, V), into children for each frontier node. Rules and
-sources: ALGORITHMS 1 and 2; SpecInfer 3 (expansion), Gumbel-top-k for draws without replacement.
+A proposer turns the logits of a frontier, (n, V), into children for each frontier node. Sources:
+SpecInfer 3.1 (expansion), Gumbel-top-k (arXiv 1903.06059) for draws without replacement.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all, new_growth
 from core.drafters.lockstep import Steps, run_steps
-from core.drafters.state import Feeder, Pending, SsmState
+from core.drafters.ssm_state import Feeder, Pending, SsmState
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel

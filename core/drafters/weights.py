@@ -81,8 +81,8 @@ class DrafterWeights(Protocol):
 
 
 class Paper:
-    """Minions' rewards (ALGORITHMS 3): a winner whose accepted share is above the running mean is
-    multiplied by 1 + eta, one below it divided; then all are scaled to a mean of 1 and clipped.
+    """Minions' rewards (arXiv 2402.15678): a winner whose accepted share is above the running mean
+    is multiplied by 1 + eta, one below it divided; then all are scaled to a mean of 1 and clipped.
 
     Only winners are updated. The running mean is over all verifications; from the 64th on it is an
     exponential mean of rate 1/64.
@@ -130,7 +130,7 @@ class Paper:
 
 
 class FullInformation:
-    """w <- w^0.95 P(token) for each committed token (ALGORITHMS 3): every drafter is scored on
+    """w <- w^0.95 P(token) for each committed token: every drafter is scored on
     every token, also where it lost the vote.
 
     A drafter without a prediction, or whose report is still missing, gets the others' mean

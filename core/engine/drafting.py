@@ -1,5 +1,5 @@
-"""Step 2 of a round: plans the draft requests of all active requests, runs the drafters, and
-evaluates the drafts made ahead.
+"""The draft step of a round: plans the draft requests of all active requests, runs the drafters,
+and evaluates the drafts made ahead.
 
 Requests that use the same drafter share its passes. Knows no LLM and no verification. A draft
 ahead counts as a hit only once the next round has used it.
@@ -191,7 +191,8 @@ class Drafting:
 
 
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """Shape and node budget of each drafter, fixed before anything is drawn (ALGORITHMS 2).
+    """Shape and node budget of each drafter, fixed before anything is drawn: cut by what
+    was drawn, a draft would bias `mss` and `traversal`.
 
     `beyond`: the draft starts so many tokens after the text (drafting ahead), under the same
     choice of length.

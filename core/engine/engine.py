@@ -24,7 +24,6 @@ from core.engine.overlap import (
     DraftThread,
     Job,
     RoundBatch,
-    next_round,
     observe_switch,
     pipeline_modes,
     pipeline_switch,
@@ -32,7 +31,7 @@ from core.engine.overlap import (
 )
 from core.engine.record import Recorder
 from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
-from core.engine.round_state import ActiveRequest, RoundState, update_weights
+from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_started
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted

@@ -21,7 +21,7 @@ import torch
 from core.config.mechanisms import NGRAM, combine_rule
 from core.drafters.ahead import PassEnded
 from core.engine.drafting import hidden_ms
-from core.engine.round_state import ActiveRequest, RoundState
+from core.engine.round_state import ActiveRequest, RoundState, next_round
 from core.events import Ahead
 from core.events.parts import Timed
 from core.length.cost_model import Costs, Switch
@@ -34,7 +34,6 @@ __all__ = [
     "DraftPool",
     "RoundBatch",
     "pipeline_switch",
-    "next_round",
     "pipeline_modes",
     "run_id_of",
     "observe_switch",
@@ -141,14 +140,6 @@ class DraftThread:
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
-
-
-def next_round(request: ActiveRequest) -> RoundState:
-    """A request's next round, its length chosen."""
-    drafts, request.ahead_drafts = request.ahead_drafts, None
-    return RoundState(
-        request, request.policy.choose(), request.sequence.root_position, ahead_drafts=drafts
-    )
 
 
 @dataclass(frozen=True, slots=True)

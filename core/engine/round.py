@@ -1,8 +1,9 @@
 """One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
-`serial_round` and `overlapped_round` have the same four steps. Each step measures its own time,
-fills in its part of every RoundState and yields the events of that part. Knows drafters and the LLM
-by their protocols; `Engine.round` chooses which of the two runs.
+`serial_round` and `overlapped_round` have the same four steps, over RoundStates whose lengths
+`next_round` has chosen. Each step measures its own time, fills in its part of every RoundState and
+yields the events of that part. Knows drafters and the LLM by their protocols; `Engine.round`
+chooses which of the two runs.
 """
 
 from __future__ import annotations
@@ -54,13 +55,13 @@ class RoundSteps:
         self._fill_target_tokens = fill_target_tokens
 
     def draft(self, fresh: Many[RoundState], states: Many[RoundState]) -> Iterator[Event]:
-        """Step 2: drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
+        """Drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
         self._drafting.draft(fresh)
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
     def combine(self, states: Many[RoundState]) -> Iterator[Event]:
-        """Step 3: each request's drafts as one token tree."""
+        """Merges each request's drafts into one token tree."""
         self.make_trees(states)
         for state in states:
             yield count_event(state, self._recorder.combined_event(state))
@@ -68,8 +69,8 @@ class RoundSteps:
     def verify(
         self, states: Many[RoundState], beside: AbstractContextManager[None] | None = None
     ) -> Iterator[Event]:
-        """Steps 4 and 5: one LLM pass over all trees, then each verdict; `beside`: what runs on the
-        drafting thread meanwhile."""
+        """One LLM pass over all trees, then each verdict; `beside`: what runs on the drafting
+        thread meanwhile."""
         with beside or nullcontext():
             self.decide(states)
         for state in states:
@@ -80,7 +81,7 @@ class RoundSteps:
                 yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Many[RoundState]) -> Iterator[Event]:
-        """Step 6: commit what was accepted in the LLM's KV cache, the drafters and the policies."""
+        """Commits what was accepted in the LLM's KV cache, the drafters and the policies."""
         decided = [state for state in states if state.error is None]
         update_weights(decided)
         self._idle_time.fill()

@@ -31,6 +31,7 @@ __all__ = [
     "ActiveRequest",
     "AheadDrafts",
     "RoundState",
+    "next_round",
     "round_outcome",
     "update_weights",
 ]
@@ -181,6 +182,15 @@ class RoundState:
     @property
     def tree(self) -> TokenTree:
         return self.combined.tree
+
+
+def next_round(request: ActiveRequest) -> RoundState:
+    """Plans a request's next round: its length policy chooses how far to draft. Takes the drafts
+    made ahead for it."""
+    drafts, request.ahead_drafts = request.ahead_drafts, None
+    return RoundState(
+        request, request.policy.choose(), request.sequence.root_position, ahead_drafts=drafts
+    )
 
 
 def update_weights(states: Many[RoundState]) -> None:

@@ -18,7 +18,13 @@ from core.engine.admission import check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
-from core.errors import FORESEEN, MODEL_FAULTS, EngineBusyError, EngineClosedError, SpecScopeError
+from core.errors import (
+    EXPECTED_ERRORS,
+    MODEL_FAULTS,
+    EngineBusyError,
+    EngineClosedError,
+    SpecScopeError,
+)
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 from core.models.machine import take_turns, use_threads
 from core.sequence import Sequence
@@ -84,7 +90,7 @@ class Run:
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
-            except FORESEEN as error:
+            except EXPECTED_ERRORS as error:
                 self.tap_error = error
         with self._arrived:
             self._unread.append(event)

@@ -1,4 +1,4 @@
-"""`goodput`: one SSM drafts, each draft for as long as its score pays (ALGORITHMS 4, `goodput`).
+"""`goodput`: one SSM drafts, each draft for as long as its score pays.
 
 Four parts: the audition at prefill picks the SSM; a stop rule ends each draft (`StopRule`); nodes
 not worth verifying are dropped; a drafter that falls behind plain decoding is switched off, then
@@ -18,7 +18,7 @@ from core.config import SpeculationConfig
 from core.config.budget import longest
 from core.config.mechanisms import NGRAM, combine_rule
 from core.events import Estimate
-from core.length.base import Choice, DraftOutcome, Limits, RoundOutcome
+from core.length.base import Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
 from core.length.stop_rule import StopRule, step_limits
 
@@ -42,7 +42,7 @@ USUAL_NODES = 4
 HIDDEN = 0.95
 TINY_MS = 1e-6
 
-Drafts = Mapping[str, DraftOutcome]
+DraftOutcomes = Mapping[str, DraftOutcome]
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _DrafterGroup:
         for _ in range(RATE_TOKENS):
             self.rate.add(RATE)
 
-    def drafts_of(self, drafts: Drafts) -> list[DraftOutcome]:
+    def drafts_of(self, drafts: DraftOutcomes) -> list[DraftOutcome]:
         """This group's part of a round's drafts."""
         return [drafts[name] for name in self.names if name in drafts]
 
@@ -143,7 +143,7 @@ class Goodput:
             for name in group.names
         }
         if self._probed is not None:
-            limits |= dict.fromkeys(self._probed.names, Limits(longest=PROBE_LENGTH))
+            limits |= dict.fromkeys(self._probed.names, StopLimits(longest=PROBE_LENGTH))
         return StopRule(limits, price * self._node_ms)
 
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
@@ -258,7 +258,7 @@ class Goodput:
             self._passes.add(1 + max(draft.steps for draft in drafts.values()))
             self._deepest = max(self._deepest, len(outcome.widths))
 
-    def _measure(self, outcome: RoundOutcome, drafts: Drafts) -> None:
+    def _measure(self, outcome: RoundOutcome, drafts: DraftOutcomes) -> None:
         """Adds the times of the LLM's pass, of each draft, and of the overhead between them."""
         costs, self._context = self._costs, outcome.context
         costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
@@ -291,7 +291,9 @@ class Goodput:
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
 
-    def _added_ms(self, group: _DrafterGroup, outcome: RoundOutcome, drafts: Drafts) -> float:
+    def _added_ms(
+        self, group: _DrafterGroup, outcome: RoundOutcome, drafts: DraftOutcomes
+    ) -> float:
         """Time that a group's drafts added to a round: drafting that was not hidden, its share of
         the verification by nodes, and the overhead, which counts for the round's first group."""
         own = group.drafts_of(drafts)

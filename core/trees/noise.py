@@ -38,8 +38,8 @@ AHEAD = 4
 
 
 class Noise(Protocol):
-    """All randomness of a run. `coin` and `choose` take each key only once; `gumbel` may be
-    read any number of times (drafter and verifier share it: ALGORITHMS 2, coupled drafting)."""
+    """All randomness of a run. `coin` and `choose` take each key only once; `gumbel` may be read
+    any number of times (a coupled draft and the verification of its position share it)."""
 
     def coin(self, prob: float, key: Key) -> bool:
         """True with probability `prob`: u < prob, strictly, u uniform in [0, 1)."""
@@ -97,8 +97,8 @@ class SeededNoise:
 def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -> list[int]:
     """Up to `count` different indices, drawn one after another without replacement.
 
-    The sorted order of Gumbel-top-k is this very distribution (ALGORITHMS 1, `sampled`); drawing in
-    sequence keeps one key a draw. Stops early where fewer have a positive weight.
+    The sorted order of Gumbel-top-k is this very distribution (Kool et al., arXiv 1903.06059);
+    drawing in sequence keeps one key a draw. Stops early where fewer have a positive weight.
     """
     weights = weights.clone()
     drawn: list[int] = []

@@ -34,8 +34,8 @@ TINY_RESIDUAL = 1e-12
 def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tensor:
     """Logits (n, V) to processed scores (n, V), float32, excluded tokens at -inf.
 
-    Temperature, top-k, top-p in that order (ALGORITHMS 0). At temperature 0 the scores are 0 at the
-    lowest arg max and -inf elsewhere: a one-hot distribution.
+    Temperature, top-k, top-p in that order, as in transformers' `generate`. At temperature 0 the
+    scores are 0 at the lowest arg max and -inf elsewhere: a one-hot distribution.
     """
     scores = logits.float()
     if sampling.greedy:
@@ -69,7 +69,8 @@ def unprocessed_probabilities(logits: torch.Tensor, temperature: float = 1.0) ->
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """norm(max(0, p - q)), float64 (V,): what remains of p after q's draw was rejected.
 
-    A residual summing to less than 1e-12 is rounding alone and is replaced by p (ALGORITHMS 0).
+    A residual summing to less than 1e-12 is rounding alone and is replaced by p: in exact
+    arithmetic a rejection needs q > p somewhere, so p > q somewhere else.
     """
     rest = (p - q).clamp_(min=0.0)
     total = rest.sum()

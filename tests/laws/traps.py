@@ -1,4 +1,4 @@
-"""The traps of ALGORITHMS 2 as small alterations of the production rules.
+"""Traps: small alterations of the production rules that are no longer lossless.
 
 Each installs itself with pytest's monkeypatch; law 3 must notice every one. All of them look
 plausible, and all of them change the distribution of the text.

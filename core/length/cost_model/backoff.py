@@ -1,5 +1,5 @@
 """Exponential back-off of drafters that did not pay: probed ever more rarely, at a total cost of at
-most 1 % of the decode time (ALGORITHMS 4).
+most 1 % of the decode time.
 
 A drafter that does not pay is switched off for its run only, since another text may need it. After
 several such runs in a row it is hopeless: later runs start with it switched off. Counts rounds.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from core.length.cost_model.backoff import Backoffs
 from core.length.cost_model.meters import Meter
 from core.length.cost_model.switch import Switch
-from core.length.cost_model.verify import VerifyCosts, measure_verify_costs
+from core.length.cost_model.verify_costs import VerifyCosts, measure_verify_costs
 from core.models.protocol import LanguageModel
 
 __all__ = ["Costs", "DraftCosts"]

@@ -1,6 +1,7 @@
 """Common part of the combine rules: merges all drafts into one trie and applies a rule's selection.
 
-A node keeps all of its proposals: a token proposed twice is tried twice (ALGORITHMS 2, trap 1).
+A node keeps all of its proposals: a token proposed twice is tried twice. To try it once would lose
+the second proposer's q from the residual, and the text would not be the LLM's.
 """
 
 from __future__ import annotations
@@ -170,8 +171,8 @@ def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
 def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes: the drafters were weighted while they drafted one tree together.
 
-    A node's weight is the weighted geometric mean of its drafters' path probabilities
-    (ALGORITHMS 3, `log_pool`); drafters that did not propose the node do not count.
+    A node's weight is the weighted geometric mean of its drafters' path probabilities,
+    prod chance_i^(w_i / sum w); drafters that did not propose the node do not count.
     """
     node_weights = []
     for node in range(len(whole.tree)):

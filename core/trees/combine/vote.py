@@ -13,7 +13,7 @@ DIGITS = 9
 
 
 def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """One drafter's sequence (Minions 3.2; ALGORITHMS 3).
+    """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters through it. From the root down the
     heaviest child is taken; on a tie that of the heavier single drafter, then of the lower index.

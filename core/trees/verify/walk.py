@@ -41,7 +41,7 @@ def match(inputs: VerifyInput) -> Verdict:
     the LLM's own token.
 
     y depends on (p, G) alone, so any tree is lossless, and the text equals plain decoding with the
-    same seed token for token (ALGORITHMS 2).
+    same seed token for token.
     """
 
     def own(node: int, depth: int) -> int:

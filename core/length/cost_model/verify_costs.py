@@ -35,7 +35,7 @@ class VerifyCosts:
     far: VerifyCosts | None = None
 
     def affordable_nodes(self) -> int:
-        """The largest measured n with t(n) <= 1.5 t(0), at least 1 (ALGORITHMS 1)."""
+        """The largest measured n with t(n) <= 1.5 t(0), at least 1."""
         limit = AFFORDABLE * self.ms[0]
         return max((n for n, cost in self.ms.items() if n and cost <= limit), default=1)
 
