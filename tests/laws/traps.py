@@ -24,7 +24,7 @@ from core.trees.noise import Key, Noise
 from core.trees.sampling import process_logits, to_probabilities
 from core.trees.tree import Proposal
 from core.trees.verify import VerifyInput
-from core.trees.verify import case as offers
+from core.trees.verify import base as offers
 
 __all__ = ["TRAPS", "PositionlessKeys"]
 

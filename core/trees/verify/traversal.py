@@ -28,7 +28,7 @@ import torch
 
 from core.trees.sampling import TINY_RESIDUAL
 from core.trees.tree import ROOT
-from core.trees.verify.case import (
+from core.trees.verify.base import (
     Draws,
     Offer,
     TrialResult,

@@ -10,7 +10,7 @@ import torch
 
 from core.trees.sampling import one_hot_residual, residual
 from core.trees.tree import ROOT, TokenTree
-from core.trees.verify.case import (
+from core.trees.verify.base import (
     Draws,
     Offer,
     TargetTokens,
