@@ -104,6 +104,7 @@ class DraftOutcome:
     @property
     def accepted_depth(self) -> int:
         """How far its own tree went along with the committed text."""
+        # `path` has one node a level.
         return len(self.path)
 
 

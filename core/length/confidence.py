@@ -22,6 +22,7 @@ class _ThresholdStop:
         self._threshold = threshold
 
     def grows(self, score: float) -> bool:
+        # On a tree: by node, so that branches end independently.
         return score >= self._threshold
 
     def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:

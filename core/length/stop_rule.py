@@ -22,6 +22,7 @@ def step_limits(rate: float, costs: Sequence[float], longest: int) -> StopLimits
     further step is worth. Depth 1 is not judged here: whether to draft at all is the back-off's
     decision.
     """
+    # Solved for the score, so that a step costs one comparison. scores[0] = 0: depth 1 always runs.
     scores = (0.0, *(cost / rate if rate > 0 else float("inf") for cost in costs))
     return StopLimits(longest=longest, scores=scores[:longest])
 
@@ -47,6 +48,8 @@ class StopRule:
         limits = self._limits.get(drafter)
         if limits is None or depth > (limits.longest or 0):
             return False
+        # The sum: one pass serves the whole frontier. At most 1, as at most one of its nodes is
+        # accepted.
         return limits.scores is None or min(1.0, sum(chances)) >= limits.scores[depth - 1]
 
     def limits(self, drafter: str) -> StopLimits | None:

@@ -28,6 +28,7 @@ __all__ = [
     "unprocessed_probabilities",
 ]
 
+# Sums of p below this are rounding of float64 softmaxes over the vocabulary.
 TINY_RESIDUAL = 1e-12
 
 
@@ -57,6 +58,7 @@ def process_logits(logits: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 
 def to_probabilities(scores: torch.Tensor) -> torch.Tensor:
     """Processed scores (..., V) to float64 probabilities of the same shape."""
+    # In float64: residuals are differences of nearly equal numbers.
     return scores.double().softmax(dim=-1)
 
 
@@ -115,6 +117,8 @@ class Target:
 
     def best(self, row: int, gumbel: torch.Tensor) -> int:
         """arg max(log p + G) at one row, with noise float64 (V,)."""
+        # float32 scores plus float64 noise: the sum is float64. log p and the scores differ by a
+        # constant, which no arg max sees.
         scores = self.scores
         if scores.device.type != "cpu":
             return int((scores[row] + gumbel).argmax())
@@ -145,6 +149,7 @@ class Target:
     def chances(self, tree: TokenTree) -> list[float]:
         """Each node's probability given its parent, from `display_probabilities`."""
         if self._chances is None:
+            # Row of each node's parent; the root's is 0.
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
             self._chances = self.display_probabilities[parents, token_ids].tolist()
