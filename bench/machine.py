@@ -62,7 +62,7 @@ def code_digest(family: Path | None = None) -> str:
 
 
 def pin_arithmetic() -> None:
-    """What the laws of equality are pinned to (ALGORITHMS 9.1): float32 as written, no TF32."""
+    """What the laws of equality are pinned to: float32 as written, no TF32."""
     torch.set_float32_matmul_precision("highest")
     matmul: Any = torch.backends.cuda.matmul
     matmul.allow_tf32 = False

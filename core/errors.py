@@ -23,7 +23,7 @@ from __future__ import annotations
 
 __all__ = [
     "MODEL_FAULTS",
-    "FORESEEN",
+    "EXPECTED_ERRORS",
     "CellInterruptedError",
     "ConfigError",
     "ContextLengthError",
@@ -133,13 +133,13 @@ class CellInterruptedError(StudyError):
     """One measurement of a study was cut short; it has to be repeated."""
 
 
-# Errors that a model, a device or a request may raise in a round.
-FORESEEN = (SpecScopeError, RuntimeError, ValueError, MemoryError)
+# Errors that a model, a device, a request or a caller's callback is expected to raise now and then.
+EXPECTED_ERRORS = (SpecScopeError, RuntimeError, ValueError, MemoryError)
 # Errors of a model's pass. One in a drafter drops that drafter, its run goes on; one in the LLM
 # ends that request, the others go on. Third-party models raise almost anything: a token outside
 # the embedding is an IndexError, a deleted folder an OSError.
 MODEL_FAULTS = (
-    *FORESEEN,
+    *EXPECTED_ERRORS,
     ArithmeticError,
     AssertionError,
     AttributeError,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from core.config import Request, SpeculationConfig
-from core.errors import FORESEEN, CellInterruptedError, ConfigError, StudyError
+from core.errors import EXPECTED_ERRORS, CellInterruptedError, ConfigError, StudyError
 from lab.order import Cell
 from lab.runs import Runs
 from lab.study import Study
@@ -44,5 +44,5 @@ def naming_cell(cell: Cell) -> Iterator[None]:
         yield
     except CellInterruptedError:
         raise
-    except FORESEEN as error:
+    except EXPECTED_ERRORS as error:
         raise StudyError(f"{cell.words}: {error}") from error

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.config import Request
-from core.errors import FORESEEN, CellInterruptedError, StoreError, StudyError
+from core.errors import EXPECTED_ERRORS, CellInterruptedError, StoreError, StudyError
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.checked import check, naming_cell
 from lab.conduct import conduct
@@ -178,7 +178,7 @@ class Conductor:
                     state = "completed" if event.complete else "stopped"
                     reason = "" if event.reason == "stopped" else event.reason
                     reason = reason or ("" if event.complete else self._why_models_differ(study))
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             reason = str(error)
         finally:
             self._end(study, state, reason)
@@ -197,7 +197,7 @@ class Conductor:
                 self._alone(short, "", kept=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
-        with suppress(*FORESEEN):  # half a run that stays does no harm
+        with suppress(*EXPECTED_ERRORS):  # half a run that stays does no harm
             self._forget_lost()
         self._rests.record(study.study_id, state, reason)
         self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")

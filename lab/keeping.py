@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
-from core.errors import FORESEEN, StoreError, UnknownStudyError
+from core.errors import EXPECTED_ERRORS, StoreError, UnknownStudyError
 from lab.measured import Measured
 from lab.order import Cell
 from lab.runs import StudyStore
@@ -109,6 +109,6 @@ class Rests:
                 self._store.set_state(study_id, state, reason)
             except UnknownStudyError:
                 pass  # deleted meanwhile
-            except FORESEEN:
+            except EXPECTED_ERRORS:
                 return
             del self._owed[study_id]

@@ -31,7 +31,7 @@ CPU_LIMIT_S = 5.0
 
 @pytest.fixture(scope="session", autouse=True)
 def _pinned_arithmetic() -> None:
-    """What the exactness laws are pinned to (ALGORITHMS 9.1)."""
+    """What the exactness laws are pinned to: one thread, float32 as written, no TF32."""
     import torch
 
     torch.set_num_threads(1)

@@ -4,7 +4,8 @@ Each is tuned to the LLM where those before it fall short, so that together they
 say.
 
 `prompts`, as published: texts that an SSM continues as the LLM does, to the end, are dropped for
-those after it. `positions`: single positions that one foresees weigh little (ALGORITHMS 7).
+those after it. `positions`: single positions that one foresees weigh little (docs/family.md,
+"Boosting").
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ class Distillation:
     tokens count as one: that can only make the divergence smaller.
 
     A position at which one of the `earlier` models holds most probable what the teacher does
-    weighs `covered`, any other 1: collective boost-tuning by positions (SpecInfer 3.1, ALGORITHMS
-    7). The mean is over weights.
+    weighs `covered`, any other 1: collective boost-tuning (SpecInfer 3.1) by positions
+    instead of texts. The mean is over weights.
     """
 
     teacher: nn.Module

@@ -14,7 +14,7 @@ from bench.grown.manifest import Asked, standing
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, spread
 from bench.theirs import load_module
-from core.models.loading.catalog import BUNDLED, Source
+from core.models.loading.catalog import BUNDLED, ModelSource
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES
 
@@ -103,6 +103,6 @@ def _write(one: Member, place: Path, asked: Asked, say: Say) -> None:
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
     """Some prompts as a folder's tokenizer reads them."""
     texts = [prompt.text for prompt in spread(load_prompts(), TEXTS)]
-    tokenizer = load_tokenizer(Source(str(folder), local=True))
+    tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     config = module.config
     return some_texts(tokenizer, texts, config.vocab_size, config.max_position_embeddings)

@@ -23,12 +23,12 @@ from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.events import ModelInfo
 from core.length.cost_model.ledger import Costs
-from core.models.batch import stack_alike
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_ssms
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
+from core.models.stacking import stack_alike
 
 __all__ = ["CPU_GROWN", "GrownContenders", "grown_models"]
 

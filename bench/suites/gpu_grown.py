@@ -16,11 +16,11 @@ from bench.suites.gpu import GpuContest
 from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.events import ModelInfo
-from core.models.batch import stack_alike
 from core.models.hf_model import HfModel
 from core.models.loading.load import load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
+from core.models.stacking import stack_alike
 
 __all__ = ["GPU_GROWN", "Growing"]
 

@@ -1,4 +1,4 @@
-"""`laws`: the text is the LLM's own, token for token (ALGORITHMS 9, laws 1 and 2).
+"""`laws`: the text is the LLM's own, token for token (laws 1 and 2 of tests/laws).
 
 At temperature 0 against transformers' `generate`, above it against plain decoding with the same
 seed. Where two texts differ, the float64 margin distinguishes a tie from an error.

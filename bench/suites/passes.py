@@ -22,11 +22,11 @@ from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Table, long_rows
 from bench.theirs import load_module
-from core.models.batch import batched_forward
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed, LanguageModel, chain
+from core.models.stacking import batched_forward
 from lab.order import Block
 
 __all__ = ["CONTEXT", "Passes", "tables"]

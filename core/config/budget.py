@@ -1,4 +1,4 @@
-"""The node budget (ALGORITHMS 1): its division among drafters and the depth that it allows.
+"""The node budget: its division among drafters and the depth that it allows.
 
 Everything is decided before anything is drawn, so that sampled drafts stay lossless.
 
@@ -28,7 +28,7 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape cut to at most `budget` nodes: depth first, then width (ALGORITHMS 1)."""
+    """The shape cut to at most `budget` nodes: depth first, then width."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:

@@ -234,8 +234,8 @@ class SpeculationConfig:
     def resolved(self, temperature: float) -> SpeculationConfig:
         """`draft` and `verify` with their `auto` replaced for this temperature.
 
-        Raises ConfigError where the combination would not be lossless (ALGORITHMS 2, the validity
-        matrix); the message names the choices that are.
+        Raises ConfigError where the combination would not be lossless (see `lossless_rules`); the
+        message names the choices that are.
         """
         greedy = temperature == 0.0
         draft = self.draft

@@ -1,9 +1,10 @@
 """The mechanisms that a SpeculationConfig chooses from, each with its facts (no torch, no model).
 
 One record per combine rule, length policy, draft kind, verification rule and pipeline mode. All
-else is derived from these records: the allowed names, the validity matrix (ALGORITHMS 2), shares of
-the node budget, which fields matter, the menus of the page, the words in its pictures, the guide's
-tables. A new combine rule or length policy is its own file, a record here, and its test.
+else is derived from these records: the allowed names, the validity matrix (`lossless_rules`),
+shares of the node budget, which fields matter, the menus of the page, the words in its pictures,
+the guide's tables. A new combine rule or length policy is its own file, a record here, and its
+test.
 
 `label` is a record's meaning in a menu, `meaning` the same at more length, in docs/guide.md.
 `implementation` is `module:name`, imported when first used: configuration never imports torch.
@@ -413,7 +414,7 @@ def weighted_combine_rules() -> tuple[str, ...]:
 
 def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
     """The verification rules under which a draft kind and a combine rule are lossless, the default
-    first; empty where they are refused. Source: ALGORITHMS 2, the validity matrix.
+    first; empty where they are refused.
     """
     drawn = draft_kind(draft).drawn
     if temperature == 0.0:

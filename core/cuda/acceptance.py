@@ -109,29 +109,29 @@ def deepest_nodes(
     return AcceptedPaths(depths.expand(len(right), -1).gather(1, last[:, None])[:, 0], last)
 
 
-def is_batchable(turn: RoundState) -> bool:
-    """Whether a turn's rule needs nothing but the LLM's token at each node, its noise is a hash,
+def is_batchable(state: RoundState) -> bool:
+    """Whether a request's rule needs nothing but the LLM's token at each node, its noise is a hash,
     and the LLM's distributions are not recorded."""
-    sequence = turn.request.sequence
+    sequence = state.request.sequence
     rule = sequence.speculation.verify
     hashed = rule == "greedy" or isinstance(sequence.noise, SeededNoise)
     return rule in WALKS and hashed and not sequence.speculation.record_top_k
 
 
 def fill_target_tokens(
-    turns: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
+    states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
-    """Fills in `target_tokens` of the turns that are batchable, one step for each sampling."""
+    """Fills in `target_tokens` of the states that are batchable, one step for each sampling."""
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
-    for turn in turns:
-        if is_batchable(turn):
-            sequence = turn.request.sequence
+    for state in states:
+        if is_batchable(state):
+            sequence = state.request.sequence
             key = sequence.speculation.verify, sequence.sampling.shape
-            groups.setdefault(key, []).append(turn)
+            groups.setdefault(key, []).append(state)
     for (rule, _), several in groups.items():
-        found = batched_target_tokens(rule, [case_of(turn) for turn in several])
-        for turn, one in zip(several, found, strict=True):
-            turn.target_tokens = one
+        found = batched_target_tokens(rule, [case_of(state) for state in several])
+        for state, one in zip(several, found, strict=True):
+            state.target_tokens = one
 
 
 @torch.inference_mode()

@@ -30,7 +30,7 @@ from core.cuda.staging import (
 )
 from core.drafters.base import DraftRequest, Drafts
 from core.drafters.ssm import SsmDrafter
-from core.drafters.state import Pending
+from core.drafters.ssm_state import Pending
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.trees.draft import Draft

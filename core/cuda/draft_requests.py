@@ -21,7 +21,7 @@ from core.cuda.kv_view import ModelGroup, TreeLayout, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
-from core.drafters.state import SsmState
+from core.drafters.ssm_state import SsmState
 from core.drafters.weights import needs_likelihoods
 from core.models.graphed import WIDTHS
 from core.models.hf_model import HfModel

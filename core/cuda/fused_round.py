@@ -47,10 +47,10 @@ class FusedRound:
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
 
     @torch.inference_mode()
-    def run(self, turns: Many[RoundState]) -> RoundResult | None:
-        """Runs the round and fills in each turn's drafts; verdicts follow with `fill_verdicts`.
+    def run(self, states: Many[RoundState]) -> RoundResult | None:
+        """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, with nothing changed, if the round has to run step by step."""
-        plan = self._plan(turns)
+        plan = self._plan(states)
         started, self._started = self._started, None
         if plan is None:
             return None
@@ -63,10 +63,10 @@ class FusedRound:
         return graph.finish(plan)
 
     @torch.inference_mode()
-    def begin(self, turns: Many[RoundState]) -> None:
-        """Launches the next round without waiting for it. If `run` is then called with other turns,
+    def begin(self, states: Many[RoundState]) -> None:
+        """Launches the next round without waiting for it. If `run` is then called with others,
         it is discarded: all it wrote lies past the committed length of the KV rows."""
-        plan = self._plan(turns)
+        plan = self._plan(states)
         graph = None if plan is None else self._launch_draft(plan)
         if plan is None or graph is None:
             return
@@ -75,13 +75,13 @@ class FusedRound:
             self._started = _StartedRound(plan.inputs_key, graph)
 
     def fill_target_tokens(
-        self, turns: Many[RoundState], case_of: Callable[[RoundState], VerifyInput]
+        self, states: Many[RoundState], case_of: Callable[[RoundState], VerifyInput]
     ) -> None:
-        """For rounds that run step by step: the LLM's tokens of all turns in one step."""
-        fill_target_tokens(turns, case_of)
+        """For rounds that run step by step: the LLM's tokens of all states in one step."""
+        fill_target_tokens(states, case_of)
 
-    def _plan(self, turns: Many[RoundState]) -> RoundPlan | None:
-        return None if self._llm is None else plan_round(turns, self._llm, self._drafting)
+    def _plan(self, states: Many[RoundState]) -> RoundPlan | None:
+        return None if self._llm is None else plan_round(states, self._llm, self._drafting)
 
     def _launch_draft(self, plan: RoundPlan) -> _RoundGraph | None:
         try:
@@ -126,7 +126,7 @@ class _RoundGraph:
 
     def __init__(self, plan: RoundPlan, pool: GraphPool) -> None:
         llm, layout, device = plan.llm, plan.layout, plan.llm.forward.device
-        shapes = round_input_shapes(len(plan.turns), len(layout.shape))
+        shapes = round_input_shapes(len(plan.states), len(layout.shape))
         of_drafts = plan.requests.input_shapes if plan.requests else {}
         self._inputs = HostToDevice(shapes | of_drafts, device)
         draft_pass = None
@@ -136,7 +136,7 @@ class _RoundGraph:
             KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.vocab_size),
             layout,
             layout.tensors(device),
-            plan.turns[0].request.sequence.sampling.shape,
+            plan.states[0].request.sequence.sampling.shape,
             plan.uses_noise,
             self._inputs,
             draft_pass,
@@ -169,9 +169,9 @@ class _RoundGraph:
         began, drafted, ended = self._clock.times()
         if plan.requests is not None:
             fill_drafts(plan, plan.requests, found, (began, drafted))
-        for row, turn in enumerate(plan.turns):
-            plan.llm.members[0].note(turn.request.row, 1 + int(found["length"][row]))
-            turn.kv_committed = True
+        for row, state in enumerate(plan.states):
+            plan.llm.members[0].note(state.request.row, 1 + int(found["length"][row]))
+            state.kv_committed = True
         return RoundResult(plan, found, Timed("llm", "forward", drafted, ended))
 
     def _send(self, plan: RoundPlan) -> None:
@@ -180,12 +180,12 @@ class _RoundGraph:
         if plan.requests is not None:
             write_inputs(inputs, plan.requests.rows, coupled=plan.requests.choice.coupled)
         host = inputs.host
-        for row, turn in enumerate(plan.turns):
-            sequence = turn.request.sequence
-            host["root"][row], host["length"][row] = sequence.tokens[-1], turn.root_position
+        for row, state in enumerate(plan.states):
+            sequence = state.request.sequence
+            host["root"][row], host["length"][row] = sequence.tokens[-1], state.root_position
             host["llm_ends"][row] = padded_ends(sequence.eos_ids)
             if plan.uses_noise:
                 positions = host["llm_bases"].shape[1]
-                first = turn.root_position + 1
+                first = state.root_position + 1
                 host["llm_bases"][row] = bases_of(sequence.noise, first, positions)
         inputs.send()

@@ -11,11 +11,11 @@ from functools import cached_property
 
 import torch
 
-from core.models.batch import common_stack
-from core.models.forward import Seen, TensorForward
+from core.models.forward import KeysValues, TensorForward
 from core.models.hf_model import HfModel
 from core.models.kv_cache import KVArena
 from core.models.protocol import LanguageModel
+from core.models.stacking import common_stack
 from core.trees.tree import ROOT, depths_of
 
 __all__ = [
@@ -72,7 +72,7 @@ class KvView:
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
         mask = mask.masked_fill_(~visible, torch.finfo(forward.dtype).min)[:, None]
 
-        def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> Seen:
+        def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
             return self.arena.write_at(layer, self.rows, (self.row_index, slots), extent, (k, v))
 
         ids = tokens.clamp(max=self.vocab_size - 1)

@@ -30,9 +30,9 @@ MAX_NODES = 64
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """`turns` in the order of their rows; `requests` None if no SSM drafts."""
+    """`states` in the order of their rows; `requests` None if no SSM drafts."""
 
-    turns: tuple[RoundState, ...]
+    states: tuple[RoundState, ...]
     llm: ModelGroup
     requests: DraftRequests | None
 
@@ -46,24 +46,24 @@ class RoundPlan:
     @property
     def rows(self) -> tuple[int, ...]:
         """Rows of the LLM's arena."""
-        return tuple(self.llm.members[0].place(turn.request.row) for turn in self.turns)
+        return tuple(self.llm.members[0].place(state.request.row) for state in self.states)
 
     @cached_property
     def extents(self) -> tuple[int, int]:
         """KV slots that the LLM's pass and the SSMs' attend to."""
-        longest = max(len(turn.request.sequence.tokens) for turn in self.turns)
+        longest = max(len(state.request.sequence.tokens) for state in self.states)
         of_ssms = 0 if self.requests is None else padded_extent(self.requests.num_slots)
         return padded_extent(longest + len(self.layout)), of_ssms
 
     @property
     def uses_noise(self) -> bool:
         """Whether verification is `match`, else `greedy`."""
-        return self.turns[0].speculation.verify == "match"
+        return self.states[0].speculation.verify == "match"
 
     @property
     def key(self) -> tuple[object, ...]:
         """Equal for plans that one graph serves."""
-        sequence, requests = self.turns[0].request.sequence, self.requests
+        sequence, requests = self.states[0].request.sequence, self.requests
         drafts = None
         if requests is not None:
             drafts = requests.arena_rows, requests.width, requests.layout.shape, requests.choice
@@ -72,24 +72,26 @@ class RoundPlan:
     @property
     def inputs_key(self) -> tuple[object, ...]:
         """Equal for plans whose inputs are the same: of the same runs at the same positions."""
-        positions = tuple((turn.request.sequence.run_id, turn.root_position) for turn in self.turns)
+        positions = tuple(
+            (state.request.sequence.run_id, state.root_position) for state in self.states
+        )
         rows = self.requests.rows if self.requests else ()
         return self.key, positions, tuple((row.num_read, row.ask.shape) for row in rows)
 
 
-def plan_round(turns: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> RoundPlan | None:
-    """The plan of a round of these turns, none of them pipelined; None if it cannot be fused. Opens
-    drafters that are asked for the first time, which read the prompt here."""
-    if not turns or not all(map(_is_fusible, turns)):
+def plan_round(states: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> RoundPlan | None:
+    """The plan of a round of these states, none of them pipelined; None if it cannot be fused.
+    Opens drafters that are asked for the first time, which read the prompt here."""
+    if not states or not all(map(_is_fusible, states)):
         return None
     if (
-        len({(turn.speculation.verify, turn.request.sequence.sampling.shape) for turn in turns})
+        len({(state.speculation.verify, state.request.sequence.sampling.shape) for state in states})
         != 1
     ):
         return None
-    asked = [drafting.draft_requests(turn) for turn in turns]
+    asked = [drafting.draft_requests(state) for state in states]
     if not any(asked):
-        return RoundPlan(tuple(turns), llm, None)
+        return RoundPlan(tuple(states), llm, None)
     ssms = drafting.ssm_pool.ssms
     by_name = {
         ask.name: [one for asks in asked for one in asks if one.name == ask.name]
@@ -102,19 +104,19 @@ def plan_round(turns: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> 
     requests = DraftRequests.of(ssms, by_name, llm.vocab_size)
     if requests is None or not requests.is_supported:
         return None
-    plan = RoundPlan(tuple(turns), llm, requests)
+    plan = RoundPlan(tuple(states), llm, requests)
     return plan if len(plan.layout) <= MAX_NODES else None
 
 
-def _is_fusible(turn: RoundState) -> bool:
-    """Whether no step of the turn needs a decision on the host."""
+def _is_fusible(state: RoundState) -> bool:
+    """Whether no step of the round needs a decision on the host."""
     return (
-        is_batchable(turn)
-        and not turn.request.sequence.sampling.penalizes
-        and turn.speculation.combine == "union"
-        and turn.choice.stop is None
-        and turn.ahead_drafts is None
-        and len(turn.request.sequence.eos_ids) <= MAX_END_TOKENS
+        is_batchable(state)
+        and not state.request.sequence.sampling.penalizes
+        and state.speculation.combine == "union"
+        and state.choice.stop is None
+        and state.ahead_drafts is None
+        and len(state.request.sequence.eos_ids) <= MAX_END_TOKENS
     )
 
 
@@ -128,25 +130,25 @@ class RoundResult:
     forward: Timed
 
     def fill_verdicts(self) -> None:
-        """Fills in each turn's verdict, after the host has combined its drafts to one tree.
+        """Fills in each state's verdict, after the host has combined its drafts to one tree.
 
         Raises EngineError if a path differs in length from what was committed on the device.
         """
-        for row, turn in enumerate(self.plan.turns):
+        for row, state in enumerate(self.plan.states):
             start = time.perf_counter()
-            turn.target_tokens = self._target_tokens(row, turn)
-            eos_ids = turn.request.sequence.eos_ids
-            turn.verdict = verdict_of_tokens(turn.tree, turn.target_tokens, eos_ids)
+            state.target_tokens = self._target_tokens(row, state)
+            eos_ids = state.request.sequence.eos_ids
+            state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
             committed = int(self.found["length"][row])
-            if len(turn.verdict.path) != committed:
+            if len(state.verdict.path) != committed:
                 raise EngineError(
-                    f"path is {len(turn.verdict.path)} nodes long: {committed} were committed"
+                    f"path is {len(state.verdict.path)} nodes long: {committed} were committed"
                 )
-            turn.timings += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
+            state.timings += [self.forward, Timed("verify", "verify", start, time.perf_counter())]
 
-    def _target_tokens(self, row: int, turn: RoundState) -> TargetTokens:
+    def _target_tokens(self, row: int, state: RoundState) -> TargetTokens:
         """The LLM's outputs at the nodes of the merged tree: those of the first of equal nodes."""
-        nodes = self._first_nodes(row, turn) if self.plan.requests else []
+        nodes = self._first_nodes(row, state) if self.plan.requests else []
         tokens = self.found["target_tokens"][row]
         token_probs = as_reals(self.found["token_probs"][row])
         node_probs = as_reals(self.found["node_probs"][row])
@@ -157,9 +159,9 @@ class RoundResult:
             tuple(node_probs[nodes].tolist()),
         )
 
-    def _first_nodes(self, row: int, turn: RoundState) -> list[int]:
+    def _first_nodes(self, row: int, state: RoundState) -> list[int]:
         """For each node of the merged tree, its first occurrence in the trees side by side."""
-        requests, tree = self.plan.requests, turn.tree
+        requests, tree = self.plan.requests, state.tree
         assert requests is not None
         members, each = len(requests.group.members), len(requests.layout)
         children = {
@@ -169,7 +171,7 @@ class RoundResult:
         first: dict[int, int] = {}
         for member in range(members):
             draft_row = row * members + member
-            draft = turn.drafts[requests.rows[draft_row].ask.index]
+            draft = state.drafts[requests.rows[draft_row].ask.index]
             merged = {ROOT: ROOT}
             for node, place in enumerate(present_nodes(self.found["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
@@ -183,16 +185,16 @@ def fill_drafts(
     found: Mapping[str, IntArray],
     span: tuple[float, float],
 ) -> None:
-    """Fills in the drafts of each turn and notes in the SSMs' rows what was committed of them."""
+    """Fills in the drafts of each state and notes in the SSMs' rows what was committed of them."""
     scores, temperatures = as_reals(found["scores"]), as_reals(found["temperature"])
     for i, row in enumerate(requests.rows):
         draft = plain_draft(requests.layout, found["tokens"][i], scores[i], row.ask)
         timings = draft_spans(requests, row, draft, span)
-        turn = plan.turns[i // len(requests.group.members)]
+        state = plan.states[i // len(requests.group.members)]
         temperature = float(temperatures[i])
-        turn.drafts[row.ask.index] = replace(draft, timings=timings, next_temperature=temperature)
+        state.drafts[row.ask.index] = replace(draft, timings=timings, next_temperature=temperature)
         row.model.note(row.state.row, len(row.unread) + int(found["kept"][i]))
-    for turn in plan.turns:
-        turn.drafts = dict(sorted(turn.drafts.items()))
-        for draft in turn.drafts.values():
-            turn.timings.extend(draft.timings)
+    for state in plan.states:
+        state.drafts = dict(sorted(state.drafts.items()))
+        for draft in state.drafts.values():
+            state.timings.extend(draft.timings)

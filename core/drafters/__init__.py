@@ -36,4 +36,5 @@ def resolve_drafters(asked: Many[str], ssms: Many[str]) -> tuple[str, ...]:
             raise ConfigError.of(
                 "drafters", name, f"one of {', '.join(('all', 'first', *ssms, NGRAM))}"
             )
+    # A name that `all` covers and the caller gave too is one drafter.
     return tuple(dict.fromkeys(names))

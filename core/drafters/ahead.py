@@ -1,4 +1,4 @@
-"""Drafting ahead within one request (ALGORITHMS 5).
+"""Drafting ahead within one request (`pipeline=ahead`).
 
 While the LLM verifies a tree, one SSM scores its nodes and predicts the outcome; then all SSMs
 begin the next round's drafts after the most probable outcomes, all drafts of one SSM in one pass.
@@ -79,7 +79,9 @@ class AheadDrafting:
         self.failed: dict[str, BaseException] = {}
         self._plans = plans
         self._ssms = ssms
+        # By plan index: what the lead SSM predicts serves the other SSMs of that plan too.
         self._outcomes: dict[int, list[PredictedOutcome]] = {}
+        # By SSM: indices of the plans it drafts for; emptied where it fails.
         self._members = {
             name: [
                 i
@@ -91,6 +93,8 @@ class AheadDrafting:
 
     def run(self, done: PassEnded) -> None:
         """Scores the trees, begins drafts, then extends them level by level until `done`."""
+        # Three phases, most useful first, each a pass of every SSM: the LLM's pass may end at any
+        # moment.
         leads = self._lead_ssms()
         for name in self._names():
             if done.is_set():
@@ -100,6 +104,8 @@ class AheadDrafting:
             if done.is_set():
                 return
             self._begin_drafts(name)
+        # SSMs take turns level by level, so that all have drafts of like depth when the LLM is
+        # done.
         going = self._names()
         while going and not done.is_set():
             going = [name for name in going if not done.is_set() and self._extend_drafts(name)]
@@ -114,6 +120,7 @@ class AheadDrafting:
         for name, members in self._members.items():
             for i in members:
                 weights = self._plans[i].weights
+                # On a tie the SSM that was loaded first.
                 if i not in leads or weights[name] > weights[leads[i]]:
                     leads[i] = name
         return leads
@@ -123,9 +130,11 @@ class AheadDrafting:
         if not members:
             return
         ssm, plans = self._ssms[name], [self._plans[i] for i in members]
+        # One pass for all plans: each row's nodes that are not in its cache yet are fed.
         with self._pass(name, members, looking=True):
             logits = ssm.tree_logits([(plan.sequence, plan.tree) for plan in plans])
             for i, plan, rows in zip(members, plans, logits, strict=True):
+                # Calibrated, so that they estimate P(the LLM chooses y), see `top_outcomes`.
                 scores = ssm.calibration(plan.sequence).scores(_utilities(rows, plan))
                 ends = plan.sequence.eos_ids
                 self._outcomes[i] = top_outcomes(plan.tree, scores, OUTCOMES, ends)
@@ -136,6 +145,7 @@ class AheadDrafting:
         for i in self._members[name]:
             plan, chosen = self._plans[i], {}
             for outcome in self._outcomes.get(i, ()):
+                # Its length is bounded by what the text has room for behind these tokens.
                 request = plan.requests[len(outcome.token_ids) - 1].get(name)
                 if request is not None and (fitted := ssm.fit_context(request)).worth_starting:
                     chosen[outcome] = fitted
@@ -180,11 +190,13 @@ class AheadDrafting:
         span = Timed(name, "ahead", start, time.perf_counter())
         for i in members:
             draft = self._draft_of(i, name)
+            # Kept apart: drafting can be saved time, scoring the tree never is.
             (draft.look_timings if looking else draft.draft_timings).append(span)
 
 
 def _can_draft_ahead(plan: AheadPlan, ssm: SsmDrafter) -> bool:
     """Whether the SSM has read the whole text and its context has room after the tree."""
+    # One position for each level of the tree, and at least one behind it for the draft itself.
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
     return room > 1 and ssm.is_caught_up(plan.sequence)
 
@@ -197,6 +209,8 @@ def _utilities(logits: torch.Tensor, plan: AheadPlan) -> torch.Tensor:
     if sequence.speculation.verify != "match":
         return logits
     log_q = process_logits(logits, sequence.sampling).double().log_softmax(dim=-1)
+    # Row r of depth d predicts the token at position root + 1 + d; siblings share that position's
+    # noise.
     first = sequence.root_position + 1
     depths = (0, *plan.tree.depths)
     noise = {depth: sequence.noise.gumbel(first + depth) for depth in set(depths)}

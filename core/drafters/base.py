@@ -113,16 +113,21 @@ def top_outcomes(
 
     `scores` (1 + nodes, V): P(the LLM chooses y) after the root and after each node. An outcome
     that ends at node u with the LLM's own token y has P(path to u) P(y | u); y is no child of u,
-    since a child would have been accepted (ALGORITHMS 5). Outcomes with a token of `ends` are left
+    since a child would have been accepted. Outcomes with a token of `ends` are left
     out: no round follows them.
     """
+    # joint[u, y] becomes P(path to u) P(y | u): the outcome that ends at row u with the token y.
     joint = scores.clone()
+    # Rows of the parents: row 0 is the root's, row i + 1 node i's.
     parents = torch.tensor(tree.parents, dtype=torch.long, device=scores.device) + 1
     token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=scores.device)
     steps = scores[parents, token_ids].tolist()
     reached = [1.0]
     for token_id, parent, step in zip(tree.token_ids, tree.parents, steps, strict=True):
+        # P(path to each node); parents come first, so theirs is known. Behind an end there is no
+        # round.
         reached.append(0.0 if token_id in ends else reached[parent + 1] * step)
+    # A child's token under its parent: it would be accepted, and the outcome end further down.
     joint[parents, token_ids] = 0.0
     if ends:
         joint[:, list(ends)] = 0.0
@@ -130,6 +135,7 @@ def top_outcomes(
     values, places = joint.flatten().topk(min(count, joint.numel()))
     found = []
     for probability, place in zip(values.tolist(), places.tolist(), strict=True):
+        # Back from a flat index to (row, token).
         node, own = divmod(place, joint.shape[1])
         if probability >= LEAST:
             path = tree.tokens_to(node - 1) if node else tree.tokens_to(ROOT)

@@ -14,6 +14,8 @@ import torch
 
 __all__ = ["Calibration", "updated_temperatures", "scores_of"]
 
+# Damping of a Newton step; beta's bounds; the least variance a step is divided by (a row that is
+# certain has none, and would make the step infinite).
 STEP = 0.05
 SLOWEST, FASTEST = 0.25, 4.0
 MIN_CURVATURE = 0.05
@@ -37,8 +39,11 @@ class Calibration:
 
     def observe(self, seen: Many[float], moments: Many[tuple[float, float]]) -> None:
         """Updates by the utilities of committed tokens, with the `moments` of each one's row."""
+        # Fitted is beta, in which the log-likelihood is concave; in the temperature it is not.
         beta = 1 / self.temperature
         for one, (mean, variance) in zip(seen, moments, strict=True):
+            # Newton, first derivative over second: where the token's utility is below the mean,
+            # beta falls and the scores become flatter.
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
             if math.isfinite(step):  # infinite for a token of probability 0
                 beta -= step
@@ -56,6 +61,7 @@ def scores_of(utilities: torch.Tensor, calibrations: Many[Calibration]) -> torch
     """`Calibration.scores` of utilities (n, V), with one calibration per row."""
     temperatures = [one.temperature for one in calibrations]
     if any(temperature != 1.0 for temperature in temperatures):
+        # One division for the whole batch; none where every temperature is still 1.
         each = torch.tensor(temperatures, dtype=utilities.dtype, device=utilities.device)
         utilities = utilities / each[:, None]
     return utilities.softmax(dim=-1)
@@ -77,8 +83,10 @@ def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tens
     """The Newton step of beta (rows,) for one token of each row."""
     seen = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
+    # 0 x -inf would be NaN; here masked instead of clamped, since weights are at hand.
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
     step = STEP * (mean.double() - seen) / variance.clamp(min=MIN_CURVATURE)
+    # No step for padding and for tokens that the SSM holds impossible, as in `observe`.
     return torch.where((tokens >= 0) & (seen != float("-inf")), step, 0.0)

@@ -17,9 +17,9 @@ import numpy as np
 from core.config.budget import shape_nodes
 from core.drafters.base import DraftRequest
 from core.drafters.ssm import SsmDrafter
-from core.drafters.state import SsmState
-from core.length.base import Limits
-from core.models.batch import BatchedModels
+from core.drafters.ssm_state import SsmState
+from core.length.base import StopLimits
+from core.models.stacking import BatchedModels
 from core.trees.noise import SeededNoise
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class DraftSlot:
     member: int
     request: DraftRequest
     state: SsmState
-    limits: Limits | None
+    limits: StopLimits | None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,6 +73,7 @@ class DraftSlot:
 
 def can_batch(slots: Many[DraftSlot]) -> bool:
     """Whether one call of the native kernel can serve these drafts."""
+    # The deepest level is not fed: it needs no logits.
     rows = sum(1 + shape_nodes(slot.request.shape[:-1]) for slot in slots)
     return rows <= MOST_ROWS and all(_is_packable(slot) for slot in slots)
 
@@ -86,12 +87,13 @@ def _is_packable(slot: DraftSlot) -> bool:
     if not slot.is_coupled:
         return True
     # The kernel reads the noise of positions that may not be drafted: only keyed noise allows it.
+    # Nor does it apply a warper beyond the temperature.
     return not sampling.warps and isinstance(request.sequence.noise, SeededNoise)
 
 
-def stop_limits(request: DraftRequest) -> Limits | None:
+def stop_limits(request: DraftRequest) -> StopLimits | None:
     """The limits of the request's stop rule; unlimited without one."""
-    return Limits() if request.stop is None else request.stop.limits(request.name)
+    return StopLimits() if request.stop is None else request.stop.limits(request.name)
 
 
 def workspace_for(slots: Many[DraftSlot]) -> DraftLimits:
@@ -99,9 +101,12 @@ def workspace_for(slots: Many[DraftSlot]) -> DraftLimits:
     draft, KV slots."""
     from core.models.native.workspace import DraftLimits
 
+    # A pass is either the catch-up, over all unread tokens, or one level of all drafts.
     lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
     levels = [_level_sizes(slot.shape) for slot in slots]
+    # Levels run in lock-step: level l of the call is level l of every draft that is so deep.
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
+    # Nodes that get KV slots and rows of logits: all but the deepest level.
     fed = [sum(sizes[:-1]) for sizes in levels]
     ends = (len(p.request.sequence.tokens) + own for p, own in zip(slots, fed, strict=True))
     most = max(sum(sizes) for sizes in levels)
@@ -129,16 +134,21 @@ def pack(slots: Many[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         assert limits is not None, "checked by can_batch"
         tokens, read = slot.request.sequence.tokens, slot.num_read
         vocabulary = slot.models.members[slot.member].vocab_size
+        # Tokens that both models have: an SSM's padding must not be proposed.
         num_tokens = min(vocabulary, slot.ssm.vocab_size)
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
+        # As `Feeder._clip_ids`: an id that the SSM lacks is replaced by its last one.
         text += [min(token_id, vocabulary - 1) for token_id in tokens[read:]]
         ends += sorted(slot.request.sequence.eos_ids)
+        # Prefix offsets: draft i's end-of-text tokens are ends[ends_at[i] : ends_at[i + 1]].
         ends_at[i + 1] = len(ends)
+        # Width 0 in the padding: a shorter draft ends there.
         widths[i, : len(shape)] = np.minimum(shape, num_tokens)
         calibration_temperature[i] = slot.calibration_temperature
         least[i] = limits.least
         scores = (limits.scores or ())[: len(shape)]
+        # Padding stays 0, the score that every level reaches.
         step_scores[i, : len(scores)] = scores
         if slot.is_coupled:
             temperature[i] = slot.request.sequence.sampling.temperature
@@ -167,6 +177,7 @@ class NoiseBuffer:
         if key not in self._at:
             self._at[key] = self._size
             self._levels.setdefault(level, []).append((request, self._size))
+            # (V,) float64 a position: a draft of depth m reads m of them.
             self._size += slot.ssm.vocab_size
         return self._at[key]
 

@@ -82,14 +82,19 @@ class _Tree:
         self.out = Draft()
         self.frontier = [ROOT]
         self.places = {ROOT: ROOT}
+        # Nodes of the level that was added last.
         self.new_nodes: list[int] = []
         self.depth_of = {ROOT: 0}
+        # Cumulative score: the product of scores from the root down.
         self.value = {ROOT: 1.0}
+        # Ranks from the root down. They key a node's noise, so a draft made ahead draws the same
+        # tokens.
         self._paths: dict[int, tuple[int, ...]] = {ROOT: ()}
         self.proposer = proposer(request.kind, greedy=request.sequence.sampling.greedy)
         self._logits: list[torch.Tensor] = []
         self._utilities: list[torch.Tensor] = []
         self._q: list[torch.Tensor] = []
+        # Rows of logits so far; the three lists are concatenated once, in `whole_draft`.
         self._num_rows = 0
 
     @property
@@ -100,6 +105,7 @@ class _Tree:
     def frontier_by(self, logits: torch.Tensor) -> Frontier:
         """See Growth; all nodes of a frontier have one depth."""
         sequence, root = self.request.sequence, self.request.root_position
+        # The drafter is in the key: `mss` and `traversal` need draws of drafters to be independent.
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         if sequence.sampling.penalizes:
@@ -118,6 +124,8 @@ class _Tree:
     def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
         """Adds the frontier's children as nodes."""
         for i, node in enumerate(self.frontier):
+            # Children of a node are chosen from this row of `logits`, which the verifier reads q
+            # from.
             self.out.rows[node] = self._num_rows + i
         self._num_rows += len(self.frontier)
         self._logits.append(logits)
@@ -154,6 +162,8 @@ class _Tree:
         """`nodes`, all of one depth, if another pass to get their children is worth it."""
         if not nodes:
             return nodes
+        # The decision sees drawn tokens only, never what the next pass would draw: `mss` and
+        # `traversal` stay lossless.
         chances = [self.value[node] for node in nodes]
         return nodes if self.request.steps(self.depth_of[nodes[0]] + 1, chances) else []
 
@@ -198,6 +208,7 @@ class Layered(_Tree):
         return self.worth_feeding([] if last else [n for n in self.new_nodes if self.grows(n)])
 
     def adopt(self, request: DraftRequest) -> bool:
+        # The common steps must have had the same width: a tree of other widths is another tree.
         steps = min(self._step, len(request.shape))
         if request.kind != self.request.kind or request.shape[:steps] != self.request.shape[:steps]:
             return False
@@ -210,12 +221,13 @@ class Layered(_Tree):
         depth = len(self.request.shape)
         if self._step <= depth:
             return whole
+        # Adopted for a shorter shape: levels beyond it are cut, whole levels at a time.
         return _restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
 class BestFirst(_Tree):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
-    (ALGORITHMS 1).
+    (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 
     Each pass expands the best leaves of one depth; at the end the `budget` best nodes are kept. A
     child's cumulative score is at most its parent's, so the kept set is closed under ancestors.
@@ -225,6 +237,7 @@ class BestFirst(_Tree):
         self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
     ) -> None:
         super().__init__(request, calibration, assumed)
+        # One child a node could never branch: there would be nothing to choose between.
         self.width = max(2, *request.shape)
 
     def absorb(self, logits: torch.Tensor) -> None:
@@ -238,6 +251,7 @@ class BestFirst(_Tree):
         new_nodes = self.new_nodes
         if not new_nodes or self.depth_of[new_nodes[0]] >= len(self.request.shape):
             return []
+        # All nodes so far compete, of every depth.
         kept = set(self._best_nodes())
         # A child of a node outside the best `budget` nodes would be outside them too.
         worth = [node for node in new_nodes if node in kept and self.grows(node)]
@@ -254,6 +268,7 @@ class BestFirst(_Tree):
     def _best_nodes(self) -> list[int]:
         depth = len(self.request.shape)
         nodes = [node for node in range(len(self.out)) if self.depth_of[node] <= depth]
+        # The node number breaks ties, so that a parent comes before a child of equal value.
         nodes.sort(key=lambda node: (-self.value[node], node))
         return sorted(nodes[: self.request.budget])
 
@@ -272,6 +287,7 @@ def new_growth(
 
 def absorb_all(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
     """`absorb` for several growths; those with the same proposer choose children in one call."""
+    # Proposers hold no state, so growths of one type can share a call.
     kinds: dict[type[Proposer], list[int]] = {}
     for i, growth in enumerate(growths):
         kinds.setdefault(type(growth.proposer), []).append(i)

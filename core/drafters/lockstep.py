@@ -1,7 +1,7 @@
 """Steps: a coroutine that needs several passes of a model and leaves the passes to its caller.
 
 A generator yields feeds and is sent their logits, so that the work of several SSMs runs in
-lock-step, their n-th passes batched (`core.models.batch`).
+lock-step, their n-th passes batched (`core.models.stacking`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Generic, TypeVar
 import torch
 
 from core.errors import MODEL_FAULTS
-from core.models.batch import LogitsOrError, batched_forward, common_stack
 from core.models.protocol import Feed, LanguageModel
+from core.models.stacking import LogitsOrError, batched_forward, common_stack
 
 __all__ = ["StepsRun", "Steps", "run_steps", "run_in_lockstep", "run_all"]
 
@@ -62,6 +62,7 @@ class StepsRun(Generic[T]):
 
     def share(self, start: float, end: float) -> float:
         """The fraction of the time from `start` to `end` that was spent on these steps."""
+        # Overlap of each charge with the span, times the charge's share.
         spent = sum(
             share * max(0.0, min(end, until) - max(start, since))
             for since, until, share in self.charges
@@ -76,6 +77,7 @@ class StepsRun(Generic[T]):
             if passed is None:
                 self.next_feeds = next(self.steps)
             elif isinstance(passed, BaseException):
+                # Thrown into the generator, so that its `finally` blocks run where it waits.
                 self.next_feeds = self.steps.throw(passed)
             else:
                 self.next_feeds = self.steps.send(passed)
@@ -83,12 +85,14 @@ class StepsRun(Generic[T]):
             self.result = end.value
         except MODEL_FAULTS as error:
             self.error = error
+        # Its own Python between two passes is charged in full.
         self.charges.append((start, time.perf_counter(), 1.0))
 
 
 def run_all(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict[str, StepsRun[T]]:
     """Runs the steps of several models: in lock-step if the models are stacked, else one after
     another."""
+    # Without a common stack there is nothing to batch.
     if len(works) > 1 and common_stack([model for model, _ in works.values()]):
         return run_in_lockstep(works)
     return {name: _run_one(model, steps) for name, (model, steps) in works.items()}
@@ -111,6 +115,8 @@ def run_in_lockstep(works: Mapping[str, tuple[LanguageModel, Steps[T]]]) -> dict
         for work in stepped.values():
             leaving.enter_context(closing(work.steps))
             work.advance(None)
+        # Steps that need fewer passes drop out; then the rest are no whole stack, and run one by
+        # one.
         while going := [work for work in stepped.values() if work.next_feeds is not None]:
             passes = batched_forward([(work.model, work.next_feeds or ()) for work in going])
             for work, batched in zip(going, passes, strict=True):

@@ -28,11 +28,11 @@ from core.drafters.draft_batch import (
     workspace_for,
 )
 from core.drafters.ssm import SsmDrafter
-from core.drafters.state import Pending
+from core.drafters.ssm_state import Pending
 from core.drafters.weights import needs_likelihoods
-from core.errors import FORESEEN, EngineError
+from core.errors import EXPECTED_ERRORS, EngineError
 from core.events.parts import Timed
-from core.models.batch import batched_models_of
+from core.models.stacking import batched_models_of
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
@@ -59,8 +59,10 @@ class NativeDrafting:
             if slots is not None:
                 found[name] = [Draft()] * len(requests)
                 for number, slot in slots:
+                    # By the object that makes the pass: its members draft in one call.
                     stacks.setdefault(id(slot.models.runner), []).append((number, slot))
         for numbered in stacks.values():
+            # The kernel expects drafts in the order of the stacked weights.
             numbered.sort(key=lambda one: one[1].member)
             drafts = _draft_slots([slot for _, slot in numbered])
             if drafts is None:
@@ -78,7 +80,7 @@ def _draft_slots(slots: Many[DraftSlot]) -> list[Draft] | None:
         return None
     try:
         return native_drafts(slots)
-    except FORESEEN:
+    except EXPECTED_ERRORS:
         return None
 
 
@@ -88,6 +90,7 @@ def _slots(ssm: SsmDrafter, requests: Many[DraftRequest]) -> list[tuple[int, Dra
     models = batched_models_of(ssm.model)
     if models is None or not all(ssm.has_state(request.sequence) for request in requests):
         return None
+    # All or nothing: the requests of an SSM in one round are drafted in one way.
     fitted = [ssm.fit_context(request) for request in requests]
     if not all(_starts_from_text(ssm, request) for request in fitted):
         return None
@@ -119,8 +122,12 @@ def native_drafts(slots: Many[DraftSlot]) -> list[Draft]:
     began = time.perf_counter()
     models = slots[0].models
     noise = NoiseBuffer()
+    # One call for all levels; between two passes it asks for the noise of the level that is chosen
+    # next.
     found = models.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
     grown = [_Draft.of(slot, i, found) for i, slot in enumerate(slots)]
+    # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM is to
+    # blame.
     if not all(score > 0 for one in grown for score in one.scores) or any(
         math.isnan(whole) for one in grown for *_, whole in one.moments
     ):
@@ -128,6 +135,7 @@ def native_drafts(slots: Many[DraftSlot]) -> list[Draft]:
     # A level ends when the next pass begins: its children are chosen in between.
     ends = [*(begin for begin, _ in found.passes[1:]), time.perf_counter()]
     times = _timings_by_member(grown, ends, began)
+    # From here on nothing can fail.
     for one in grown:
         one.write_back()
     return [one.draft(times[one.slot.member]) for one in grown]
@@ -152,6 +160,7 @@ class _Draft:
     @classmethod
     def of(cls, slot: DraftSlot, i: int, found: DraftResult) -> _Draft:
         grown = found.outputs
+        # Nodes drafted, nodes fed, passes that this draft took part in.
         count, fed, passes = grown.counts[i].tolist()
         token_ids, parents, ranks = grown.nodes[i, :count].T.tolist()
         rows = grown.rows[i, : fed + 1]
@@ -182,13 +191,17 @@ class _Draft:
 
     def write_back(self) -> None:
         """Updates the model's row and the SSM's state, as passes over feeds would."""
+        # From numbers of the draft's nodes to indices among the row's pending nodes.
         place = {ROOT: ROOT} | {node: at for at, node in enumerate(self.fed)}
         parents = [place[self.parents[node]] for node in self.fed]
+        # Row 0: the logits after the last committed token, which the kernel has caught up with.
         pending = Pending(self.logits[0])
         if self.fed:
             pending.add([self.token_ids[node] for node in self.fed], parents, self.logits[1:])
         own, sequence = self.slot, self.slot.request.sequence
         model = own.models.members[own.member]
+        # The kernel wrote the KV itself; the row's bookkeeping follows: text tokens committed,
+        # nodes pending.
         model.note(own.state.row, len(sequence.tokens) - own.num_read, parents)
         own.state.pending = pending
 
@@ -202,11 +215,14 @@ def _timings_by_member(
     for one in grown:
         member = one.slot.member
         passes[member] = max(passes.get(member, 0), one.passes)
+    # SSMs that took part in pass i; they divide its time.
     mates = [sum(own > i for own in passes.values()) for i in range(len(ends))]
     found = {}
     for one in grown:
         member, own = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / mates[i] for i in range(1, own))
+        # Two spans a draft are recorded, so the shares of its passes become one: their
+        # time-weighted mean.
         whole = ends[own - 1] - ends[0]
         share = min(1.0, drafted / whole) if whole > 0 else 1.0
         name = one.slot.ssm.name

@@ -22,6 +22,7 @@ from core.trees.tree import ROOT
 
 __all__ = ["NGRAM", "NgramDrafter"]
 
+# Tokens at the text's end that must have occurred before; longer matches are tried first.
 LONGEST_MATCH = 4
 
 
@@ -95,6 +96,7 @@ class NgramDrafter:
 
     def _continuation(self, state: _State, request: DraftRequest) -> list[int]:
         tokens = request.sequence.tokens
+        # Indexed at the draft, not at the commit: a round that does not draft pays nothing.
         _index(state, tokens)
         steps = min(len(request.shape), request.budget)
         for length in range(min(LONGEST_MATCH, len(tokens) - 1), 0, -1):
@@ -108,6 +110,7 @@ class NgramDrafter:
 
 def _index(state: _State, tokens: list[int]) -> None:
     """Enters every gram that ends before the last token; each token is visited once."""
+    # Later occurrences overwrite earlier ones.
     for end in range(max(1, state.indexed + 1), len(tokens)):
         for length in range(1, min(LONGEST_MATCH, end) + 1):
             state.where[tuple(tokens[end - length : end])] = end
@@ -117,6 +120,7 @@ def _index(state: _State, tokens: list[int]) -> None:
 def _repeat_to(tokens: list[int], steps: int) -> list[int]:
     """The first `steps` of `tokens` (from the match to the end of the text), repeated if they are
     too few."""
+    # Rounded up.
     repeats = -(-steps // len(tokens)) if steps else 0
     return (tokens[:steps] * repeats)[:steps]
 

@@ -1,8 +1,8 @@
 """PooledDrafting: several SSMs draft one tree together, in lock-step on one shared frontier.
 
 At each step a token's score is softmax(sum of w_i log score_i), the weighted geometric mean of the
-SSMs' probabilities (ALGORITHMS 3, `log_pool`). Each SSM is fed every node, and gets a draft of its
-own: the common tree with its own scores, logits and calibration.
+SSMs' probabilities (a logarithmic opinion pool). Each SSM is fed every node, and gets a draft of
+its own: the common tree with its own scores, logits and calibration.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ class PooledDrafting:
         if not members:
             return [Draft() for _ in pool.requests]
         # The members' logits are calibrated already, so their pool is not.
+        # One tree for all: it is grown by the pooled logits, with the first member's request.
         growth = new_growth(members[0].request, Calibration())
         try:
             growth.absorb(_pooled_logits(members, None))
@@ -112,7 +113,10 @@ class PooledDrafting:
             drafter = self._ssms[request.name]
             fitted = drafter.fit_context(request)
             if fitted.worth_starting:
+                # Normalized over all requests of the pool: an SSM that cannot take part leaves the
+                # others' ratio as it was.
                 members.append(_Member(drafter, fitted, weight / total))
+        # Every node is fed to every SSM, so the SSM of the shortest context bounds the depth.
         shortest = min((len(m.request.shape) for m in members), default=0)
         for member in members:
             member.request = replace(member.request, shape=member.request.shape[:shortest])
@@ -121,12 +125,14 @@ class PooledDrafting:
 
 def _pooled_logits(members: list[_Member], growth: Growth | None) -> torch.Tensor:
     """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i)."""
+    # One batched pass where the SSMs are stacked; every SSM is fed the same nodes.
     works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})
     stage = "catch_up" if growth is None else "draft"
     parts = []
     for member in members:
         temperature = member.drafter.calibration(member.request.sequence).temperature
         logits = member.take_result(works[member.drafter.name], stage) / temperature
+        # log prod p_i^w_i, not normalized: the softmax of the scores does that.
         parts.append(member.share * logits.log_softmax(dim=-1))
     # 0 x -inf is NaN: an SSM of weight 0 whose vocabulary lacks the token.
     return torch.stack(parts).sum(dim=0).nan_to_num(nan=float("-inf"))

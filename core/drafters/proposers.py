@@ -1,7 +1,7 @@
 """Proposers choose children from a drafter's logits: topk, coupled, sampled, sampled_iid.
 
-A proposer turns the logits of a frontier, (n, V), into children for each frontier node. Rules and
-sources: ALGORITHMS 1 and 2; SpecInfer 3 (expansion), Gumbel-top-k for draws without replacement.
+A proposer turns the logits of a frontier, (n, V), into children for each frontier node. Sources:
+SpecInfer 3.1 (expansion), Gumbel-top-k (arXiv 1903.06059) for draws without replacement.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class TopKProposer:
     """The most probable tokens; deterministic, so q is one-hot."""
 
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+        # One call over the frontiers of all growths, (sum of n, V).
         logits = _concat([one.logits for one in frontiers])
         return [Proposals(children) for children in _top_children(logits, frontiers, widths)]
 
@@ -76,6 +77,8 @@ class CoupledProposer:
     arg max of log p + G, so what p and q share is proposed exactly when it will be chosen."""
 
     def propose(self, frontiers: Many[Frontier], widths: Many[int]) -> list[Proposals]:
+        # With the request's temperature, top-k and top-p: the noise is added to what the LLM will
+        # be compared by.
         log_q = _log_processed(frontiers)
         sizes = [len(one.logits) for one in frontiers]
         noise = [
@@ -96,6 +99,7 @@ class SampledProposer:
         return [self._draw(one, width) for one, width in zip(frontiers, widths, strict=True)]
 
     def _draw(self, frontier: Frontier, width: int) -> Proposals:
+        # Drawn from the processed distribution, scored by the unprocessed one.
         q = to_probabilities(process_logits(frontier.logits, frontier.sampling))
         scores = frontier.calibration.scores(frontier.logits)
         children = []
@@ -105,7 +109,9 @@ class SampledProposer:
             family = []
             for token_id in drawn:
                 mass = float(q[row, token_id])
+                # q among what is left: q[y] / (1 - q of the siblings drawn before).
                 family.append(Child(token_id, float(scores[row, token_id]), mass / left))
+                # Rounding may leave nothing, or less.
                 left = max(left - mass, mass * 1e-12)
             children.append(family)
         return Proposals(children, q=q)
@@ -153,6 +159,7 @@ def _concat(parts: Many[torch.Tensor]) -> torch.Tensor:
 
 def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
+    # Requests of equal sampling are processed in one call.
     if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
         found = process_logits(_concat([one.logits for one in frontiers]), frontiers[0].sampling)
     else:
@@ -169,6 +176,7 @@ def _top_children(
     calibrations = [
         one.calibration for one, size in zip(frontiers, sizes, strict=True) for _ in range(size)
     ]
+    # The softmax is monotone, so its top-k is that of the utilities; the scores are needed anyway.
     values, ids = scores_of(utilities, calibrations).topk(
         min(max(widths), utilities.shape[-1]), dim=-1
     )
@@ -179,5 +187,6 @@ def _top_children(
             [Child(t, v) for t, v in zip(tokens[:width], chances[:width], strict=True) if v > 0.0]
             for tokens, chances in islice(rows, size)
         ]
+        # All rows have the widest frontier's k; each frontier takes its own.
         for size, width in zip(sizes, widths, strict=True)
     ]

@@ -19,7 +19,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all, new_growth
 from core.drafters.lockstep import Steps, run_steps
-from core.drafters.state import Feeder, Pending, SsmState
+from core.drafters.ssm_state import Feeder, Pending, SsmState
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
@@ -30,6 +30,7 @@ from core.trees.tree import ROOT, TokenTree
 __all__ = ["SsmDrafter"]
 
 T = TypeVar("T")
+# Tokens that one pass over a prompt reads.
 PREFILL_CHUNK = 512
 # Weights decay by 0.95 a token: tokens further back count for less than 4 %.
 JUDGED_PROMPT = 64
@@ -68,16 +69,19 @@ class SsmDrafter:
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         carried = self._carried.copy() if sequence.speculation.carry_over else Calibration()
         row = self._feeder.model.open_row()
+        # Registered before anything can fail, so that `close` finds the row.
         state = SsmState(row, carried, scored_until=len(sequence.tokens))
         self._states[sequence.run_id] = state
         start = time.perf_counter()
         tokens = sequence.tokens[:-1]
+        # A text longer than this SSM's context: `fit_context` leaves it nothing to draft.
         if len(sequence.tokens) > self.context_length or not tokens:
             return ()
         wanted = JUDGED_PROMPT if needs_likelihoods(sequence.speculation) else 0
         state.scored_until = max(0, len(tokens) - wanted) + 1
         for end in _ends(len(tokens), wanted):
             first = self._feeder.model.length(row) + 1
+            # A chunk whose tokens' likelihoods nobody reads: logits of its last token alone.
             skim = first < state.scored_until
             feed = self._feeder.text_feed(state, tokens[:end], last_only=skim)
             (logits,) = self._alone(self._feeder.feed_text([state], [feed]))
@@ -97,21 +101,27 @@ class SsmDrafter:
     def draft_steps(self, requests: Many[DraftRequest]) -> Steps[list[Draft]]:
         """`draft` as Steps: the caller makes the model's passes."""
         start = time.perf_counter()
+        # By index into `requests`: one that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
         wanted = {i: request for i, request in fitting.items() if request.worth_starting}
+        # `early` drafts were begun during the last verification; `fresh` ones start with the
+        # catch-up.
         begun = {i: self._matching_guess(request) for i, request in wanted.items()}
         early = {i: growth for i, growth in begun.items() if growth is not None}
+        # Passes already made, as far as this round's shape uses them.
         ahead = {i: min(growth.passes, len(wanted[i].shape)) for i, growth in early.items()}
         fresh = {i: self.new_growth(request) for i, request in wanted.items() if i not in early}
         if fresh:
             logits = yield from self.catch_up_steps([wanted[i] for i in fresh])
             absorb_all(list(fresh.values()), logits)
         caught_up = time.perf_counter()
+        # Early and fresh drafts share each further pass.
         passes = yield from self._grow(early | fresh, wanted)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
         drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
         drafts = [Draft()] * len(requests)
         for i, growth in (early | fresh).items():
+            # An early draft that was complete took no time in this round.
             timings = (catching_up, drafting) if i in fresh else (drafting,) * (passes[i] > 1)
             drafts[i] = replace(
                 growth.draft(), timings=timings, passes=passes[i], ahead=ahead.get(i, 0)
@@ -123,11 +133,13 @@ class SsmDrafter:
         if state is None:
             return
         if needs_likelihoods(sequence.speculation):
+            # Before the commit, which drops the pending nodes' logits.
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self._feeder.drop_pending(state)
             state.pending = Pending()  # its root logits belong to an earlier token
             return
+        # A fused round has committed on the device, calibration included.
         if draft.next_temperature is not None:
             state.calibration.temperature = draft.next_temperature
             return
@@ -139,6 +151,7 @@ class SsmDrafter:
         if state is not None:
             self._feeder.model.close_row(state.row)
             if sequence.speculation.carry_over:
+                # The run that ends last decides what the next one starts with.
                 self._carried = state.calibration
 
     def temperature(self, sequence: Sequence) -> float:
@@ -175,11 +188,14 @@ class SsmDrafter:
             ids, parents, places = state.pending.missing([tokens for tokens, _ in outcomes])
             wanted.append((state, ids, parents))
             ends.append(places)
+        # Of an outcome usually the last token alone is missing: its path was fed with the tree.
         if fed := [one for one in wanted if one[1]]:
             self._alone(self._feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(wanted, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
                 growth = self.new_growth(request, assumed=tokens)
+                # The growth's root is a pending node here; after the commit it is the last
+                # committed token.
                 growth.places[ROOT] = place
                 growth.absorb(state.pending.logits[place][None])
                 state.guesses[tokens] = growth
@@ -200,6 +216,7 @@ class SsmDrafter:
 
     def fit_context(self, request: DraftRequest) -> DraftRequest:
         """The request, with its shape cut to this model's context."""
+        # The deepest level is not fed: a draft of depth m uses positions up to root + m - 1.
         room = max(0, self.context_length - request.root_position)
         return (
             request if len(request.shape) <= room else replace(request, shape=request.shape[:room])
@@ -218,6 +235,7 @@ class SsmDrafter:
         for state, sequence in zip(states, sequences, strict=True):
             skim = not needs_likelihoods(sequence.speculation)
             feeds.append(self._feeder.text_feed(state, sequence.tokens, last_only=skim))
+        # Row 0 of the logits predicts the token behind the first one fed.
         firsts = [self._feeder.model.length(state.row) + 1 for state in states]
         logits = yield from self._feeder.feed_text(states, feeds)
         for i, (state, sequence) in enumerate(zip(states, sequences, strict=True)):
@@ -241,6 +259,7 @@ class SsmDrafter:
         """The draft made ahead for the outcome that came true, None without one. If it does not fit
         the request's shape, a new draft from the same root logits."""
         state = self.state(request)
+        # Taken either way: a draft made ahead is used in its round or never.
         growth, state.ready = state.ready, None
         if growth is None or growth.adopt(request):
             return growth
@@ -256,6 +275,8 @@ class SsmDrafter:
     ) -> Steps[dict[int, int]]:
         """Grows all drafts to their ends in lock-step; the passes of each, its root's included."""
         passes = dict.fromkeys(growths, 1)
+        # All drafts of a level in one pass; the sooner a draft ends, the smaller the passes behind
+        # it.
         while active := [i for i, growth in growths.items() if growth.frontier]:
             for i in active:
                 passes[i] += 1
@@ -282,11 +303,13 @@ class SsmDrafter:
 
 def _observe(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...]) -> None:
     utilities = draft.utilities if draft.utilities is not None else draft.logits
+    # Each committed token with the node before it, as far as the draft's path goes and one further.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
     met = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
     if utilities is None or not met:
         return
     rows, tokens = (list(part) for part in zip(*met, strict=True))
+    # The native kernel has computed them with the scores.
     known = draft.moments
     moments = [calibration.moments(utilities[r]) if known is None else known[r] for r in rows]
     calibration.observe(utilities[rows, tokens].tolist(), moments)

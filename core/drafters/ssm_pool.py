@@ -43,6 +43,7 @@ class SsmPool:
     def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
+        # Three ways, fastest first; what one does not serve is left to the next.
         found = {**self.batched.draft(by_ssm)}
         left = {name: requests for name, requests in by_ssm.items() if name not in found}
         each = {n: (self.ssms[n].model, self.ssms[n].draft_steps(a)) for n, a in left.items()}
@@ -59,6 +60,7 @@ class SsmPool:
         `SsmDrafter.audition`), and the time spent. A prompt shorter than MIN_PROMPT_TOKENS scores
         nothing; an SSM whose pass fails is left out here, its error is reported when it drafts."""
         scored = names if len(token_ids) >= MIN_PROMPT_TOKENS else ()
+        # One pass a model: all of them in a single one where they are stacked.
         works = run_all({n: (self.ssms[n].model, self.ssms[n].audition(token_ids)) for n in scored})
         found = {n: work.result for n, work in works.items() if work.result is not None}
         timings = [

@@ -24,6 +24,8 @@ __all__ = [
     "needs_likelihoods",
 ]
 
+# Samples from which the running mean is exponential; the decay of a log-likelihood a token; the
+# least probability counted, so that one bad token cannot ruin a weight.
 SLOWEST_MEAN = 64
 FORGETTING = 0.95
 FLOOR = 1e-3
@@ -81,8 +83,8 @@ class DrafterWeights(Protocol):
 
 
 class Paper:
-    """Minions' rewards (ALGORITHMS 3): a winner whose accepted share is above the running mean is
-    multiplied by 1 + eta, one below it divided; then all are scaled to a mean of 1 and clipped.
+    """Minions' rewards (arXiv 2402.15678): a winner whose accepted share is above the running mean
+    is multiplied by 1 + eta, one below it divided; then all are scaled to a mean of 1 and clipped.
 
     Only winners are updated. The running mean is over all verifications; from the 64th on it is an
     exponential mean of rate 1/64.
@@ -104,12 +106,16 @@ class Paper:
             by_winner.setdefault(name, []).append(share)
         if not by_winner:
             return
+        # Each winner is judged once a batch, by its mean share; then the running mean learns the
+        # shares.
         for name, shares in by_winner.items():
             self._judge(name, sum(shares) / len(shares))
         for shares in by_winner.values():
             for share in shares:
                 self._seen += 1
                 self._mean += (share - self._mean) / min(self._seen, SLOWEST_MEAN)
+        # Scaled after every update: only ratios of weights matter, and the bounds are relative to
+        # 1.
         average = sum(self._weights.values()) / len(self._weights)
         self._weights = {
             name: min(max(weight / average, self._low), self._high)
@@ -130,7 +136,7 @@ class Paper:
 
 
 class FullInformation:
-    """w <- w^0.95 P(token) for each committed token (ALGORITHMS 3): every drafter is scored on
+    """w <- w^0.95 P(token) for each committed token: every drafter is scored on
     every token, also where it lost the vote.
 
     A drafter without a prediction, or whose report is still missing, gets the others' mean
@@ -142,6 +148,8 @@ class FullInformation:
         self._tokens = 0
 
     def values(self) -> dict[str, float]:
+        # exp of differences to the greatest: log weights of long texts are far below what exp can
+        # hold.
         top = max(self._logs.values(), default=0.0)
         shares = {name: math.exp(value - top) for name, value in self._logs.items()}
         mean = sum(shares.values()) / max(1, len(shares))
@@ -156,6 +164,8 @@ class FullInformation:
         history = history or LikelihoodHistory(
             {name: len(found) for name, found in probabilities.items()}
         )
+        # Reports end where each drafter stands in the text; drafters that lag report older
+        # positions.
         by_position: dict[int, dict[str, float]] = {}
         for name, found in probabilities.items():
             for position, probability in enumerate(found, history.reached[name] - len(found)):
@@ -168,8 +178,11 @@ class FullInformation:
 
     def _token(self, tokens: dict[int, Token], position: int) -> Token | None:
         """The text's token at a position; None if it is too old to be corrected."""
+        # Insertion order is position order, so the last key is the newest token.
         newest = next(reversed(tokens), position - 1)
         for place in range(max(newest, position - CORRECTED) + 1, position + 1):
+            # One step of w <- w^0.95 for every token of the text, even one that no drafter has
+            # reported yet.
             self._logs = {name: FORGETTING * value for name, value in self._logs.items()}
             self._tokens += 1
             tokens[place] = Token(self._tokens)
@@ -181,9 +194,13 @@ class FullInformation:
         """Replaces the value counted for a token by the one from its current log-probabilities."""
         known = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
         average = sum(known.values()) / len(known) if known else 0.0
+        # What has remained of this token's value by now: a correction must count as much as the
+        # original.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
             log = known.get(name, average)
+            # A drafter without a prediction counts as an average one: neither rewarded nor
+            # punished.
             self._logs[name] += share * (log - token.counted.get(name, 0.0))
             token.counted[name] = log
 

@@ -1,5 +1,5 @@
-"""Step 2 of a round: plans the draft requests of all active requests, runs the drafters, and
-evaluates the drafts made ahead.
+"""The draft step of a round: plans the draft requests of all active requests, runs the drafters,
+and evaluates the drafts made ahead.
 
 Requests that use the same drafter share its passes. Knows no LLM and no verification. A draft
 ahead counts as a hit only once the next round has used it.
@@ -63,7 +63,10 @@ class Drafting:
         """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state in states:
+            # `log_pool` needs all SSMs of a run at each step, so it drafts request by request.
             for draft_request in self._draft_pooled(state, self.draft_requests(state)):
+                # Turned around from by request to by drafter: one drafter's passes serve all
+                # requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
         for state in states:
@@ -71,6 +74,7 @@ class Drafting:
             state.drafts = dict(sorted(state.drafts.items()))
             for draft in state.drafts.values():
                 state.timings.extend(draft.timings)
+            # Only now is it known which drafts made ahead this round has used.
             state.ahead = ahead_results(state)
             _update_likelihoods(state)
 
@@ -101,6 +105,7 @@ class Drafting:
         weights = state.vote_weights.weights
         names = {i: state.request.drafters[i].name for i in state.drafts}
         ssms = {i: name for i, name in names.items() if name in self.ssm_pool.ssms}
+        # The number of committed tokens that an outcome may have, from the LLM's own alone up.
         counts = range(1, state.tree.depth + 2)  # accepted path and the LLM's own token
         return AheadPlan(
             state.request.sequence,
@@ -117,6 +122,8 @@ class Drafting:
         request = state.request
         for index in sorted(request.open_drafters):
             try:
+                # A drafter that did not draft in this round still reads what was committed (draft
+                # None).
                 draft = state.drafts.get(index)
                 request.drafters[index].commit(request.sequence, draft, committed)
             except MODEL_FAULTS as error:
@@ -132,6 +139,7 @@ class Drafting:
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""
         if index not in request.open_drafters:
+            # First, so that `close` also reaches a drafter that failed while it was opening a row.
             request.open_drafters.add(index)
             try:
                 request.timings.extend(request.drafters[index].open(request.sequence))
@@ -155,11 +163,14 @@ class Drafting:
 
     def _draft_all(self, requests: Mapping[str, list[DraftRequest]]) -> dict[str, Drafts]:
         """The drafts of each drafter, or its error."""
+        # SSMs in one call: those of one shape share each pass.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
         found: dict[str, Drafts] = {}
         try:
             found |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except MODEL_FAULTS as error:
+            # An SSM's own error is in its place in the result; one raised here says nothing about
+            # whose it is.
             found |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
@@ -191,7 +202,8 @@ class Drafting:
 
 
 def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest]:
-    """Shape and node budget of each drafter, fixed before anything is drawn (ALGORITHMS 2).
+    """Shape and node budget of each drafter, fixed before anything is drawn: cut by what
+    was drawn, a draft would bias `mss` and `traversal`.
 
     `beyond`: the draft starts so many tokens after the text (drafting ahead), under the same
     choice of length.
@@ -224,6 +236,7 @@ def _update_likelihoods(state: RoundState) -> None:
     for index in sorted(request.open_drafters):
         name = request.drafters[index].name
         likelihoods[name] = request.drafters[index].likelihoods(sequence)
+        # A drafter that drafted has read the whole text; another may lag by some tokens.
         whole = index in caught_up
         count = len(likelihoods[name])
         request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)
@@ -245,6 +258,8 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
     used = {state.request.drafters[i].name: draft.ahead for i, draft in state.drafts.items()}
     results = []
     for name, draft in _in_drafter_order(state, state.ahead_drafts):
+        # No outcome it drafted for came true; else a draft for it exists, and may or may not have
+        # been used.
         if state.ahead_drafts.committed not in draft.outcomes:
             results.append(_ahead(name, draft, "wrong"))
         elif not used.get(name):

@@ -24,7 +24,6 @@ from core.engine.overlap import (
     DraftThread,
     Job,
     RoundBatch,
-    next_round,
     observe_switch,
     pipeline_modes,
     pipeline_switch,
@@ -32,7 +31,7 @@ from core.engine.overlap import (
 )
 from core.engine.record import Recorder
 from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
-from core.engine.round_state import ActiveRequest, RoundState, update_weights
+from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_started
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
@@ -46,6 +45,7 @@ from core.sequence import Sequence
 
 __all__ = ["Engine"]
 
+# Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks.
 PREFILL_CHUNK = 512
 
 
@@ -65,10 +65,12 @@ class Engine:
         self._fused_round: FusedRound | None = None
         if on_gpu if on_device is None else on_device:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
+        # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}
         self._draft_pool = DraftPool()
         self._draft_thread = DraftThread(models.llm.device)
         self._idle_time = IdleTime()
+        # Run ids. While there is one, torch is held to one thread (TorchAlone).
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
@@ -99,6 +101,7 @@ class Engine:
         active: list[ActiveRequest] = []
         with ExitStack() as leaving:
             leaving.callback(self.busy.release)
+            # All requests are checked before the first one runs.
             for sequence in [self.prepare(request) for request in requests]:
                 active.append(self.admit(sequence))
                 leaving.callback(self.release, active[-1])
@@ -117,14 +120,20 @@ class Engine:
     def round(self, active: Many[ActiveRequest]) -> Iterator[Event]:
         """One round of all active requests, in one LLM pass; see `core.engine.round`."""
         began = time.perf_counter()
+        # Plan: what the requests' modes are, which of them this round verifies, and how far each
+        # drafts (`next_round`, called by `take`).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
         batch = self._draft_pool.take(active, modes)
+        # A draft that waits in the pool is verified by the overlapped loop even if its run's mode
+        # has become `off`: the serial one would draft it again.
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
         result = self._fused_round.run(batch.states) if self._fused_round and serial else None
+        # Idle time of a fused round is not measured: its stages are one launch.
         self._idle_time.begin(active, () if result else batch.states, began)
         if result is not None:
+            # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
             yield from self._fused_events(result, batch.states, begin_next=not switch.runs)
         elif serial:
             yield from serial_round(self._steps, batch.states)
@@ -141,10 +150,14 @@ class Engine:
         record, steps = self._recorder, self._steps
         steps.make_trees(states)
         result.fill_verdicts()
+        # From here as in `RoundSteps.commit`, but the events come last: what the next round needs,
+        # and no more, is done before it is launched.
         update_weights(states)
         commits = [steps.commit_one(state) for state in states]
         left = [state.request for state in states if not state.request.sequence.finish_reason]
         if begin_next and left and self._fused_round is not None:
+            # `choose` is idempotent until the next `observe`, so `round` will plan these rounds
+            # again, alike.
             self._fused_round.begin([next_round(active) for active in left])
         for recorded in (record.drafted_event, record.combined_event, record.verified_event):
             for state in states:
@@ -156,6 +169,8 @@ class Engine:
     def _beside(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
         """Drafts on the drafting thread while the block runs: for other requests, which a later
         round verifies, or for the next round of these."""
+        # Order matters where both kinds run: other requests' drafts are verified next, a draft
+        # ahead is only a guess.
         jobs: list[Job] = []
         if batch.meanwhile:
             jobs.append(lambda _: self._drafting.draft(batch.meanwhile))
@@ -164,6 +179,7 @@ class Engine:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
         with self._draft_thread.beside(jobs):
             yield
+        # Behind the `with`: the jobs have ended, their drafts are complete.
         self._draft_pool.keep(batch)
 
     # -- admission and release, for `generate_many` and the worker --
@@ -200,13 +216,17 @@ class Engine:
         can be cancelled between chunks."""
         start = time.perf_counter()
         tokens = active.sequence.tokens[:-1]
+        # The last token stays out: it is fed with the first tree, as each round's root is.
         for i in range(0, len(tokens), PREFILL_CHUNK):
             part = tokens[i : i + PREFILL_CHUNK]
+            # No logits of the prompt are needed; `last_only` computes those of one token instead of
+            # all.
             self._llm.forward([chain(active.row, part, last_only=True)])
             self._llm.commit(active.row, range(len(part)))
             yield
         if tokens:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
+        # Behind the prefill span: an audition is the drafters' time, not the LLM's.
         self._drafting.audition(active)
 
     def release(self, active: ActiveRequest) -> None:
@@ -214,6 +234,8 @@ class Engine:
         self._admitted.discard(active.sequence.run_id)
         with ExitStack() as leaving:
             if not self._admitted:
+                # Callbacks run in reverse order, and all of them even if one raises: no row may
+                # leak.
                 leaving.callback(self._torch_alone.give_back)
                 leaving.callback(self._draft_thread.close)
             leaving.callback(self._drafting.close, active)

@@ -29,6 +29,7 @@ class IdleTime:
     def begin(self, requests: Many[ActiveRequest], states: Many[RoundState], began: float) -> None:
         """A round of `states` began at `began` (seconds, as all times here); it is measured if one
         request alone is active and takes part."""
+        # With several requests, time between stages belongs to none of them in particular.
         self._state = states[0] if len(requests) == 1 == len(states) else None
         self._began = began
 
@@ -40,13 +41,16 @@ class IdleTime:
         sequence, requests = state.request.sequence, state.request
         stages = [one for one in (*requests.timings, *state.timings) if one.start >= self._began]
         gap = time.perf_counter() - self._began
+        # The union: stages on the drafting thread overlap the LLM's pass.
         gap -= union_ms((one.start, one.end) for one in stages)
+        # Of the previous round, from its commit to its last event, if it was this run's.
         behind = self._behind if sequence.run_id == self._run_id else 0.0
         state.between_ms = (max(0.0, gap) + behind) * 1000
 
     def end(self) -> None:
         """The round is over and its events are emitted."""
         state = self._state
+        # The next round of another run must not inherit it.
         self._run_id = "" if state is None else state.request.sequence.run_id
         if state is not None:
             self._behind = max(0.0, time.perf_counter() - max(one.end for one in state.timings))

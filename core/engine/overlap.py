@@ -21,7 +21,7 @@ import torch
 from core.config.mechanisms import NGRAM, combine_rule
 from core.drafters.ahead import PassEnded
 from core.engine.drafting import hidden_ms
-from core.engine.round_state import ActiveRequest, RoundState
+from core.engine.round_state import ActiveRequest, RoundState, next_round
 from core.events import Ahead
 from core.events.parts import Timed
 from core.length.cost_model import Costs, Switch
@@ -34,7 +34,6 @@ __all__ = [
     "DraftPool",
     "RoundBatch",
     "pipeline_switch",
-    "next_round",
     "pipeline_modes",
     "run_id_of",
     "observe_switch",
@@ -72,6 +71,7 @@ class DraftPool:
         """The batch of the next round, by the runs' modes; its drafted states leave the pool."""
         across = [one for one in requests if modes[run_id_of(one)] == "across"]
         others = [one for one in requests if modes[run_id_of(one)] != "across"]
+        # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
         drafted = [state for one in across if (state := self._drafted.get(run_id_of(one)))][:batch]
         # A switch may have changed a run's mode while its draft waited.
@@ -80,10 +80,12 @@ class DraftPool:
             del self._drafted[run_id_of(state.request)]
         taken = [run_id_of(state.request) for state in drafted]
         others = [one for one in others if run_id_of(one) not in taken]
+        # Two drafts of one run can never wait at once: the second would start from an unknown text.
         with_draft = {run_id_of(state.request) for state in drafted} | self._drafted.keys()
         running = [one for one in across if run_id_of(one) not in with_draft]
         # Nothing to verify yet: the first group is drafted before the pass, as in `serial_round`.
         first = [] if drafted else running[:batch]
+        # The pool holds at most one batch: then drafting pauses until the LLM has taken it.
         room = max(0, batch - len(self._drafted))
         following = running[len(first) :][:room]
         return RoundBatch(
@@ -94,6 +96,7 @@ class DraftPool:
 
     def keep(self, batch: RoundBatch) -> None:
         """Adds the states drafted during this round's pass; a later round verifies them."""
+        # All states of a batch share one LLM pass: any of them has its spans.
         passes = [t for state in batch.states[:1] for t in state.timings if t.lane == LLM_LANE]
         for state in batch.meanwhile:
             saved = tuple(_hidden_ahead(state, index, passes) for index in state.drafts)
@@ -122,8 +125,11 @@ class DraftThread:
         if not jobs:
             yield
             return
+        # Started late: a run without pipelining never has the thread.
         if self._executor is None:
             self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="drafting")
+        # Set when the LLM's pass has ended; a job looks at it between two passes of its own, and
+        # stops.
         done = threading.Event()
         if self._stream is not None:  # the jobs read drafts made on this thread's stream
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
@@ -132,6 +138,8 @@ class DraftThread:
             yield
         finally:
             done.set()
+            # Waits even if the block raised: a job may be inside a model whose rows are about to be
+            # closed.
             future.result()
             if self._stream is not None:  # the next round reads the jobs' drafts here
                 torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
@@ -141,14 +149,6 @@ class DraftThread:
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None
-
-
-def next_round(request: ActiveRequest) -> RoundState:
-    """A request's next round, its length chosen."""
-    drafts, request.ahead_drafts = request.ahead_drafts, None
-    return RoundState(
-        request, request.policy.choose(), request.sequence.root_position, ahead_drafts=drafts
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,11 @@ def pipeline_switch(requests: Many[ActiveRequest], costs: Costs) -> PipelineSwit
     runs = [
         one for one in requests if one.sequence.speculation.pipeline == "auto" and _has_ssms(one)
     ]
+    # Other requests' drafts are needed with certainty, a draft ahead only if its guess comes true.
     kind = "across" if len(runs) > 1 else "ahead"
     if kind == "ahead":
         runs = [one for one in runs if _can_draft_ahead(one)]
+    # What is measured holds for these drafters: each set has a switch of its own.
     names = {drafter.name for one in runs for drafter in one.drafters}
     return PipelineSwitch(kind, tuple(runs), costs.pipelining(kind, names))
 
@@ -186,6 +188,7 @@ def pipeline_modes(requests: Many[ActiveRequest], auto: PipelineSwitch) -> dict[
         fits = _can_draft_ahead(one) if mode == "ahead" else _has_ssms(one)
         modes[run_id_of(one)] = mode if fits else "off"
     across = [one for one in requests if modes[run_id_of(one)] == "across"]
+    # A lone request has nothing to alternate with.
     if len(across) == 1:
         modes[run_id_of(across[0])] = "off"
         if across[0].sequence.round == 0 and across[0] not in auto.runs:
@@ -202,6 +205,7 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> Non
     worked = [
         t for state in states for t in state.timings if t.start >= began and t.name != "prefill"
     ]
+    # The union, not the sum: overlapping work is what is being measured. Prefills are once a run.
     ms = union_ms((t.start * 1000, t.end * 1000) for t in worked)
     drafted = sum(max(d.depths, default=0) for state in batch.states for d in state.drafts.values())
     found = auto.switch.observe(ms / len(batch.states), drafted / len(batch.states))

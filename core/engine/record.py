@@ -41,6 +41,7 @@ class Recorder:
     def texts(self, token_ids: Iterable[int]) -> tuple[str, ...]:
         """The display text of each token, decoded by itself."""
         ids = tuple(token_ids)
+        # One call of the tokenizer for all new tokens: its overhead is per call.
         new = [token_id for token_id in dict.fromkeys(ids) if token_id not in self._texts]
         if new:
             self._texts.update(zip(new, token_texts(self._tokenizer, new), strict=True))
@@ -67,6 +68,8 @@ class Recorder:
             scores=tuple(draft.scores),
             qs=tuple(draft.qs),
             ranks=tuple(draft.ranks),
+            # A hit of drafting ahead, or a draft made during another request's pass, is recorded
+            # likewise.
             drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead),
             spans=state.request.sequence.spans(list(draft.timings)),
         )
@@ -138,6 +141,7 @@ class Recorder:
             # A node of the tree and the same node of the draft share their tokens from the root.
             found = {node: _node_of(draft, tree.tokens_to(node)) for node in nodes}
             met = {node: d for node, d in found.items() if d is not None and d in draft.rows}
+            # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
             rows = [draft.rows[d] for d in met.values()]
             shown = unprocessed_probabilities(draft.logits[rows])
             entries += self._top_k_of(state.request.drafters[index].name, list(met), shown, k)
@@ -159,7 +163,10 @@ class Recorder:
     ) -> RoundCompleted:
         """`kv`: slots used and capacity."""
         request, sequence = state.request, state.request.sequence
+        # The policy has observed this round, and answers the same again when the next round is
+        # planned.
         next_choice = request.effective_choice(request.policy.choose())
+        # A stop string or the limit may have cut accepted tokens off.
         accepted = min(len(state.verdict.path), len(result.token_ids))
         beyond = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
         return RoundCompleted(
@@ -192,6 +199,7 @@ class Recorder:
 def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]]:
     """The LLM's probabilities of its own token (0 without one) and of each node's token."""
     own, tree = state.verdict.own_token_id, state.tree
+    # Row of the node that the own token follows; row 0 is the root's.
     after = (state.verdict.path[-1] if state.verdict.path else ROOT) + 1
     target = state.target_tokens
     if target is not None:

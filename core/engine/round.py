@@ -1,8 +1,9 @@
 """One round: draft, combine, verify, commit, for all active requests in one LLM pass.
 
-`serial_round` and `overlapped_round` have the same four steps. Each step measures its own time,
-fills in its part of every RoundState and yields the events of that part. Knows drafters and the LLM
-by their protocols; `Engine.round` chooses which of the two runs.
+`serial_round` and `overlapped_round` have the same four steps, over RoundStates whose lengths
+`next_round` has chosen. Each step measures its own time, fills in its part of every RoundState and
+yields the events of that part. Knows drafters and the LLM by their protocols; `Engine.round`
+chooses which of the two runs.
 """
 
 from __future__ import annotations
@@ -54,13 +55,15 @@ class RoundSteps:
         self._fill_target_tokens = fill_target_tokens
 
     def draft(self, fresh: Many[RoundState], states: Many[RoundState]) -> Iterator[Event]:
-        """Step 2: drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
+        """Drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
+        # Of all states, not only of `fresh`: a round's events are complete, whenever its draft was
+        # made.
         self._drafting.draft(fresh)
         for state in states:
             yield count_event(state, self._recorder.drafted_event(state))
 
     def combine(self, states: Many[RoundState]) -> Iterator[Event]:
-        """Step 3: each request's drafts as one token tree."""
+        """Merges each request's drafts into one token tree."""
         self.make_trees(states)
         for state in states:
             yield count_event(state, self._recorder.combined_event(state))
@@ -68,21 +71,26 @@ class RoundSteps:
     def verify(
         self, states: Many[RoundState], beside: AbstractContextManager[None] | None = None
     ) -> Iterator[Event]:
-        """Steps 4 and 5: one LLM pass over all trees, then each verdict; `beside`: what runs on the
-        drafting thread meanwhile."""
+        """One LLM pass over all trees, then each verdict; `beside`: what runs on the drafting
+        thread meanwhile."""
+        # Jobs end within this block, so that no drafter runs while another thread commits.
         with beside or nullcontext():
             self.decide(states)
         for state in states:
             if state.error is None:
                 yield count_event(state, self._recorder.verified_event(state))
             else:
+                # Its reader gets the failure now; the round goes on for the others.
                 state.request.sequence.finish_reason = "failed"
                 yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Many[RoundState]) -> Iterator[Event]:
-        """Step 6: commit what was accepted in the LLM's KV cache, the drafters and the policies."""
+        """Commits what was accepted in the LLM's KV cache, the drafters and the policies."""
         decided = [state for state in states if state.error is None]
+        # Before any commit: the votes of one LLM pass are one batch of wins (Minions), and all
+        # requests' RoundCompleted show the weights after it.
         update_weights(decided)
+        # Likewise before: `commit_one` reports the round, idle time included, to the length policy.
         self._idle_time.fill()
         for state in decided:
             yield from self.complete_round(state, self.commit_one(state))
@@ -111,8 +119,11 @@ class RoundSteps:
     def _forward(self, states: Many[RoundState]) -> None:
         start = time.perf_counter()
         try:
+            # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 behind the
+            # root.
             logits = self._llm.forward([_feed(state) for state in states])
         except MODEL_FAULTS:
+            # There is no other request to save: the caller fails the run.
             if len(states) == 1:
                 raise
             logits = self._forward_alone(states)
@@ -120,6 +131,7 @@ class RoundSteps:
         for state, rows in zip(states, logits, strict=True):
             sequence = state.request.sequence
             own = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
+            # The Target converts logits lazily: greedy verification never computes a softmax.
             state.target = Target(own, sequence.sampling)
         if self._fill_target_tokens is not None:
             self._fill_target_tokens(states, verify_input)
@@ -128,6 +140,7 @@ class RoundSteps:
                 _ = state.target.argmax  # waits for the device, so the span covers the whole pass
         forwarded = time.perf_counter()
         for state in states:
+            # Each state gets the whole pass: it had to wait for all of it.
             state.timings.append(Timed("llm", "forward", start, forwarded))
 
     def _forward_alone(self, states: Many[RoundState]) -> list[torch.Tensor]:
@@ -148,18 +161,26 @@ class RoundSteps:
         start = time.perf_counter()
         request, sequence, verdict = state.request, state.request.sequence, state.verdict
         if not state.kv_committed:
+            # Pending node 0 is the root, see `_feed`. The LLM's own token is in no cache: it is the
+            # next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
+        # 1 + accepted tokens; an accepted end-of-text token has none behind it.
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own)
         result = sequence.commit(committed)
+        # These passes ran in this round's time, whether or not the next round uses them.
         state.timings += [span for draft in state.next_drafts.values() for span in draft.timings]
         next_drafts = ahead_drafts(state, committed)
+        # A run that has ended is released next: committing in its drafters would be work for
+        # nothing.
         if result.finish_reason:
             state.ahead += unused_at_end(state, next_drafts)
         else:
             request.ahead_drafts = next_drafts
             self._drafting.commit(state, committed)
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
+        # After the commit, whose time counts as the round's; before the prefill's spans are added,
+        # which do not.
         request.policy.observe(round_outcome(state, committed))
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()
@@ -212,6 +233,8 @@ def verify_input(state: RoundState) -> VerifyInput:
         sequence.noise,
         sequence.eos_ids,
         {index: draft.q for index, draft in state.drafts.items()},
+        # `sampled` draws siblings without replacement: the verifier has to renormalize q behind
+        # each.
         distinct=sequence.speculation.draft == "sampled",
     )
 

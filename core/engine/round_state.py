@@ -31,6 +31,7 @@ __all__ = [
     "ActiveRequest",
     "AheadDrafts",
     "RoundState",
+    "next_round",
     "round_outcome",
     "update_weights",
 ]
@@ -75,6 +76,7 @@ class ActiveRequest:
         drafter = self.drafters[index]
         self.lost.add(index)
         self.open_drafters.discard(index)
+        # A shared pass may fail for one SSM with an error that names it already.
         error = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
         self.notes.append(f"{error}; {WITHOUT_IT}")
         with contextlib.suppress(*MODEL_FAULTS):  # the drafter may be too broken to close
@@ -91,6 +93,7 @@ class ActiveRequest:
 
     def budgets(self, full: int, indices: Many[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
+        # `full` is what the shape itself comes to: uncut, each drafter may draft all of it.
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
@@ -103,6 +106,8 @@ class ActiveRequest:
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]
+        # Two bounds: the node budget's share of a drafter, and the tokens left (the LLM's own comes
+        # on top).
         fits = longest(config, names, choice.length)
         if min(fits, room) == choice.length:
             return choice
@@ -114,6 +119,8 @@ class ActiveRequest:
             by = f"for {len(names)} drafters" if len(names) > 1 else "for one drafter"
             why = f"max_tree_nodes is {config.max_tree_nodes}, {by}"
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
+        # A length that the user typed is shown as typed; one that a policy found is shown as it
+        # will be.
         given = length_policy(config.length).given
         length = choice.length if given else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
@@ -160,6 +167,7 @@ class RoundState:
     def vote_weights(self) -> VoteWeights:
         """The weights of the drafters by index, and the node limit of `vote_tree`."""
         weights = self.request.weights.values()
+        # By index, since trees name drafters by their index; by name only where runs share weights.
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
         kept, most = self.speculation.vote_nodes, self.request.max_tree_nodes
         return VoteWeights(by_index, kept if most is None else min(kept, most))
@@ -183,14 +191,27 @@ class RoundState:
         return self.combined.tree
 
 
+def next_round(request: ActiveRequest) -> RoundState:
+    """Plans a request's next round: its length policy chooses how far to draft. Takes the drafts
+    made ahead for it."""
+    drafts, request.ahead_drafts = request.ahead_drafts, None
+    return RoundState(
+        request, request.policy.choose(), request.sequence.root_position, ahead_drafts=drafts
+    )
+
+
 def update_weights(states: Many[RoundState]) -> None:
     """Updates the drafter weights with the winner of each vote and its accepted share; requests
     that share weights are one batch."""
     batches: dict[int, tuple[DrafterWeights, list[tuple[str, float]]]] = {}
     for state in states:
         if state.winner and len(state.tree):
+            # With a vote the tree is one drafter's sequence, so this is the accepted share of its
+            # tokens.
             share = len(state.verdict.path) / len(state.tree)
             weights = state.request.weights
+            # By identity: runs with `carry_over` share one object, equal weights of two runs do not
+            # count.
             batches.setdefault(id(weights), (weights, []))[1].append((state.winner, share))
     for weights, wins in batches.values():
         weights.observe_wins(wins)
@@ -200,6 +221,7 @@ def round_outcome(state: RoundState, committed: tuple[int, ...]) -> RoundOutcome
     """The measurements that the length policy observes after a round."""
     forward = next(t for t in state.timings if t.lane == LLM_LANE)
     proposals, path = state.tree.proposals, state.verdict.path
+    # A node's proposals are in the run's order of drafters: the first one gets the credit.
     credit = Counter(proposals[node][0].drafter for node in path if proposals[node])
     verified = Counter(drafter for one in proposals for drafter in {p.drafter for p in one})
     widths = Counter(state.tree.depths)
@@ -208,6 +230,8 @@ def round_outcome(state: RoundState, committed: tuple[int, ...]) -> RoundOutcome
         num_tokens=len(committed),
         num_nodes=len(state.tree),
         verify_ms=(forward.end - forward.start) * 1000,
+        # A `share` below 1 makes spans of one batched pass add up to its time. `ahead` ran beside
+        # the LLM's pass and lengthened nothing.
         round_ms=_ms(t for t in state.timings if t.name != "ahead")
         - state.hidden_ms
         + state.between_ms,
@@ -230,6 +254,7 @@ def _outcome(
     prefill = [t for t in state.request.timings if (t.lane, t.name) == (name, "prefill")][-1:]
     return DraftOutcome(
         ms=_ms(draft.timings),
+        # The first pass is the catch-up's, which also gives the logits of the first step.
         steps=max(0, draft.passes - 1),
         depths=draft.depths,
         chances=chances_of(draft),

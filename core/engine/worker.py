@@ -18,7 +18,13 @@ from core.engine.admission import check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
-from core.errors import FORESEEN, MODEL_FAULTS, EngineBusyError, EngineClosedError, SpecScopeError
+from core.errors import (
+    EXPECTED_ERRORS,
+    MODEL_FAULTS,
+    EngineBusyError,
+    EngineClosedError,
+    SpecScopeError,
+)
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
 from core.models.machine import take_turns, use_threads
 from core.sequence import Sequence
@@ -29,6 +35,7 @@ Tap = Callable[[Event], None]
 """Called in the worker's thread with each event of a run, before the event can be read. One that
 fails is not called again; the run goes on and says why in `Run.tap_error`."""
 
+# A run has exactly one of them, and it is its last event.
 LAST_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 
@@ -44,6 +51,7 @@ class Run:
         self._worker = worker
         self._tap = tap
         self.tap_error: Exception | None = None
+        # Guarded by `_arrived`, a lock of the run's own: readers never wait for the worker's.
         self._unread: deque[Event] = deque()
         self._arrived = threading.Condition()
         self._ended = False
@@ -84,7 +92,7 @@ class Run:
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
-            except FORESEEN as error:
+            except EXPECTED_ERRORS as error:
                 self.tap_error = error
         with self._arrived:
             self._unread.append(event)
@@ -107,6 +115,8 @@ class Worker:
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine
         self._max_live = max_live
+        # `_changed` guards the queue, the flags and `_joining`; `_active` is changed by the
+        # worker's thread alone.
         self._waiting: deque[Run] = deque()
         self._active: dict[str, tuple[Run, ActiveRequest]] = {}
         self._changed = threading.Condition()
@@ -114,6 +124,8 @@ class Worker:
         self._tokenizing = threading.Lock()
         self._thread: threading.Thread | None = None
         self._serving = False
+        # Taken from the queue but not active yet: if the thread fails now, it still has to be
+        # failed.
         self._joining: Run | None = None
 
     # -- for callers, in any thread --
@@ -131,6 +143,7 @@ class Worker:
             self._waiting.append(run)
             if not self._serving:
                 self._serving = True
+                # Started by the first request, and anew by the next one after an unforeseen error.
                 self._thread = threading.Thread(target=self._serve, name="engine", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
@@ -189,6 +202,7 @@ class Worker:
 
     def _shut_down(self, error: BaseException | None) -> None:
         """Ends the runs that an unforeseen error has left, and closes their rows."""
+        # Callbacks run in reverse order: rows are closed first, then the readers get the failure.
         with ExitStack() as leaving:
             leaving.callback(self._fail_remaining, error or SpecScopeError("the worker stopped"))
             for _, active in self._active.values():
@@ -211,6 +225,7 @@ class Worker:
             self._changed.wait_for(lambda: self._closed or self._waiting or self._active)
             if self._closed and not self._waiting and not self._active:
                 return False
+        # Joining happens between two rounds only (continuous batching).
         while (run := self._next()) is not None:
             self._admit(run)
             self._joining = None
@@ -235,6 +250,7 @@ class Worker:
             active = self.engine.admit(run.sequence)
             self._active[run.run_id], self._joining = (run, active), None
             run.deliver(self.engine.run_started_event(active, queue_ms))
+            # A run cancelled here is ended by `_end_cancelled`, which closes its row.
             for _ in self.engine.prefill(active):
                 if self._should_stop(run):
                     return
@@ -253,6 +269,8 @@ class Worker:
 
     def _round(self) -> None:
         try:
+            # A failure of one request arrives as its RunFailed event; what is raised concerns all
+            # of them.
             for event in self.engine.round([active for _, active in self._active.values()]):
                 run, _ = self._active[event.run_id]
                 if isinstance(event, LAST_EVENTS):
@@ -266,6 +284,7 @@ class Worker:
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)
         with ExitStack() as leaving:
+            # Delivered last and in any case: by then the row is free, and no reader waits for ever.
             leaving.callback(run.deliver, event)
             if entry is not None:
                 self.engine.release(entry[1])

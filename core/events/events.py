@@ -86,7 +86,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """Step 2 of a round: every drafter's draft, in drafter order. Rounds are numbered from 0."""
+    """A round's drafts, in drafter order. Rounds are numbered from 0."""
 
     run_id: str
     seq: int
@@ -97,7 +97,7 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """Step 3: the tree that the LLM will verify; tuples run parallel, one entry a node.
+    """The tree that the LLM will verify; tuples run parallel, one entry a node.
 
     `dropped`: (drafter, index in its DraftRecord) of drafted tokens that are not in the tree.
     `rule` is the combine rule. Where it weighs the drafters, `weights` are those it used (by
@@ -126,7 +126,7 @@ class Combined:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """Steps 4 and 5: the LLM's verdict on the tree.
+    """The LLM's verdict on the tree.
 
     `path`: accepted nodes from the root down. `outcomes`: `accepted`, `rejected` or `not_reached`,
     one per node. `own_*`: the LLM's own token after the path; `own_kind` is `recovered` (after a
@@ -154,7 +154,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class RoundCompleted:
-    """Step 6: what the round committed, after EOS, stop string and limit were applied.
+    """What the round committed, after EOS, stop string and limit were applied.
 
     `token_ids` and `text_deltas` run parallel: a delta may be empty while a UTF-8 character is
     incomplete. `texts` are the tokens by themselves, for display. `position` is the position of the

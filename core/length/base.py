@@ -18,14 +18,14 @@ __all__ = [
     "Choice",
     "DraftOutcome",
     "LengthPolicy",
-    "Limits",
+    "StopLimits",
     "RoundOutcome",
     "Stop",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StopLimits:
     """A Stop's rule for one drafter as numbers, for the native kernel, which cannot call back.
 
     A node may have children if its score is at least `least`; no child is deeper than `longest`;
@@ -40,7 +40,7 @@ class Limits:
 
 class Stop(Protocol):
     """Ends a draft early. Decisions depend on tokens that are drafted already, never on what a
-    further step would draw; else `mss` and `traversal` would be biased (ALGORITHMS 2)."""
+    further step would draw; else `mss` and `traversal` would be biased."""
 
     def grows(self, score: float) -> bool:
         """Whether a node with this score may have children."""
@@ -51,7 +51,7 @@ class Stop(Protocol):
         to nodes with cumulative scores `chances`; for depth 1 these are [1.0]."""
         ...
 
-    def limits(self, drafter: str) -> Limits | None:
+    def limits(self, drafter: str) -> StopLimits | None:
         """The same rule as numbers, valid until the next `observe`; None if it has no such form."""
         ...
 
@@ -104,6 +104,7 @@ class DraftOutcome:
     @property
     def accepted_depth(self) -> int:
         """How far its own tree went along with the committed text."""
+        # `path` has one node a level.
         return len(self.path)
 
 

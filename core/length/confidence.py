@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.config import SpeculationConfig
-from core.length.base import Choice, Limits, RoundOutcome
+from core.length.base import Choice, RoundOutcome, StopLimits
 from core.length.cost_model import Costs
 
 __all__ = ["Confidence"]
@@ -22,13 +22,14 @@ class _ThresholdStop:
         self._threshold = threshold
 
     def grows(self, score: float) -> bool:
+        # On a tree: by node, so that branches end independently.
         return score >= self._threshold
 
     def steps(self, drafter: str, depth: int, chances: Sequence[float]) -> bool:
         return True
 
-    def limits(self, drafter: str) -> Limits | None:
-        return Limits(least=self._threshold)
+    def limits(self, drafter: str) -> StopLimits | None:
+        return StopLimits(least=self._threshold)
 
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""`goodput`: one SSM drafts, each draft for as long as its score pays (ALGORITHMS 4, `goodput`).
+"""`goodput`: one SSM drafts, each draft for as long as its score pays.
 
 Four parts: the audition at prefill picks the SSM; a stop rule ends each draft (`StopRule`); nodes
 not worth verifying are dropped; a drafter that falls behind plain decoding is switched off, then
@@ -18,7 +18,7 @@ from core.config import SpeculationConfig
 from core.config.budget import longest
 from core.config.mechanisms import NGRAM, combine_rule
 from core.events import Estimate
-from core.length.base import Choice, DraftOutcome, Limits, RoundOutcome
+from core.length.base import Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
 from core.length.stop_rule import StopRule, step_limits
 
@@ -35,6 +35,7 @@ ROUNDS_PER_PLAN = 8
 LOSS, SAVED, WORST = 4.0, 4.0, -1.5
 # Prior of P(a token is accepted | its parent is), and its weight in tokens.
 RATE, RATE_TOKENS = 0.75, 4
+# Rounds that an average remembers.
 HORIZON = 32.0
 # Nodes of a tree before the first is verified.
 USUAL_NODES = 4
@@ -42,7 +43,7 @@ USUAL_NODES = 4
 HIDDEN = 0.95
 TINY_MS = 1e-6
 
-Drafts = Mapping[str, DraftOutcome]
+DraftOutcomes = Mapping[str, DraftOutcome]
 
 
 @dataclass
@@ -59,7 +60,7 @@ class _DrafterGroup:
         for _ in range(RATE_TOKENS):
             self.rate.add(RATE)
 
-    def drafts_of(self, drafts: Drafts) -> list[DraftOutcome]:
+    def drafts_of(self, drafts: DraftOutcomes) -> list[DraftOutcome]:
         """This group's part of a round's drafts."""
         return [drafts[name] for name in self.names if name in drafts]
 
@@ -75,6 +76,8 @@ class Goodput:
         as_one = combine_rule(config.combine).one_draft
         ssms = tuple(name for name in config.drafters if as_one or name != NGRAM)
         self._groups = [_DrafterGroup(ssms if as_one else ssms[:1])] if ssms else []
+        # The lookup costs no pass: a group of its own, so that it may stay on where the SSM is
+        # switched off.
         if NGRAM in config.drafters and not as_one:
             self._groups.append(_DrafterGroup((NGRAM,)))
         self._chooses = not as_one and len(ssms) > 1
@@ -84,6 +87,7 @@ class Goodput:
         self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
         self._nodes, self._passes = Average(HORIZON), Average(HORIZON)
         self._exposed = Average(HORIZON)
+        # Of the last round: cached tokens. Of the plan: its length, and the rounds it has served.
         self._context = self._length = self._deepest = self._age = 0
         self._choice: Choice | None = None
         self._probed: _DrafterGroup | None = None
@@ -106,6 +110,7 @@ class Goodput:
 
     def choose(self) -> Choice:
         """See LengthPolicy, here and below."""
+        # Idempotent: several callers plan with the same choice until `observe` drops it.
         if self._choice is None:
             self._choice, self._age = self._plan(), 0
         return self._choice
@@ -114,12 +119,15 @@ class Goodput:
         if not self._groups:
             return Choice(0, "plain decoding: there is no drafter")
         on = [group for group in self._groups if group.label not in self._backoffs]
+        # One probe at a time, so that its time is not mixed with another's.
         self._probed = next((g for g in self._groups if g not in on and self._due(g)), None)
         drafting = on if self._probed is None else [*on, self._probed]
         if not on:  # with no drafter on, the price restarts from plain decoding
             self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
         before, most = self._length, self._longest(on)
+        # Estimates reach further, but no deeper draft is begun than recent trees make plausible.
         self._length = length = min(most, self._deepest + DEEPER)
+        # Forgets one level a plan; each round with drafts raises it to its tree's depth.
         self._deepest = max(0, self._deepest - 1)
         if self._probed is not None:
             length = max(length, min(PROBE_LENGTH, self._longest([self._probed])))
@@ -138,12 +146,15 @@ class Goodput:
 
     def _stop(self, on: Sequence[_DrafterGroup], price: float, costs: Sequence[float]) -> StopRule:
         limits = {
+            # costs[i]: time of step i + 2 in committed tokens. The first step is not judged:
+            # whether to draft at all is the back-off's decision.
             name: step_limits(group.rate.get(), costs, self._length)
             for group in on
             for name in group.names
         }
         if self._probed is not None:
-            limits |= dict.fromkeys(self._probed.names, Limits(longest=PROBE_LENGTH))
+            # A probe runs to its full length: to stop it by old scores would measure nothing.
+            limits |= dict.fromkeys(self._probed.names, StopLimits(longest=PROBE_LENGTH))
         return StopRule(limits, price * self._node_ms)
 
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
@@ -155,6 +166,7 @@ class Goodput:
         """Whether it may be probed: its wait is over, and all probes together cost at most 1 % of
         the decode time."""
         costs = [self._costs.drafting(name) for name in group.names]
+        # A drafter that waited has many tokens to catch up with: that start has a meter of its own.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in costs)
         verify_ms = self._verify_ms(PROBE_LENGTH) - self._verify_ms(0)
         return self._backoffs.due(group.label, late_ms + verify_ms + self._overhead_ms)
@@ -197,6 +209,7 @@ class Goodput:
     def _node_ms(self) -> float:
         """Verification time of one more node: the cost table's slope between half the recent number
         of nodes and all of it."""
+        # A slope over several nodes: t(n) has steps, and one more node is often free.
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
         return (self._verify_ms(nodes) - self._verify_ms(half)) / (nodes - half)
@@ -205,6 +218,8 @@ class Goodput:
     def _price(self) -> float:
         """Recent goodput, committed tokens per millisecond; at least that of plain decoding."""
         rounds = self._rounds.get()
+        # Tokens over (plain rounds that would have taken as long) / ms of a plain round. Plain
+        # decoding commits one token a round, hence the 1.
         return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self._plain_ms
 
     def _estimates(self, on: Sequence[_DrafterGroup], most: int) -> tuple[Estimate, ...]:
@@ -212,10 +227,12 @@ class Goodput:
         (other nodes are rarely kept). tokens(l) = 1 + r + ... + r^l, r the acceptance rate."""
         found = [Estimate(0, 0, 1.0, self._plain_ms)]
         costs = [self._costs.drafting(name) for group in on for name in group.names]
+        # Only what is not hidden behind the LLM's pass makes a round longer.
         start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
         step_ms = self._exposed.get(1.0) * sum(map(_step_ms, costs))
         fixed_ms = self._plain_ms + self._overhead_ms + start_ms - self._verify_ms(0)
         tokens = reach = 1.0
+        # `fixed_ms` has the first step: the catch-up pass gives its logits.
         for length in range(1, most + 1):
             reach *= on[0].rate.get()
             tokens += reach
@@ -227,6 +244,7 @@ class Goodput:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Updates the costs and balances; drops the plan once it has served its rounds."""
+        # The choice that this round was made with: nobody has dropped it since.
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:
@@ -238,14 +256,18 @@ class Goodput:
             over = self._age >= ROUNDS_PER_PLAN
             if over:  # in plain decoding one measurement per plan is enough
                 self._measure(outcome, {})
+        # Also at once where a group was switched off, and after a probe, which must not be
+        # repeated.
         if over or self._notice or self._probed is not None:
             self._choice = None
 
     def _observe_drafts(self, outcome: RoundOutcome) -> None:
+        # An SSM whose draft was not worth starting is neither rewarded nor charged.
         drafts = {n: d for n, d in outcome.drafts.items() if d.ms > 0 or d.depths}
         self._measure(outcome, drafts)
         rounds = 1.0
         for group in self._groups:
+            # In plain rounds: what the group must earn back in tokens.
             added = self._added_ms(group, outcome, drafts) / self._plain_ms
             self._judge(group, group.drafts_of(drafts), added)
             rounds += added
@@ -258,11 +280,12 @@ class Goodput:
             self._passes.add(1 + max(draft.steps for draft in drafts.values()))
             self._deepest = max(self._deepest, len(outcome.widths))
 
-    def _measure(self, outcome: RoundOutcome, drafts: Drafts) -> None:
+    def _measure(self, outcome: RoundOutcome, drafts: DraftOutcomes) -> None:
         """Adds the times of the LLM's pass, of each draft, and of the overhead between them."""
         costs, self._context = self._costs, outcome.context
         costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafted_ms = sum(draft.ms for draft in drafts.values())
+        # `round_ms` is without the hidden part, drafts' `ms` with it: added once, subtracted once.
         between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
         costs.overhead[bool(drafts)].add(between_ms)
         # During another request's pass a further step is free as long as the pass lasts; a draft
@@ -275,6 +298,7 @@ class Goodput:
         late = self._probed.names if self._probed is not None else ()
         for name, draft in outcome.drafts.items():
             measured = costs.drafting(name)
+            # A draft begun ahead shows only part of its time; it would make the meters too low.
             if draft.ms > 0 and not draft.ahead:
                 rest_ms = draft.ms - draft.start_ms
                 measured.add(draft.start_ms, rest_ms, draft.steps, late=name in late)
@@ -288,16 +312,20 @@ class Goodput:
 
     def _spared_ms(self, name: str, draft: DraftOutcome) -> float:
         """Time saved by a draft that was begun during the last verification."""
+        # A chain: its passes after the first are its depth less one.
         usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
         return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
 
-    def _added_ms(self, group: _DrafterGroup, outcome: RoundOutcome, drafts: Drafts) -> float:
+    def _added_ms(
+        self, group: _DrafterGroup, outcome: RoundOutcome, drafts: DraftOutcomes
+    ) -> float:
         """Time that a group's drafts added to a round: drafting that was not hidden, its share of
         the verification by nodes, and the overhead, which counts for the round's first group."""
         own = group.drafts_of(drafts)
         if not own:
             return 0.0
         drafting_ms = sum(
+            # Smoothed costs instead of this round's: one slow pass must not switch a drafter off.
             drafts[name].ms if drafts[name].ahead else self._usual_ms(name, drafts[name].steps)
             for name in group.names
             if name in drafts
@@ -306,6 +334,7 @@ class Goodput:
         drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
         nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
         verify_ms = self._verify_ms(outcome.num_nodes) - self._verify_ms(0)
+        # By nodes: a node that both groups proposed counts for both.
         verify_ms *= sum(draft.num_verified for draft in own) / nodes
         first = next(one for one in self._groups if one.drafts_of(drafts))
         return drafting_ms + verify_ms + (self._overhead_ms if group is first else 0.0)
@@ -315,12 +344,17 @@ class Goodput:
         that would have fitted in its added time; switches the group off at -LOSS."""
         if group is self._probed:
             depth = max((max(draft.depths, default=0) for draft in own), default=0)
+            # A probe succeeds if all of its draft was accepted.
             success = 0 < depth <= max((draft.accepted_depth for draft in own), default=0)
             self._backoffs.record_probe(group.label, rounds * self._plain_ms, success=success)
             return
         for draft in own:
+            # Levels that were decided: all accepted ones and the first rejected; nothing is known
+            # of deeper ones.
             for depth in range(min(max(draft.depths, default=0), draft.accepted_depth + 1)):
                 group.rate.add(float(depth < draft.accepted_depth))
+        # `credit`: tokens that no drafter before it proposed, so the groups' gains add up to the
+        # round's.
         gain = sum(draft.credit for draft in own) - rounds
         group.balance = min(SAVED, group.balance + max(WORST, gain))
         if group.balance >= SAVED:

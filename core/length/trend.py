@@ -16,6 +16,8 @@ from core.length.cost_model import Costs
 
 __all__ = ["Trend"]
 
+# Rounds of one length that make a point; points of a slope; steps up and down. Minions goes down
+# faster than up.
 VERIFICATIONS = 16
 POINTS = 4
 STEP, PENALTY = 1, 2
@@ -50,6 +52,8 @@ class Trend:
         so_far = f"{length} stays: {self._count} of {VERIFICATIONS} verifications made with it"
         self._choice = Choice(length, so_far)
         if self._count == VERIFICATIONS:
+            # Ratio of sums, not mean of ratios: a round of one token would weigh as much as one of
+            # five.
             self._points.append((length, self._ms / max(1, self._tokens)))
             self._choice = self._decide()
             self._begin()
@@ -85,4 +89,5 @@ def _slope(points: deque[tuple[int, float]]) -> float | None:
     spread = sum((s - mean_s) ** 2 for s, _ in points)
     if spread == 0:
         return None
+    # cov(s, rho) / var(s), in ms a token for one more step.
     return sum((s - mean_s) * (rho - mean_rho) for s, rho in points) / spread

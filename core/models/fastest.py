@@ -14,8 +14,8 @@ from core.models.forward import Forward, MaskKind, TensorForward
 from core.models.graphed import in_few_launches
 from core.models.kv_cache import KVArena
 from core.models.lean import LeanForward, LeanWeights
+from core.models.lean_stacked import StackedForward
 from core.models.machine import available_bytes
-from core.models.stacked import StackedForward
 
 if TYPE_CHECKING:
     from core.models.native.forward import CompiledForward, DraftResult, Ready
@@ -29,7 +29,7 @@ ROOM = 2
 
 
 def fastest(weights: LeanWeights, masks: MaskKind) -> Forward:
-    """The pass of one model, or of stacked models (`core.models.batch`)."""
+    """The pass of one model, or of stacked models (`core.models.stacking`)."""
     return compile_forward(weights, masks) or in_few_launches(torch_forward(weights, masks))
 
 

@@ -20,7 +20,7 @@ __all__ = [
     "GeneralForward",
     "MaskKind",
     "Masks",
-    "Seen",
+    "KeysValues",
     "TensorForward",
     "Write",
     "additive",
@@ -66,9 +66,9 @@ class Forward(Protocol):
         ...
 
 
-Seen = tuple[torch.Tensor, torch.Tensor]
+KeysValues = tuple[torch.Tensor, torch.Tensor]
 """Keys and values (rows, heads, extent, head size) that a pass attends to."""
-Write = Callable[[int, torch.Tensor, torch.Tensor], Seen]
+Write = Callable[[int, torch.Tensor, torch.Tensor], KeysValues]
 """Stores a layer's new keys and values (rows, heads, width, head size) and returns what is seen."""
 Masks = tuple[torch.Tensor | None, torch.Tensor | None]
 """Added to the scores (see `additive`), in layers that see everything and in those with a window;
@@ -100,7 +100,7 @@ class TensorForward(Forward, Protocol):
 def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Tensor:
     """The pass over a batch as it is, of whatever shape."""
 
-    def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> Seen:
+    def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
 
     forward.reach(int(batch.positions.max()))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from core.models.forward import Forward, Seen, TensorForward
+from core.models.forward import Forward, KeysValues, TensorForward
 from core.models.kv_cache import KVArena
 from core.models.rows import Batch, BoolArray
 
@@ -173,7 +173,7 @@ class _Pass:
             for hidden in (self._here.full, self._here.near)
         )
 
-        def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> Seen:
+        def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
             return self._arena.write_at(layer, self._rows, (self._at, slots), self._extent, (k, v))
 
         return lean.over(tokens, positions, (masks[0], masks[1]), write)

@@ -91,7 +91,7 @@ def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Te
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
-def rotate(heads: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
-    cos, sin = turn
+    cos, sin = cos_sin
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)

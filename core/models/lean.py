@@ -144,13 +144,13 @@ class LeanForward:
     ) -> torch.Tensor:
         w = self._weights
         rows, width = tokens.shape
-        turn = self._rotation.at(positions.reshape(-1))
+        cos_sin = self._rotation.at(positions.reshape(-1))
         full, near = masks
         x = w.embedding[tokens.reshape(-1)]
         for i, layer in enumerate(self._layers):
             q, k, v = (
                 part.view(rows, width, -1, w.head_size).transpose(1, 2)
-                for part in self._heads(layer, x, turn)
+                for part in self._heads(layer, x, cos_sin)
             )
             keys, values = write(i, k, v)
             mask = near if layer.windowed else full
@@ -166,7 +166,7 @@ class LeanForward:
         return logits.view(rows, -1, logits.shape[1])
 
     def _heads(
-        self, layer: _Layer, x: torch.Tensor, turn: tuple[torch.Tensor, torch.Tensor]
+        self, layer: _Layer, x: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values (tokens, heads, head size), rotated by position."""
         w = self._weights
@@ -175,7 +175,7 @@ class LeanForward:
         if layer.q_norm is not None and layer.k_norm is not None:
             q, k = layer.q_norm(both[:, : w.heads]), layer.k_norm(both[:, w.heads :])
             both = torch.cat((q, k), 1)
-        both = rotate(both, turn)
+        both = rotate(both, cos_sin)
         return both[:, : w.heads], both[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
 
     def _layer(self, layer: LeanLayer, windowed: bool) -> _Layer:

@@ -1,8 +1,8 @@
 """LanguageModel: what the engine and the drafters need of a model, in token ids and plain values.
 
-A model keeps rows, one per live request. A row holds committed tokens (slot = position) and, behind
-them, pending nodes: a tree of tokens that were fed but not committed. `forward` adds pending nodes,
-`commit` keeps one path of them and forgets the rest.
+A model keeps rows, one per active request. A row holds committed tokens (slot = position) and,
+behind them, pending nodes: a tree of tokens that were fed but not committed. `forward` adds pending
+nodes, `commit` keeps one path of them and forgets the rest.
 """
 
 from __future__ import annotations

@@ -48,6 +48,7 @@ class Draft:
 
     @property
     def depths(self) -> tuple[int, ...]:
+        # Computed, not stored: a draft is cut and renumbered before it is read.
         return depths_of(self.parents)
 
     def walk(self, token_ids: Many[int]) -> list[int]:
@@ -57,6 +58,7 @@ class Draft:
         """
         path, node = [], ROOT
         for token_id in token_ids:
+            # Linear: a draft has some dozens of nodes.
             found = next(
                 (
                     i

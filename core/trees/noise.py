@@ -28,18 +28,21 @@ __all__ = [
 Key = tuple[object, ...]
 """("draft" | "accept" | "final", root position, drafter, path of draw indices, try)."""
 
+# SplitMix64: x = base + i GOLDEN, then two rounds of xor-shift and multiply.
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1 = 0xBF58476D1CE4E5B9
 MIX_2 = 0x94D049BB133111EB
+# All of a float64's mantissa.
 BITS = 53
+# Drafts and their verification read the same few positions; (V,) float64 each.
 KEPT_POSITIONS = 64
 AHEAD = 4
 """Positions whose noise is computed in one call: four take 2.5 times as long as one."""
 
 
 class Noise(Protocol):
-    """All randomness of a run. `coin` and `choose` take each key only once; `gumbel` may be
-    read any number of times (drafter and verifier share it: ALGORITHMS 2, coupled drafting)."""
+    """All randomness of a run. `coin` and `choose` take each key only once; `gumbel` may be read
+    any number of times (a coupled draft and the verification of its position share it)."""
 
     def coin(self, prob: float, key: Key) -> bool:
         """True with probability `prob`: u < prob, strictly, u uniform in [0, 1)."""
@@ -68,6 +71,7 @@ class SeededNoise:
 
     def choose(self, weights: torch.Tensor, key: Key) -> int:
         cumulative = weights.double().cumsum(dim=0)
+        # Inverse of the cumulative sum, scaled by the total: weights need not be normalized.
         target = self._uniform(key) * cumulative[-1]
         index = int(torch.searchsorted(cumulative, target, right=True))
         # Rounding in the last sum may point past the end or at a weight of 0 behind it.
@@ -91,18 +95,20 @@ class SeededNoise:
         return _digest((self.seed, "target", position))
 
     def _uniform(self, key: Key) -> float:
+        # In [0, 1): with u < p a coin of p = 1 always falls, one of p = 0 never.
         return (_digest((self.seed, *key)) >> (64 - BITS)) * 2.0**-BITS
 
 
 def choose_distinct(noise: Noise, weights: torch.Tensor, count: int, key: Key) -> list[int]:
     """Up to `count` different indices, drawn one after another without replacement.
 
-    The sorted order of Gumbel-top-k is this very distribution (ALGORITHMS 1, `sampled`); drawing in
-    sequence keeps one key a draw. Stops early where fewer have a positive weight.
+    The sorted order of Gumbel-top-k is this very distribution (Kool et al., arXiv 1903.06059);
+    drawing in sequence keeps one key a draw. Stops early where fewer have a positive weight.
     """
     weights = weights.clone()
     drawn: list[int] = []
     for attempt in range(count):
+        # Fewer tokens than draws are possible where top-k or top-p leave few.
         if float(weights.sum()) <= 0.0:
             break
         drawn.append(noise.choose(weights, (*key, attempt)))
@@ -123,9 +129,11 @@ def _gumbel_rows(
         return gumbel_vectors(torch.tensor([to_int64(base) for base in bases], device=device), size)
     # Same values as gumbel_vectors, in a quarter of the time: NumPy has unsigned integers and works
     # in place (4,096 tokens: 127 us, and 23 as one of four rows).
+    # (bases, size); a token's number is its own counter, whatever the vocabulary's size.
     x = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(GOLDEN)
     x = x + np.array(bases, np.uint64)[:, None]
     shifted = np.empty_like(x)
+    # Overflow is meant: arithmetic modulo 2^64.
     for bits, factor in ((30, MIX_1), (27, MIX_2), (31, 1)):
         x ^= np.right_shift(x, np.uint64(bits), out=shifted)
         x *= np.uint64(factor)
@@ -154,6 +162,7 @@ def bases_of(noise: Noise, position: int, count: int) -> list[int]:
 
 
 def _digest(key: Key) -> int:
+    # Not Python's `hash`, which differs from process to process.
     return int.from_bytes(hashlib.blake2b(repr(key).encode(), digest_size=8).digest(), "big")
 
 

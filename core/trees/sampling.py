@@ -32,6 +32,7 @@ __all__ = [
     "unprocessed_probabilities",
 ]
 
+# Sums of p below this are rounding of float64 softmaxes over the vocabulary.
 TINY_RESIDUAL = 1e-12
 
 
@@ -94,6 +95,7 @@ def penalize_tree(
 
 def to_probabilities(scores: torch.Tensor) -> torch.Tensor:
     """Processed scores (..., V) to float64 probabilities of the same shape."""
+    # In float64: residuals are differences of nearly equal numbers.
     return scores.double().softmax(dim=-1)
 
 
@@ -106,7 +108,8 @@ def unprocessed_probabilities(logits: torch.Tensor, temperature: float = 1.0) ->
 def residual(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """norm(max(0, p - q)), float64 (V,): what remains of p after q's draw was rejected.
 
-    A residual summing to less than 1e-12 is rounding alone and is replaced by p (ALGORITHMS 0).
+    A residual summing to less than 1e-12 is rounding alone and is replaced by p: in exact
+    arithmetic a rejection needs q > p somewhere, so p > q somewhere else.
     """
     rest = (p - q).clamp_(min=0.0)
     total = rest.sum()
@@ -151,6 +154,8 @@ class Target:
 
     def best(self, row: int, gumbel: torch.Tensor) -> int:
         """arg max(log p + G) at one row, with noise float64 (V,)."""
+        # float32 scores plus float64 noise: the sum is float64. log p and the scores differ by a
+        # constant, which no arg max sees.
         scores = self.scores
         if scores.device.type != "cpu":
             return int((scores[row] + gumbel).argmax())
@@ -181,6 +186,7 @@ class Target:
     def chances(self, tree: TokenTree) -> list[float]:
         """Each node's probability given its parent, from `display_probabilities`."""
         if self._chances is None:
+            # Row of each node's parent; the root's is 0.
             parents = torch.tensor(tree.parents, dtype=torch.long, device=self.logits.device) + 1
             token_ids = torch.tensor(tree.token_ids, dtype=torch.long, device=self.logits.device)
             self._chances = self.display_probabilities[parents, token_ids].tolist()

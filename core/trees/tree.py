@@ -64,6 +64,7 @@ class TokenTree:
 
     def child_lists(self) -> list[list[int]]:
         """Children of every node; the last entry (index -1 == ROOT) holds the root's."""
+        # One more than nodes: ROOT is -1, so a root's child is entered in the last list.
         lists: list[list[int]] = [[] for _ in range(len(self) + 1)]
         for i, parent in enumerate(self.parents):
             lists[parent].append(i)
@@ -86,6 +87,7 @@ def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
     """Depth of each node given parents-first `parents`."""
     depths: list[int] = []
     for parent in parents:
+        # Parents come first, so theirs is known.
         depths.append(1 if parent == ROOT else depths[parent] + 1)
     return tuple(depths)
 
@@ -93,6 +95,7 @@ def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
 def ancestor_mask(parents: Sequence[int]) -> torch.Tensor:
     """(n, n) bool: row i is True at i and at i's ancestors. `parents` are parents-first."""
     size = len(parents)
+    # A chain, the usual case: the causal mask.
     if all(parent == i - 1 for i, parent in enumerate(parents)):
         return torch.ones(size, size, dtype=torch.bool).tril_()
     mask = torch.eye(size, dtype=torch.bool)

@@ -14,7 +14,7 @@ from bench.prompts import load_prompts, spread
 from bench.results import Results
 from bench.settings import Settings
 from core.length.cost_model import ledger
-from core.length.cost_model.verify import measure_verify_costs
+from core.length.cost_model.verify_costs import measure_verify_costs
 from core.models.loading.load import LoadedModels, load_models
 
 TINY = Settings(prompts=2, tokens=8, repeats=1, dtypes=("float32",), threads=1)

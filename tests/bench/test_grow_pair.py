@@ -14,10 +14,10 @@ from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
-from core.models.batch import stack_alike
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
 from core.models.loading.tree_check import checked_model
+from core.models.stacking import stack_alike
 from tests.bench.growing import plan_of
 
 PROMPTS = spread(load_prompts(), 4)[:3]

@@ -15,7 +15,7 @@ from bench.suites.cpu_grown import CPU_GROWN, GrownContenders
 from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant
 from core.config import PRESETS, SpeculationConfig
 from core.length.cost_model import ledger
-from core.length.cost_model.verify import VerifyCosts
+from core.length.cost_model.verify_costs import VerifyCosts
 from tests.family import SSMS
 
 MakeContext = Callable[..., Context]

@@ -31,10 +31,10 @@ from bench.table_model import table_family
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted, Span
-from core.models.batch import Stack
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels
+from core.models.stacking import Stack
 from tests.family import SSMS
 from tests.synthetic import DRAFTERS, synthetic_run
 

@@ -13,8 +13,8 @@ from core import Engine, Request, SpeculationConfig
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import MIN_PROMPT_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
-from core.models.batch import Stack, stack_alike
 from core.models.protocol import Feed
+from core.models.stacking import Stack, stack_alike
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB, TableModel

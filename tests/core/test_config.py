@@ -35,7 +35,7 @@ DRAWN = ("sampled", "sampled_iid")
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("combine", COMBINES)
 def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature: float) -> None:
-    """ALGORITHMS 2, written out here a second time."""
+    """`lossless_rules`, written out here a second time."""
     config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
     if temperature == 0.0:
         legal = draft not in DRAWN and verify in ("auto", "greedy", "match")

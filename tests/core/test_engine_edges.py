@@ -336,7 +336,7 @@ def test_a_loaded_moment_makes_no_size_dearer(monkeypatch: pytest.MonkeyPatch) -
         return forward(feeds)
 
     llm.forward = timed  # type: ignore[method-assign]
-    monkeypatch.setattr("core.length.cost_model.verify.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("core.length.cost_model.verify_costs.time.perf_counter", lambda: now[0])
     costs = measure_verify_costs(llm)
     assert list(costs.ms.values()) == pytest.approx([2.0] * len(NODE_COUNTS))
     assert costs.affordable_nodes() == max(NODE_COUNTS)
@@ -374,7 +374,7 @@ def test_a_slow_model_is_asked_for_less(monkeypatch: pytest.MonkeyPatch) -> None
         return forward(feeds)
 
     llm.forward = timed  # type: ignore[method-assign]
-    monkeypatch.setattr("core.length.cost_model.verify.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("core.length.cost_model.verify_costs.time.perf_counter", lambda: now[0])
     costs = measure_verify_costs(llm)
     assert set(costs.ms) == {n for n in NODE_COUNTS if n <= 12}
     assert costs.ms[12] == pytest.approx(2100.0)

@@ -22,7 +22,7 @@ from core.__main__ import main
 from core.errors import EngineBusyError
 from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
 from core.length.cost_model import ledger
-from core.length.cost_model.verify import measure_verify_costs
+from core.length.cost_model.verify_costs import measure_verify_costs
 from core.models.loading import load as loading
 from core.models.loading.catalog import bundled_llm, locate
 from tests.fakes import tiny_module, word_tokenizer

@@ -51,7 +51,7 @@ def rounds(run: list[Event]) -> Iterator[tuple[Combined, Verified, RoundComplete
 
 
 class ByHand:
-    """Minions' rewards (ALGORITHMS 3), written a second time."""
+    """Minions' rewards (arXiv 2402.15678), written a second time."""
 
     def __init__(self) -> None:
         self.weights = dict.fromkeys(NAMES, 1.0)

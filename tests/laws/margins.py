@@ -1,7 +1,7 @@
 """What a difference of two texts may come from: nothing but a near tie in exact arithmetic.
 
 At a first divergence the float64, teacher-forced margin between the two tokens must be under 1e-4,
-and at most one prompt of a law's prompts may diverge at all (ALGORITHMS 9, laws 1 and 2).
+and at most one prompt of a law's prompts may diverge at all (laws 1 and 2).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from core.trees.sampling import one_hot_residual, residual
-from core.trees.verify.case import Offer
+from core.trees.verify.base import Offer
 from tests.laws.enumeration import WalkNoise
 from tests.laws.law3_cases import (
     DEEP,

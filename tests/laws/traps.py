@@ -1,4 +1,4 @@
-"""The traps of ALGORITHMS 2 as small alterations of the production rules.
+"""Traps: small alterations of the production rules that are no longer lossless.
 
 Each installs itself with pytest's monkeypatch; law 3 must notice every one. All of them look
 plausible, and all of them change the distribution of the text.
@@ -24,7 +24,7 @@ from core.trees.noise import Key, Noise
 from core.trees.sampling import process_logits, to_probabilities
 from core.trees.tree import Proposal
 from core.trees.verify import VerifyInput
-from core.trees.verify import case as offers
+from core.trees.verify import base as offers
 
 __all__ = ["TRAPS", "PositionlessKeys"]
 

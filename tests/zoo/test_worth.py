@@ -14,7 +14,7 @@ import pytest
 import zoo.__main__ as command
 from core.engine.engine import Engine
 from core.errors import ConfigError
-from core.length.cost_model.verify import VerifyCosts
+from core.length.cost_model.verify_costs import VerifyCosts
 from core.models.loading.load import load_models
 from zoo import worth
 from zoo.clocked import LONGEST, Asked, Clock, Round

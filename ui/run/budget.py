@@ -18,7 +18,7 @@ from ui.run.view import View
 __all__ = ["with_budget_bounds", "budget_words", "nodeless"]
 
 LARGEST_MEASURED = 64
-"""No larger tree is timed at warm-up (ALGORITHMS 4)."""
+"""No larger tree is timed at warm-up (core/length/cost_model/verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What decided a vote over sequences: where they diverged, and the mass of each branch.
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
-(ALGORITHMS 3): from the root the heaviest token is taken; on a tie that of the heavier single SSM,
-then of the one named first.
+(core/trees/combine/vote.py): from the root the heaviest token is taken; on a tie that of the
+heavier single SSM, then of the one named first.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Why this token: one node's verdict in a sentence with its numbers, and the bars beside it.
 
-Pure: a round's events in, plain text out. Knows the rules of verification (ALGORITHMS 2) by what
-their events hold, no model and no Gradio. Token texts are data: they are quoted, never formatted.
+Pure: a round's events in, plain text out. Knows the rules of verification (core/trees/verify) by
+what their events hold, no model and no Gradio. Token texts are data: they are quoted, never
+formatted.
 """
 
 from __future__ import annotations
@@ -213,8 +214,8 @@ def _not_reached(tree: Combined, verdict: Verified, node: int) -> str:
 
 
 def _trial_words(verdict: Verified, node: int) -> str:
-    """`mss` and `traversal`: the trials of this node, each with its ratio (SpecInfer, Algorithm 2;
-    ALGORITHMS 2). `traversal` decides a node after, and with, its whole subtree."""
+    """`mss` and `traversal`: the trials of this node, each with its ratio min(1, p / q)
+    (SpecInfer, Algorithm 2). `traversal` decides a node after, and with, its whole subtree."""
     whole = verdict.rule == "traversal"
     draw = "draw, judged with all that hung below it," if whole else "draw"
     coin = "" if whole else ", the coin came out above"

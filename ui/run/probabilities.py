@@ -2,7 +2,7 @@
 they answer different questions.
 
 Pure: the configuration of a run in, a sentence or two out. What each is, say core/events/parts.py
-(`TopK`, `DraftRecord`, `Trial`) and ALGORITHMS 0 and 2.
+(`TopK`, `DraftRecord`, `Trial`) and docs/architecture.md ("Words").
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
     """By how much plain decoding preferred its token to ours, in nats; None if unknown.
 
     At temperature 0 the difference of their log probabilities; above, of those plus the noise
-    that both runs share (ALGORITHMS 2, `match`).
+    that both runs share (`match`: argmax of log p + G, see core/trees/verify/walk.py).
     """
     if at >= min(len(view.tokens), len(plain.tokens)) or at not in tops:
         return None

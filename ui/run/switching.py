@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["ALONE", "Trial", "in_words", "is_alone", "is_fault", "trial_of"]
+__all__ = ["ALONE", "SwitchTrial", "in_words", "is_alone", "is_fault", "trial_of"]
 
 NOTE = re.compile(
     r"drafting (?P<kind>\w+) takes (?P<ms>[\d.]+) ms a round, (?P<without>[\d.]+) without: "
@@ -23,7 +23,7 @@ ALONE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class SwitchTrial:
     """Milliseconds of a round with drafting `kind` and without it; whether it is on from here."""
 
     kind: str
@@ -32,12 +32,12 @@ class Trial:
     on: bool
 
 
-def trial_of(note: str) -> Trial | None:
+def trial_of(note: str) -> SwitchTrial | None:
     """The trial that a note tells of, if it tells of one."""
     found = NOTE.fullmatch(note)
     if found is None:
         return None
-    return Trial(
+    return SwitchTrial(
         found["kind"], float(found["ms"]), float(found["without"]), found["stands"] == "on"
     )
 

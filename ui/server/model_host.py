@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from core.config import Request
-from core.errors import FORESEEN, ConfigError, EngineClosedError, SpecScopeError
+from core.errors import EXPECTED_ERRORS, ConfigError, EngineClosedError, SpecScopeError
 from core.events import Event, ModelInfo
 from ui.run.source import RunLike
 from ui.server.loaded_models import ServedModels, WorkerLike
@@ -185,7 +185,7 @@ class ModelHost:
             old = self._replace(ServedModels(self._load_pair(pair), pair))
         except _Cancelled:
             reason = CANCELLED
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             # The words alone: the error itself holds on to what was half loaded.
             reason = str(error) or type(error).__name__
         finally:

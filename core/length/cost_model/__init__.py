@@ -6,7 +6,7 @@ from core.length.cost_model.backoff import Backoff, Backoffs, RunBackoffs
 from core.length.cost_model.ledger import Costs, DraftCosts
 from core.length.cost_model.meters import Average, Meter
 from core.length.cost_model.switch import Switch
-from core.length.cost_model.verify import NODE_COUNTS, VerifyCosts, measure_verify_costs
+from core.length.cost_model.verify_costs import NODE_COUNTS, VerifyCosts, measure_verify_costs
 
 __all__ = [
     "NODE_COUNTS",

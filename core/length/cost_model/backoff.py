@@ -1,5 +1,5 @@
 """Exponential back-off of drafters that did not pay: probed ever more rarely, at a total cost of at
-most 1 % of the decode time (ALGORITHMS 4).
+most 1 % of the decode time.
 
 A drafter that does not pay is switched off for its run only, since another text may need it. After
 several such runs in a row it is hopeless: later runs start with it switched off. Counts rounds.
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Backoff", "Backoffs", "RunBackoffs"]
 
+# Rounds to wait for a probe: doubled from FIRST to LAST.
 FIRST, LAST = 16, 128
 SHARE = 0.01
 # Runs in a row in which a drafter did not pay, until it is hopeless.
@@ -64,6 +65,7 @@ class RunBackoffs:
         keeps its wait."""
         strikes = self._shared.strikes.get(name, 0) + 1
         self._shared.strikes[name] = strikes
+        # Hopeless for later runs too; else another text may suit it.
         backoffs = self._shared.hopeless if strikes >= STRIKES else self._own
         backoffs.setdefault(name, Backoff())
 
@@ -82,6 +84,8 @@ class RunBackoffs:
         """Whether it may be probed at this predicted cost: its wait is over, and all probes of the
         engine's runs stay within one hundredth of their decode time."""
         shared = self._shared
+        # A budget over all runs of the engine: many short runs must not each pay for their own
+        # probes.
         return self[name].is_over and shared.probe_ms + cost_ms <= SHARE * shared.decode_ms
 
     def record_probe(self, name: str, cost_ms: float, *, success: bool) -> None:

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from core.length.cost_model.backoff import Backoffs
 from core.length.cost_model.meters import Meter
 from core.length.cost_model.switch import Switch
-from core.length.cost_model.verify import VerifyCosts, measure_verify_costs
+from core.length.cost_model.verify_costs import VerifyCosts, measure_verify_costs
 from core.models.protocol import LanguageModel
 
 __all__ = ["Costs", "DraftCosts"]
 
+# Nodes; a larger tree costs as much as this one.
 LARGEST_TREE = 256
 
 
@@ -30,6 +31,8 @@ class DraftCosts:
     prefill: Meter = field(default_factory=Meter)
 
     # Cost of a start when a step was last timed.
+    # Both grow with the machine's load: a step that is not timed now is assumed to have changed as
+    # the start has.
     _start_then: float = 0.0
 
     @property
@@ -43,6 +46,8 @@ class DraftCosts:
 
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
         """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
+        # A draft of one pass has no step; what was measured behind the catch-up belongs to the
+        # start.
         total = start_ms if steps else start_ms + rest_ms
         (self.late if late else self.start).add(total)
         if steps:
@@ -60,6 +65,8 @@ class Costs:
         self._llm = llm
         self._verify = verify
         self._table: _Table | None = None
+        # Measured over table values: the machine may be slower than at warm-up, for all tree sizes
+        # alike.
         self._correction = Meter()
         self._drafting: dict[str, DraftCosts] = {}
         self.overhead = {False: Meter(), True: Meter()}
@@ -108,8 +115,10 @@ class _Table:
         further = far.curve(LARGEST_TREE) if far else self._near
         tokens = far.context - verify.context if far else 1
         pairs = zip(self._near, further, strict=True)
+        # ms a cached token for each tree size: attention grows linearly with the context.
         self._by_token = [max(0.0, far_ms - near_ms) / tokens for near_ms, far_ms in pairs]
 
     def ms(self, nodes: int, context: int) -> float:
         n = nodes if 0 <= nodes <= LARGEST_TREE else min(max(nodes, 0), LARGEST_TREE)
+        # Below the near context the table is not extrapolated.
         return self._near[n] + self._by_token[n] * max(0, context - self._context)

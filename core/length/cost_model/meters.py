@@ -8,6 +8,7 @@ from collections import deque
 
 __all__ = ["Average", "Meter"]
 
+# Timings in the median; weight of a new median.
 WINDOW = 5
 RATE = 0.3
 
@@ -46,6 +47,7 @@ class Average:
         self.weight = 0.0
 
     def add(self, value: float) -> None:
+        # Sum and weight decay alike, so the mean is unbiased from the first value on.
         self._sum = self._sum * self._keep + value
         self.weight = self.weight * self._keep + 1
 

@@ -21,8 +21,10 @@ SHORT, TRIAL, LONG = 3, 6, 24
 # doubt after LONG rounds: off, which loses nothing.
 CLEARLY = 0.98
 SURELY = 2.0
+# Rounds from one trial to the next: doubled from FIRST to LAST.
 FIRST, LAST = 16, 128
 HORIZON = 32.0
+# A single round may count for at most this factor above or below the line.
 OUTLIER = 3.0
 TINY_MS = 1e-6
 
@@ -47,8 +49,10 @@ class Switch:
         if self._skip:  # the first round after a change belongs to neither setting
             self._skip = False
             return None
+        # Its logarithm is taken.
         if not (math.isfinite(ms) and ms > TINY_MS):
             return None
+        # No trial is running.
         if self.on == self._default:
             self._baseline.add(ms, steps)
             self._rounds += 1
@@ -59,9 +63,11 @@ class Switch:
         return self._judge()
 
     def _judge(self) -> tuple[float, float] | None:
+        # Log ratios: a round of twice the time and one of half cancel out.
         trial = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
         last = count == LONG and not self.on
+        # Likely is enough for the last round of a trial of off, see the class.
         doubt = 0.0 if last else SURELY * self._baseline.deviation(count)
         won = trial < min(math.log(CLEARLY), -doubt)
         lost = trial >= math.log(CLEARLY) if count >= TRIAL else trial > doubt
@@ -75,11 +81,13 @@ class Switch:
 
     def _settle(self, won: bool) -> None:
         if won:
+            # The trial's setting is the kept one now, and its rounds are the new baseline.
             self._default, self._wait = self.on, FIRST
             self._baseline = _Baseline()
             for ms, steps in self._trial:
                 self._baseline.add(ms, steps)
         else:
+            # Back to the kept setting; the baseline is still valid.
             self._turn(self._default)
             if len(self._trial) < LONG:  # an undecided trial does not lengthen the interval
                 self._wait = FIRST if self._wait == TRIAL else min(2 * self._wait, LAST)
@@ -95,20 +103,22 @@ class _Baseline:
     recent rounds, non-decreasing, at least a third of their mean; and the spread around it."""
 
     def __init__(self) -> None:
-        self._ms, self._steps, self._measure_contexts, self._square, self._off, self._off2 = (
+        # Means of y, x, x y, x^2 (ms against steps), of the residual and its square.
+        self._ms, self._steps, self._product, self._square, self._off, self._off2 = (
             Average(HORIZON) for _ in range(6)
         )
 
     def add(self, ms: float, steps: float) -> None:
         """Adds a round; times are clipped to a factor of OUTLIER around the line."""
         if self._ms.weight:
+            # The clipped residual, measured before this round moves the line.
             off = self._log(ms, steps)
             self._off.add(off)
             self._off2.add(off * off)
             ms = self._line(steps) * math.exp(off)
         self._ms.add(ms)
         self._steps.add(steps)
-        self._measure_contexts.add(ms * steps)
+        self._product.add(ms * steps)
         self._square.add(steps * steps)
 
     def log_ratio(self, ms: float, steps: float) -> float:
@@ -118,6 +128,7 @@ class _Baseline:
     def deviation(self, count: int) -> float:
         """The standard error of the mean log ratio of so many rounds."""
         variance = max(0.0, self._off2.get() - self._off.get() ** 2)
+        # The baseline's mean is an estimate too: both variances add.
         return math.sqrt(variance * (1 / count + 1 / max(1.0, self._off.weight)))
 
     def typical(self, steps: list[float]) -> float:
@@ -133,6 +144,7 @@ class _Baseline:
         spread = self._square.get() - mean * mean
         if not spread > 1e-9:
             return ms
-        slope = (self._measure_contexts.get() - ms * mean) / spread
+        # Least squares, cov(x, y) / var(x); between 0 and the slope of a line through the origin.
+        slope = (self._product.get() - ms * mean) / spread
         line = ms + max(0.0, min(slope, ms / mean)) * (steps - mean)
         return max(line, ms / OUTLIER)  # a round of no steps takes time too

@@ -24,7 +24,7 @@ __all__ = [
     "FAMILIES",
     "PARAMETERS",
     "Family",
-    "Source",
+    "ModelSource",
     "bundled_llm",
     "bundled_ssms",
     "cached_models",
@@ -136,7 +136,7 @@ PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """`name`: a folder or a hub id. `local`: it is read from this machine alone."""
 
     name: str
@@ -146,15 +146,15 @@ class Source:
         return self.name
 
 
-def locate(name: str) -> Source:
+def locate(name: str) -> ModelSource:
     """The folder or hub id of this name. Raises ModelLoadError if it is nowhere."""
     if not name.strip():
         raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
     if is_folder(name):
         name = _expand_user(name)
         _check_folder(Path(name), name)
-        return Source(name, local=True)
-    return Source(name, local=_only_in_the_cache(name))
+        return ModelSource(name, local=True)
+    return ModelSource(name, local=_only_in_the_cache(name))
 
 
 def is_folder(name: str) -> bool:

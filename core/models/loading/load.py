@@ -21,11 +21,10 @@ from huggingface_hub.errors import StrictDataclassError
 from core.config.checks import choice, names
 from core.errors import ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
-from core.models.batch import stack_alike
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
     BUNDLED,
-    Source,
+    ModelSource,
     check_embedding,
     check_same_vocabulary,
     locate,
@@ -44,6 +43,7 @@ from core.models.loading.placing import (
 )
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
+from core.models.stacking import stack_alike
 
 __all__ = ["LoadedModels", "load_models"]
 
@@ -146,11 +146,11 @@ def _load_all(
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
 
 
-def _about(say: Say, role: str, source: Source) -> Say:
+def _about(say: Say, role: str, source: ModelSource) -> Say:
     return lambda stage: say(f"{role} {shown_name(source.name)}: {stage}")
 
 
-def load_tokenizer(source: Source) -> Any:
+def load_tokenizer(source: ModelSource) -> Any:
     """The tokenizer of a folder or hub id. Raises ModelLoadError."""
     from transformers import AutoTokenizer
 
@@ -163,7 +163,7 @@ def load_tokenizer(source: Source) -> Any:
 
 
 def load_one(
-    source: Source, role: str, dtype: str, device: torch.device, say: Say = _ignore_stage
+    source: ModelSource, role: str, dtype: str, device: torch.device, say: Say = _ignore_stage
 ) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
     from safetensors import SafetensorError
@@ -217,7 +217,7 @@ def _attention_of(config: Any) -> str:
 
 
 def _info(
-    module: Any, source: Source, role: str, dtype: torch.dtype, device: torch.device
+    module: Any, source: ModelSource, role: str, dtype: torch.dtype, device: torch.device
 ) -> ModelInfo:
     return ModelInfo(
         name=shown_name(source.name),
@@ -261,7 +261,7 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def _check_complete(source: Source, report: dict[str, Any]) -> None:
+def _check_complete(source: ModelSource, report: dict[str, Any]) -> None:
     missing = sorted(report.get("missing_keys") or ())
     mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
     if missing or mismatched:
@@ -272,7 +272,7 @@ def _check_complete(source: Source, report: dict[str, Any]) -> None:
         )
 
 
-def _unreadable(what: str, source: Source, error: Exception) -> str:
+def _unreadable(what: str, source: ModelSource, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     return (
         f"{what} is {source.name!r}: it cannot be read ({reason}); bundled, a folder or a hub id "

@@ -161,7 +161,7 @@ class DraftBatch(NamedTuple):
     Coupled drafts: `noise_at` (n, levels): offset of a level's Gumbel noise in `noise`, -1 for
     drafts without; `temperature` (n,): that of sampling. `calibration_temperature` (n,): scores are
     softmax(utilities / it). `min_score` (n,): the least score of a node that may have children.
-    `step_scores` (n, levels): `scores` of `core.length.base.Limits`, 0 to draft every level.
+    `step_scores` (n, levels): `scores` of `core.length.base.StopLimits`, 0 to draft every level.
     """
 
     requests: Any

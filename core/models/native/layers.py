@@ -106,7 +106,7 @@ def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
     size, normed_size = shape.size, shape.size if shape.normed_heads else 0
     norm, none = stretch(w.vectors, at.k_norm, normed_size), stretch(w.vectors, at.k_norm, 0)
     for t in range(span[0], span[0] + span[1]):
-        turn = inputs.positions[t] * size
+        angle = inputs.positions[t] * size
         for j in range(shape.kv_heads):
             row = (layer_row + inputs.rows[t]) * shape.kv_heads + j
             to = (row * slots[1] + inputs.slots[t]) * size
@@ -114,7 +114,7 @@ def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
             value = key + shape.kv_heads * size
             projected = stretch(s.projected, t * at.qkv + key, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + key, size), norm, w.eps, head)
-            cos, sin = stretch(w.cos, turn, size), stretch(w.sin, turn, size)
+            cos, sin = stretch(w.cos, angle, size), stretch(w.sin, angle, size)
             rotate_head(head, cos, sin, stretch(keys, to, size))
             projected = stretch(s.projected, t * at.qkv + value, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + value, size), none, w.eps, head)
@@ -140,10 +140,10 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, pa
         query = j * size
         for i in range(tokens):
             t = first + i
-            turn = inputs.positions[t] * size
+            angle = inputs.positions[t] * size
             projected = stretch(s.projected, t * at.qkv + query, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + query, size), norm, w.eps, head)
-            cos, sin = stretch(w.cos, turn, size), stretch(w.sin, turn, size)
+            cos, sin = stretch(w.cos, angle, size), stretch(w.sin, angle, size)
             rotate_head(head, cos, sin, stretch(q, i * size, size))
             row = (layer_row + inputs.rows[t]) * shape.kv_heads
             bases[i] = (row + j * shape.kv_heads // heads) * slots[1] * size

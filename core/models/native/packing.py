@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 
 def shape_of(weights: LeanWeights) -> Shape:
-    """Sizes of one model, or of stacked ones (`core.models.batch`)."""
+    """Sizes of one model, or of stacked ones (`core.models.stacking`)."""
     members = _members(weights)
     one = members[0]
     layer = one.layers[0]

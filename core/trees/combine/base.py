@@ -1,6 +1,7 @@
 """Common part of the combine rules: merges all drafts into one trie and applies a rule's selection.
 
-A node keeps all of its proposals: a token proposed twice is tried twice (ALGORITHMS 2, trap 1).
+A node keeps all of its proposals: a token proposed twice is tried twice. To try it once would lose
+the second proposer's q from the residual, and the text would not be the LLM's.
 """
 
 from __future__ import annotations
@@ -94,8 +95,11 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     depths: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
+    # (parent in the trie, token) -> node: paths with equal tokens become one.
     number: dict[tuple[int, int], int] = {}
+    # In drafter order, so a node's first proposal is that of the first drafter in the run's order.
     for drafter, draft in drafts.items():
+        # From the draft's nodes to the trie's.
         place = {ROOT: ROOT}
         for node, token_id in enumerate(draft.token_ids):
             parent = place[draft.parents[node]]
@@ -108,6 +112,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
                 proposals.append([])
                 sources.append([])
             place[node] = number[key]
+            # Never merged, not even two draws of one drafter: each is a trial of its own.
             proposals[number[key]].append(_proposal(drafter, draft, node))
             sources[number[key]].append((drafter, node))
     tree = TokenTree(
@@ -118,6 +123,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
 
 
 def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
+    # q belongs to the parent's row: the distribution that the node was drawn from.
     row = draft.rows[draft.parents[node]] if draft.q is not None else None
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
 
@@ -141,6 +147,7 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
 
 def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
     """Nodes that `keep` accepts for one of their drafters, and whose ancestors it accepts too."""
+    # Parents come first: a node whose parent was rejected is rejected too.
     kept: set[int] = {ROOT}
     for node in nodes:
         depth = whole.tree.depths[node]
@@ -153,6 +160,7 @@ def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) 
 
 
 def _restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:
+    # `nodes` are closed under ancestors, so every parent has a new number.
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
     return TokenTree(
         tuple(tree.token_ids[node] for node in nodes),
@@ -170,14 +178,16 @@ def union(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
 def log_pool(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     """All drafted nodes: the drafters were weighted while they drafted one tree together.
 
-    A node's weight is the weighted geometric mean of its drafters' path probabilities
-    (ALGORITHMS 3, `log_pool`); drafters that did not propose the node do not count.
+    A node's weight is the weighted geometric mean of its drafters' path probabilities,
+    prod chance_i^(w_i / sum w); drafters that did not propose the node do not count.
     """
     node_weights = []
     for node in range(len(whole.tree)):
         weights = {drafter: vote_weights.weights[drafter] for drafter in whole.drafters(node)}
         total, mass = sum(weights.values()), 1.0
         for drafter, weight in weights.items():
+            # The total is positive: `paper` bounds the weights, `full_information` each token's
+            # logarithm.
             mass *= whole.chance(node, drafter) ** (weight / total)
         node_weights.append(mass)
     return Selection(tuple(range(len(whole.tree))), tuple(node_weights))

@@ -13,7 +13,7 @@ DIGITS = 9
 
 
 def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
-    """One drafter's sequence (Minions 3.2; ALGORITHMS 3).
+    """One drafter's sequence (Minions, arXiv 2402.15678, 3.2).
 
     A node's weight is the sum of the weights of the drafters through it. From the root down the
     heaviest child is taken; on a tie that of the heavier single drafter, then of the lower index.
@@ -26,6 +26,7 @@ def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
     children = whole.tree.child_lists()
     path: list[int] = []
     node = ROOT
+    # Down to a leaf, which is the end of at least one drafter's sequence.
     while children[node]:
         node = max(
             children[node],
@@ -35,6 +36,7 @@ def vote(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
             ),
         )
         path.append(node)
+    # By the last node: only drafters whose sequence goes all the way may win.
     winner = -_heaviest_drafter(whole, vote_weights, node)[1] if path else None
     return Selection(tuple(path), node_weights, winner)
 
@@ -51,6 +53,7 @@ def vote_tree(whole: MergedTree, vote_weights: VoteWeights) -> Selection:
             vote_weights.weights[drafter] * whole.chance(node, drafter)
             for drafter in whole.drafters(node)
         )
+        # So that a node that all drafters are certain of weighs 1.
         / total
         for node in range(len(whole.tree))
     )

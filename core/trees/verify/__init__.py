@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.config.mechanisms import implementation_of, verify_rule
-from core.trees.verify.case import TargetTokens, TrialResult, Verdict, VerifyInput
+from core.trees.verify.base import TargetTokens, TrialResult, Verdict, VerifyInput
 from core.trees.verify.walk import WALKS, verdict_of_tokens
 
 __all__ = [

@@ -28,7 +28,7 @@ import torch
 
 from core.trees.sampling import TINY_RESIDUAL
 from core.trees.tree import ROOT
-from core.trees.verify.case import (
+from core.trees.verify.base import (
     Draws,
     Offer,
     TrialResult,
@@ -61,6 +61,7 @@ class _Walk:
 
         Averaged over all drafts below `node`, the branch is accepted with probability `chance`.
         """
+        # Nothing follows an end of text, even if a drafter drafted on.
         children = [] if self._ends(node) else self._children[node]
         if chance == 0.0 or not children:
             return self._decide_node(node, chance, draws, None)
@@ -68,6 +69,7 @@ class _Walk:
         decided: set[int] = set()
         for offer in offers(self._inputs, children):
             p_token, found = float(left[offer.token_id]), None
+            # A token proposed twice: its branch is decided with the first proposal.
             if offer.child not in decided:
                 below = (*draws, (offer.drafter, offer.attempt))
                 found = self.branch(offer.child, offer.ratio(p_token), below)
@@ -78,6 +80,7 @@ class _Walk:
             self.trials.append(decision)
             if found is not None:
                 return replace(found, path=(offer.child, *found.path))
+            # (a', a' M'): the next proposal is tried against what this one left.
             chance, left = _rest(chance, left, offer)
         return self._decide_node(node, chance, draws, left)
 
@@ -89,6 +92,7 @@ class _Walk:
         inputs = self._inputs
         if node != ROOT:
             key = ("accept", inputs.root_position, draws[:-1], draws[-1][1])
+            # The root has no coin: it is committed already, its a is 1.
             if chance == 0.0 or not inputs.noise.coin(chance, key):
                 return None
         if self._ends(node):
@@ -111,6 +115,7 @@ def _rest(chance: float, left: torch.Tensor, offer: Offer) -> tuple[float, torch
         rest = left.clone()
         rest[offer.token_id] = 0.0
     else:
+        # R = max(0, a M - q); S is its sum.
         rest = (left - offer.q).clamp_(min=0.0)
     total = float(rest.sum())
     rejected = total + (1.0 - chance)  # in this order a chance of 1 stays 1 to the last bit

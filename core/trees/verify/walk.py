@@ -10,7 +10,7 @@ import torch
 
 from core.trees.sampling import one_hot_residual, residual
 from core.trees.tree import ROOT, TokenTree
-from core.trees.verify.case import (
+from core.trees.verify.base import (
     Draws,
     Offer,
     TargetTokens,
@@ -41,7 +41,7 @@ def match(inputs: VerifyInput) -> Verdict:
     the LLM's own token.
 
     y depends on (p, G) alone, so any tree is lossless, and the text equals plain decoding with the
-    same seed token for token (ALGORITHMS 2).
+    same seed token for token.
     """
 
     def own(node: int, depth: int) -> int:
@@ -74,6 +74,8 @@ def _walk(
     while True:
         target_token = own(node, len(path))
         accepted_node = ROOT
+        # All children are recorded: a greedy walk decides on each at once. The trie has one node a
+        # token, so at most one matches.
         for child in children[node]:
             matches = tree.token_ids[child] == target_token
             first = tree.proposals[child][0].drafter
@@ -84,6 +86,7 @@ def _walk(
             return verdict_of(tree, path, target_token, trials, rejected=bool(children[node]))
         path.append(accepted_node)
         node = accepted_node
+        # The text ends here: there is no own token behind an accepted end.
         if target_token in eos_ids:
             return Verdict(tuple(path), None, "none", tuple(trials))
 
@@ -93,13 +96,17 @@ def mss(inputs: VerifyInput) -> Verdict:
     a rejection p <- norm(max(0, p - q)); if none is accepted, draw from the remaining p."""
     children = inputs.tree.child_lists()
     path: list[int] = []
+    # Keys of the noise hold the accepted draws so far, so no two decisions of a round share a key.
     draws: Draws = ()
     trials: list[TrialResult] = []
     node = ROOT
     while True:
         p = inputs.target.probabilities(node + 1)
+        # `p` is what is left of the LLM's distribution after the rejections.
         accepted, p = _try(inputs, children[node], p, draws, trials)
         if accepted is None:
+            # From the residual, not from p: accepted and residual draws together are distributed as
+            # p.
             own = inputs.noise.choose(p, ("final", inputs.root_position, draws))
             return verdict_of(inputs.tree, path, own, trials, rejected=bool(children[node]))
         path.append(accepted.child)
@@ -124,5 +131,6 @@ def _try(
         trials.append(TrialResult(offer.child, offer.drafter, p_token, offer.q_token, accepted))
         if accepted:
             return offer, p
+        # p <- norm(max(0, p - q)); a rejection means p < q at the token, so it is not drawn again.
         p = one_hot_residual(p, offer.token_id) if offer.q is None else residual(p, offer.q)
     return None, p

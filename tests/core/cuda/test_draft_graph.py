@@ -13,10 +13,10 @@ from core import SamplingParams, SpeculationConfig
 from core.cuda.draft_graph import DraftGraphs
 from core.drafters.base import DraftRequest
 from core.drafters.ssm_pool import SsmPool
-from core.length.base import Limits, Stop
-from core.models.batch import stack_alike
+from core.length.base import Stop, StopLimits
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
+from core.models.stacking import stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
@@ -230,7 +230,7 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> No
         def keeps(self, drafter: str, depth: int, chance: float) -> bool:
             return True
 
-        def limits(self, drafter: str) -> Limits | None:
+        def limits(self, drafter: str) -> StopLimits | None:
             return None
 
     stop: Stop | None = Never() if case == "stop" else None

@@ -16,9 +16,9 @@ from core.cuda import fused_round, round_pass
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.cuda.staging import CachedGraph
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
-from core.models.batch import stack_alike
 from core.models.loading.load import LoadedModels
 from core.models.protocol import chain
+from core.models.stacking import stack_alike
 from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")

@@ -17,12 +17,12 @@ from core.drafters.draft_batch import DraftSlot
 from core.drafters.native_drafting import NativeDrafting, native_drafts
 from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
-from core.length.base import Limits, Stop
+from core.length.base import Stop, StopLimits
 from core.length.confidence import Confidence
-from core.models.batch import BatchedModels, Stack, batched_models_of, stack_alike
 from core.models.fastest import compiled_of
 from core.models.hf_model import HfModel
 from core.models.native.kernel_args import BLOCK
+from core.models.stacking import BatchedModels, Stack, batched_models_of, stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
@@ -329,17 +329,17 @@ class Middling:
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         return True
 
-    def limits(self, drafter: str) -> Limits | None:
+    def limits(self, drafter: str) -> StopLimits | None:
         return None
 
 
 class Told(Middling):
     """The same, said as numbers."""
 
-    def limits(self, drafter: str) -> Limits | None:
+    def limits(self, drafter: str) -> StopLimits | None:
         if drafter == "two":
-            return Limits(0.13, longest=0)
-        return Limits(0.13, scores=None if drafter == "one" else (0.1,) * 3)
+            return StopLimits(0.13, longest=0)
+        return StopLimits(0.13, scores=None if drafter == "one" else (0.1,) * 3)
 
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
@@ -437,8 +437,8 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 class OneGoesOn:
     """Two of three end behind the first level."""
 
-    def limits(self, drafter: str) -> Limits | None:
-        return Limits() if drafter == "three" else Limits(longest=1)
+    def limits(self, drafter: str) -> StopLimits | None:
+        return StopLimits() if drafter == "three" else StopLimits(longest=1)
 
     def grows(self, score: float) -> bool:
         return True

@@ -13,7 +13,7 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters import ssm as ssm_module
 from core.drafters.calibration import Calibration
-from core.drafters.state import SsmState
+from core.drafters.ssm_state import SsmState
 from core.drafters.weights import FLOOR, FORGETTING, FullInformation, LikelihoodHistory
 from core.engine import round as round_module
 from core.engine.round_state import ActiveRequest
@@ -130,7 +130,7 @@ def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[floa
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
-    """ALGORITHMS 3 written a second time: each SSM's log weight after a text."""
+    """w <- w^0.95 P(token) written a second time: each SSM's log weight after a text."""
     logs = {}
     for ssm in ssms:
         found = [math.log(max(FLOOR, p)) for p in told(ssm, text)]

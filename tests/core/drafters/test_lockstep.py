@@ -12,8 +12,8 @@ from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
-from core.models.batch import common_stack, stack_alike
 from core.models.hf_model import HfModel
+from core.models.stacking import common_stack, stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise

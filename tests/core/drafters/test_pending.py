@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.drafters.state import Pending
+from core.drafters.ssm_state import Pending
 from core.trees.tree import ROOT
 from tests.laws.trees import LAW, parents
 

@@ -10,8 +10,8 @@ import torch
 
 from core.drafters.lockstep import Steps, StepsRun, run_in_lockstep, run_steps
 from core.errors import EngineError
-from core.models.batch import common_stack
 from core.models.protocol import Feed, chain
+from core.models.stacking import common_stack
 from tests.core.models.test_stack import alike
 
 

@@ -20,7 +20,7 @@ from core.config import SpeculationConfig
 from core.drafters.draft_batch import DraftSlot
 from core.drafters.native_drafting import native_drafts
 from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
-from core.length.base import Limits
+from core.length.base import StopLimits
 from core.length.cost_model import Costs, VerifyCosts
 from core.length.cost_model.backoff import STRIKES
 from core.length.goodput import LOSS, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
@@ -412,11 +412,11 @@ def test_a_step_is_run_while_its_tokens_are_worth_its_time() -> None:
     assert not StopRule({"a": step_limits(1.0, (1.1,), 2)}, 0.1).steps("a", 2, [0.9, 0.9])
     assert not rule.steps("a", 4, [1.0]), "beyond the bound"
     assert not rule.steps("b", 1, [1.0]), "not chosen"
-    assert rule.limits("b") == Limits(longest=0)
+    assert rule.limits("b") == StopLimits(longest=0)
 
 
 def test_a_probe_is_carried_through() -> None:
-    rule = StopRule({"a": Limits(longest=2)}, 0.1)
+    rule = StopRule({"a": StopLimits(longest=2)}, 0.1)
     assert rule.steps("a", 2, [0.001]) and not rule.steps("a", 3, [1.0])
 
 
@@ -448,7 +448,7 @@ def test_the_native_kernel_stops_where_the_rule_does(
     monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
-    stop = StopRule({"one": judged, "two": Limits(longest=2)}, 0.0)
+    stop = StopRule({"one": judged, "two": StopLimits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop, kind=kind)
     assert native == [4] * len(FOLLOWING)

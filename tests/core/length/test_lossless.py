@@ -1,4 +1,4 @@
-"""Stopping a draft for what was drawn keeps the LLM's distribution exactly (ALGORITHMS 2): whole
+"""Stopping a draft for what was drawn keeps the LLM's distribution exactly: whole
 production rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import pytest
 from core.config import SpeculationConfig
 from core.config.mechanisms import VerifyRule
 from core.length import Choice, Confidence, LengthPolicy, RoundOutcome, Stop
-from core.length.base import Limits
+from core.length.base import StopLimits
 from core.length.cost_model import Costs
 from core.length.stop_rule import StopRule, step_limits
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
@@ -55,7 +55,7 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
         def keeps(self, drafter: str, depth: int, chance: float) -> bool:
             return stop.keeps(drafter, depth, chance)
 
-        def limits(self, drafter: str) -> Limits | None:
+        def limits(self, drafter: str) -> StopLimits | None:
             return None
 
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:

@@ -12,9 +12,9 @@ import torch
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
+from core.models.lean_stacked import StackedForward
 from core.models.loading.tree_check import checked_model
 from core.models.native.forward import CompiledForward
-from core.models.stacked import StackedForward
 from tests.core.models.test_stack import alike
 from tests.fakes import info_of, tiny_module
 

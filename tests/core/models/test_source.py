@@ -14,7 +14,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 from core import load_models
 from core.errors import ModelLoadError
 from core.models.loading import catalog
-from core.models.loading.catalog import Source, locate, unreachable
+from core.models.loading.catalog import ModelSource, locate, unreachable
 from tests.core.models.folders import saved
 
 
@@ -53,13 +53,13 @@ def test_a_folder_is_local_and_nobody_is_asked(
 ) -> None:
     asked = answer(monkeypatch, None)
     folder = str(saved(tmp_path / "model"))
-    assert locate(folder) == Source(folder, local=True)
+    assert locate(folder) == ModelSource(folder, local=True)
     assert not asked
 
 
 def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = answer(monkeypatch, None)
-    assert locate("some/model") == Source("some/model", local=False)
+    assert locate("some/model") == ModelSource("some/model", local=False)
     assert asked == ["some/model"]
 
 
@@ -94,7 +94,7 @@ def test_a_cached_id_loads_without_a_network(
 ) -> None:
     hub_id = cache_one(tmp_path, monkeypatch)
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
-    assert locate(hub_id) == Source(hub_id, local=True)
+    assert locate(hub_id) == ModelSource(hub_id, local=True)
     start = time.monotonic()
     models = load_models(llm=hub_id, ssms=[])
     assert models.llm.info.name == hub_id

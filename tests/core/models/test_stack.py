@@ -9,10 +9,10 @@ import torch
 
 from core.errors import EngineError
 from core.models import fastest
-from core.models.batch import Stack, batched_forward, build_stack, common_stack, stack_alike
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import Feed, chain
+from core.models.stacking import Stack, batched_forward, build_stack, common_stack, stack_alike
 from core.trees.tree import ROOT
 from tests.fakes import info_of, tiny_module
 

@@ -13,7 +13,7 @@ from core.trees.noise import Key, SeededNoise
 from core.trees.sampling import Target
 from core.trees.tree import ROOT, TokenTree
 from core.trees.verify import Verdict, VerifyInput, verify
-from core.trees.verify.case import Offer
+from core.trees.verify.base import Offer
 from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
 from tests.laws.enumeration import WalkNoise, every_walk
 

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from core.errors import EngineError
-from core.models.batch import build_stack
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
@@ -22,6 +21,7 @@ from core.models.native.forward import CompiledForward
 from core.models.native.layers import kernel
 from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
+from core.models.stacking import build_stack
 from core.trees.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
 from tests.core.models.test_stack import alike, asked, committed

@@ -29,6 +29,7 @@ class Pending:
     def __init__(self, root: torch.Tensor | None = None) -> None:
         self.logits: dict[int, torch.Tensor] = {} if root is None else {ROOT: root}
         self._parents: list[int] = []
+        # (parent's place, token) -> place.
         self._children: dict[tuple[int, int], int] = {}
 
     @property
@@ -70,6 +71,7 @@ class Pending:
         token_ids: list[int] = []
         parents: list[int] = []
         ends = []
+        # Nodes of earlier paths that are to be fed too: paths share prefixes.
         planned: dict[tuple[int, int], int] = {}
         for path in paths:
             place = ROOT
@@ -86,12 +88,14 @@ class Pending:
     def behind(self, path: Many[int]) -> tuple[list[int], dict[int, int], Pending]:
         """The subtree under the last node of `path`, for when the path is committed: the places
         that stay, a map from old to new places (the path's last becomes ROOT), and the new trie."""
+        # Parents come first, so one pass over the nodes finds everything under the path's end.
         number = {path[-1]: ROOT}
         stay: list[int] = []
         for place, parent in enumerate(self._parents):
             if parent in number:
                 number[place] = len(stay)
                 stay.append(place)
+        # The path's last token becomes the last committed one: its logits are the new root's.
         rest = Pending(self.logits[path[-1]])
         rest._parents = [number[self._parents[place]] for place in stay]
         rest.logits.update({number[place]: self.logits[place] for place in stay})
@@ -123,15 +127,19 @@ class SsmState:
     def record_likelihoods(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
         """Appends the probabilities of `tokens[first]`, `tokens[first + 1]`, ... by `logits`
         (n, V), each token once; NaN for tokens whose logits were not computed."""
+        # A gap: logits that were not computed. Every token has one entry, so that positions stay
+        # right.
         unknown = max(0, first - self.scored_until)
         self.likelihoods += [math.nan] * unknown
         self.scored_until += unknown
+        # These tokens' probabilities came from pending nodes' logits already.
         skipped = max(0, self.scored_until - first)
         wanted = tokens[first + skipped : first + logits.shape[0]]
         if not wanted:
             return
         rows = logits[skipped : skipped + len(wanted)]
         ids = torch.tensor(wanted, device=logits.device)[:, None]
+        # log softmax at one token, without the (n, V) softmax.
         chosen = rows.gather(-1, ids)[:, 0] - rows.logsumexp(dim=-1)
         self.likelihoods += chosen.exp().tolist()
         self.scored_until += len(wanted)
@@ -141,6 +149,7 @@ class SsmState:
         of the pending nodes along them."""
         if self.pending.root is None:
             return
+        # The node before each committed token; shorter where a token was not fed.
         places = [ROOT, *self.pending.walk(committed)][: len(committed)]
         logits = torch.stack([self.pending.logits[place] for place in places])
         self.record_likelihoods(logits, tokens, len(tokens) - len(committed))
@@ -167,7 +176,10 @@ class Feeder:
         """One pass over committed tokens, one feed per state; their logits (n, V)."""
         logits = [self.pad_logits(rows) for rows in (yield feeds)]
         for state, feed, rows in zip(states, feeds, logits, strict=True):
+            # The text is certain: what was fed becomes committed at once, and only the last logits
+            # are kept.
             self.model.commit(feed.row, range(len(feed.token_ids)))
+            # rows (n, V); (1, V) with `last_only`.
             state.pending = Pending(rows[-1])
         return logits
 
@@ -179,6 +191,8 @@ class Feeder:
         found = []
         for (state, ids, parents), rows in zip(wanted, (yield feeds), strict=True):
             padded = self.pad_logits(rows)
+            # The model numbered its pending nodes in the same order, so places agree with its
+            # indices.
             found.append((state.pending.add(ids, parents, padded), padded))
         return found
 
@@ -196,6 +210,8 @@ class Feeder:
         for (_, growths), (places, _) in zip(groups, fed, strict=True):
             place = iter(places)
             for growth in growths:
+                # Not strict: several growths read from one iterator, each as many places as it has
+                # nodes.
                 growth.places.update(zip(growth.frontier, place, strict=False))
         return [rows for _, rows in fed]
 
@@ -227,6 +243,8 @@ class Feeder:
         try:
             (logits,) = yield [chain(row, self._clip_ids(list(token_ids[:-1])))]
         finally:
+            # In `finally`: if the pass fails, the generator is closed here and the row must not
+            # stay open.
             self.model.close_row(row)
         log_probs = self.pad_logits(logits).log_softmax(dim=-1)
         ids = torch.tensor(token_ids[1:], device=log_probs.device)
@@ -250,6 +268,7 @@ class Feeder:
             state.pending = Pending()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
+        # The draft made ahead hangs under the path's end: its KV stays, everything else goes.
         stay, number, state.pending = pending.behind(path)
         placed = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in placed}

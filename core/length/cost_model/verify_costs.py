@@ -15,8 +15,10 @@ __all__ = ["NODE_COUNTS", "VerifyCosts", "measure_verify_costs"]
 
 # With the root, 3 and 7 nodes fill the rows of a matrix product: often as cheap as one node less.
 NODE_COUNTS = (0, 1, 2, 3, 4, 7, 8, 12, 16, 24, 32, 48, 64)
+# Times t(0): what `max_tree_nodes=auto` lets a verification cost.
 AFFORDABLE = 1.5
 REPEATS = 5
+# Cached tokens; cut to a quarter and a half of a short context.
 CONTEXTS = (64, 512)
 # A sweep over all sizes may take PATIENCE_S seconds; after that sizes above HOPELESS x t(0), more
 # tokens than such a round ever commits, are left out.
@@ -35,7 +37,7 @@ class VerifyCosts:
     far: VerifyCosts | None = None
 
     def affordable_nodes(self) -> int:
-        """The largest measured n with t(n) <= 1.5 t(0), at least 1 (ALGORITHMS 1)."""
+        """The largest measured n with t(n) <= 1.5 t(0), at least 1."""
         limit = AFFORDABLE * self.ms[0]
         return max((n for n, cost in self.ms.items() if n and cost <= limit), default=1)
 
@@ -43,8 +45,10 @@ class VerifyCosts:
         """t(0) to t(`largest`): interpolated linearly, made non-decreasing (a decrease is noise),
         extrapolated with the mean slope."""
         counts = sorted(self.ms)
+        # Running maximum: non-decreasing.
         costs = list(accumulate((_sane(self.ms[n]) for n in counts), max))
         curve = [_between(counts, costs, n) for n in range(min(largest, counts[-1]) + 1)]
+        # ms a node over the whole table: the last segment alone would be too noisy to extrapolate.
         slope = (costs[-1] - costs[0]) / counts[-1] if counts[-1] else 0.0
         return curve + [
             costs[-1] + slope * (n - counts[-1]) for n in range(len(curve), largest + 1)
@@ -66,6 +70,7 @@ def _between(counts: list[int], costs: list[float], n: int) -> float:
 def measure_verify_costs(llm: LanguageModel) -> VerifyCosts:
     """Times passes of every node count at two contexts, interleaved, so that a noisy moment affects
     all node counts alike; torch uses one thread, as it does while requests are decoded."""
+    # Passes are timed as they will run; a policy may ask for the table while no run is admitted.
     alone = TorchAlone((llm,))
     alone.take()
     try:
@@ -84,9 +89,12 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
     counts = [n for n in NODE_COUNTS if context + n + 1 <= llm.context_length]
     row = llm.open_row()
     try:
+        # Token 0 everywhere: a pass takes the same time whatever its tokens are.
         llm.forward([chain(row, [0] * context, last_only=True)])
         llm.commit(row, range(context))
         start = time.perf_counter()
+        # The first sweep warms caches and the allocator; its times are thrown away, its sizes are
+        # kept.
         warm = _sweep(llm, row, counts, PATIENCE_S)
         slow = time.perf_counter() - start > PATIENCE_S
         times = [_sweep(llm, row, list(warm), math.inf) for _ in range(1 if slow else REPEATS)]
@@ -107,6 +115,7 @@ def _sweep(
         llm.forward([chain(row, [0] * (n + 1))])[0].argmax(dim=-1).tolist()
         end = time.perf_counter()
         found[n] = (end - start) * 1000
+        # Forgets the nodes: every pass of a sweep has the same context.
         llm.commit(row, [])
         if end - began > patience_s and found[n] > HOPELESS * found[0]:
             break

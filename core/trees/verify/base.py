@@ -102,6 +102,7 @@ def verdict_of(
 ) -> Verdict:
     """A verdict that ends with the LLM's own token; `rejected`: the path's last node has children,
     none of them accepted."""
+    # By the path's last node, not by the trials: an accepted leaf has no child to reject.
     kind = "recovered" if rejected else "bonus" if len(tree) else "plain"
     return Verdict(tuple(path), own, kind, tuple(trials))
 
@@ -138,6 +139,7 @@ def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Offer]:
 
     For draws without replacement q is renormalized without the drafter's earlier draws here.
     """
+    # Earlier draws of the same drafter from the same row: another drafter's draws are independent.
     drawn: dict[tuple[int, int | None], list[int]] = {}
     for attempt, (proposal, child) in enumerate(_order_proposals(inputs, children)):
         token_id = inputs.tree.token_ids[child]
@@ -149,8 +151,9 @@ def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Offer]:
 
 def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple[Proposal, int]]:
     """By drafter, then by draw. The order must not depend on tokens or probabilities: that would
-    bias the result (ALGORITHMS 2, traps of order)."""
+    bias the result (tests/laws/traps.py has such orders)."""
     found = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
+    # A token drawn twice is one node with two rows of children; ranks count within a row.
     return sorted(found, key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
 
 
@@ -166,5 +169,6 @@ def _distribution(
     if not inputs.distinct or not earlier:
         return q
     left = q.clone()
+    # Without replacement: the next draw came from q without the earlier tokens, renormalized.
     left[earlier] = 0.0
     return left / left.sum()

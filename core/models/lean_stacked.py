@@ -37,7 +37,7 @@ def _norms(layer: LeanLayer, eps: float) -> _Norms:
 
 
 class StackedForward:
-    """See TensorForward. Rows are the members' in turn: row r is of member r modulo their number.
+    """See TensorForward. Rows are interleaved by member: row r is of member r modulo their number.
     Tensors are (members, tokens, ...) within a pass."""
 
     def __init__(self, weights: LeanWeights) -> None:
@@ -102,7 +102,7 @@ class StackedForward:
         layer: LeanLayer,
         norms: _Norms,
         x: torch.Tensor,
-        turn: tuple[torch.Tensor, torch.Tensor],
+        cos_sin: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values, (members, tokens, heads, head size), rotated by position."""
         w = self._weights
@@ -112,7 +112,7 @@ class StackedForward:
         if norms.q is not None and norms.k is not None:
             q, k = norms.q(both[:, :, : w.heads]), norms.k(both[:, :, w.heads :])
             both = torch.cat((q, k), 2)
-        both = rotate(both, turn)
+        both = rotate(both, cos_sin)
         return both[:, :, : w.heads], both[:, :, w.heads :], last
 
     def _by_member(self, part: torch.Tensor) -> torch.Tensor:
