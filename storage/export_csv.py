@@ -98,6 +98,8 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "length_reason": done.length_reason,
         "predicted_ms": done.predicted_ms or "",
         "between_ms": done.between_ms,
+        "routed": " ".join(o.drafter for o in done.routing if o.role in ("routed", "explored")),
+        "routing_reason": done.routing_reason,
         "tree": "accepted paths only" if thinned else "whole",
         "num_nodes": "" if thinned or not tree else len(tree.token_ids),
         "drafted_depth": "" if thinned or not tree else max(tree.depths, default=0),

@@ -323,3 +323,10 @@ def m014_between(db: Database) -> None:
 def m015_fingerprints(db: Database) -> None:
     """A digest of each model's weights, older runs have none."""
     db.execute("ALTER TABLE run_models ADD COLUMN fingerprint TEXT NOT NULL DEFAULT ''")
+
+
+@migrations()
+def m016_routing(db: Database) -> None:
+    """Which SSMs of a run that routes drafted in each round, and why; older runs route none."""
+    db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
+    db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")

@@ -16,6 +16,7 @@ from core.events import (
     Estimate,
     ProposalRecord,
     RoundCompleted,
+    RoutedDrafter,
     Span,
     TopK,
     Trial,
@@ -189,6 +190,8 @@ def _length_fields(values: Fields) -> dict[str, Any]:
         "ahead": tuple(Ahead(*entry) for entry in from_json(values["ahead_json"])),
         "notes": tuple(from_json(values["notes_json"])),
         "between_ms": number_back(values["between_ms"]),
+        "routing": tuple(RoutedDrafter(*entry) for entry in from_json(values["routing_json"])),
+        "routing_reason": text_back(values["routing_reason"]),
     }
 
 

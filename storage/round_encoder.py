@@ -178,6 +178,8 @@ class _RoundWriter:
             ahead_json=to_json([dataclasses.astuple(entry) for entry in event.ahead]),
             notes_json=to_json(event.notes),
             between_ms=event.between_ms,
+            routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
+            routing_reason=text_in(event.routing_reason),
         )
 
 

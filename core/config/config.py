@@ -31,6 +31,7 @@ from core.config.mechanisms import (
     LENGTH_POLICIES,
     PIPELINE_MODES,
     PRESETS,
+    ROUTING_RULES,
     VERIFY_RULES,
     WEIGHTS,
     choices_of,
@@ -48,6 +49,7 @@ __all__ = [
     "LENGTHS",
     "PIPELINES",
     "PRESETS",
+    "ROUTINGS",
     "VERIFIES",
     "WEIGHTS",
     "Request",
@@ -60,6 +62,7 @@ __all__ = [
 COMBINES = tuple(COMBINE_RULES)
 DRAFTS = tuple(DRAFT_KINDS)
 LENGTHS = tuple(LENGTH_POLICIES)
+ROUTINGS = tuple(ROUTING_RULES)
 VERIFIES = tuple(VERIFY_RULES)
 PIPELINES = tuple(PIPELINE_MODES)
 
@@ -145,6 +148,8 @@ class SpeculationConfig:
     best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
     three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
     `weight_bounds`) or `full_information` (how well each foretold every committed token).
+    `routing`: which SSMs draft in a round: `all`, or `routed_drafters` of them, by the rule of
+    CoSine (`cosine`) or by how well they foretell the text for their time (`credit`).
     `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
     behind a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
     verifies, the drafters work for other requests (`across`), or for this one's next round, behind
@@ -156,6 +161,8 @@ class SpeculationConfig:
     expansion: tuple[int, ...] = (1, 1, 3, 1, 1, 1, 1, 1)
     max_tree_nodes: int | str = "auto"
     combine: str = "union"
+    routing: str = "all"
+    routed_drafters: int = 2
     weights: str = "full_information"
     vote_nodes: int = 12
     eta: float = 0.1
@@ -177,6 +184,8 @@ class SpeculationConfig:
         object.__setattr__(self, "expansion", expansion(self.expansion))
         tree_nodes(self.max_tree_nodes)
         choice("combine", self.combine, choices_of("combine"))
+        choice("routing", self.routing, choices_of("routing"))
+        integer("routed_drafters", self.routed_drafters, 1, 32)
         choice("weights", self.weights, WEIGHTS)
         integer("vote_nodes", self.vote_nodes, 1, MAX_TREE_NODES)
         number("eta", self.eta, 0.0, 10.0, low_open=True)

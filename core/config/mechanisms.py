@@ -33,6 +33,8 @@ __all__ = [
     "LengthPolicyRecord",
     "PictureWords",
     "PipelineMode",
+    "ROUTING_RULES",
+    "RoutingRule",
     "VerifyRule",
     "choices_of",
     "combine_rule",
@@ -41,6 +43,7 @@ __all__ = [
     "implementation_of",
     "length_policy",
     "lossless_rules",
+    "routing_rule",
     "verify_rule",
     "weighted_combine_rules",
 ]
@@ -154,6 +157,20 @@ class VerifyRule:
     label: str
     implementation: str = ""
     reads_q: bool = False
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRule:
+    """Which SSMs draft in a round. `implementation`: a callable (names, count, round_ms) -> Router
+    of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
+    probabilities of the committed tokens for it. `fields`: as in CombineRule."""
+
+    name: str
+    label: str
+    implementation: str = ""
+    reads_likelihoods: bool = False
+    fields: tuple[str, ...] = ()
     meaning: str = ""
 
 
@@ -370,18 +387,47 @@ PIPELINE_MODES: Mapping[str, PipelineMode] = _by_name(
 )
 
 
+ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
+    [
+        RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
+        RoutingRule(
+            "cosine",
+            "as CoSine has it",
+            "core.routing.cosine:CosineRouter",
+            fields=("routed_drafters",),
+            meaning=(
+                "`routed_drafters` SSMs draft: those whose sure tokens came close to the LLM's, "
+                "and while little is accepted some that drafted least"
+            ),
+        ),
+        RoutingRule(
+            "credit",
+            "who foretells the text best",
+            "core.routing.credit:CreditRouter",
+            reads_likelihoods=True,
+            fields=("routed_drafters",),
+            meaning=(
+                "`routed_drafters` SSMs draft: those that foretell the text best for their time; "
+                "all are asked again when the text changes"
+            ),
+        ),
+    ]
+)
+
+
 # -- derived values --
 
 
 def choices_of(name: str) -> tuple[str, ...]:
-    """The values that a field of SpeculationConfig may have: `combine`, `weights`, `length`,
-    `draft`, `verify` or `pipeline`."""
+    """The values that a field of SpeculationConfig may have: `combine`, `routing`, `weights`,
+    `length`, `draft`, `verify` or `pipeline`."""
     registries: dict[str, Mapping[str, Any]] = {
         "combine": COMBINE_RULES,
         "length": LENGTH_POLICIES,
         "draft": DRAFT_KINDS,
         "verify": VERIFY_RULES,
         "pipeline": PIPELINE_MODES,
+        "routing": ROUTING_RULES,
     }
     return WEIGHTS if name == "weights" else tuple(registries[name])
 
@@ -407,6 +453,11 @@ def verify_rule(name: str) -> VerifyRule:
     return VERIFY_RULES.get(name) or VerifyRule(name, name)
 
 
+def routing_rule(name: str) -> RoutingRule:
+    """The record of a routing rule; of an unknown name as in `combine_rule`."""
+    return ROUTING_RULES.get(name) or RoutingRule(name, name)
+
+
 def weighted_combine_rules() -> tuple[str, ...]:
     """Names of the rules that read the drafters' weights."""
     return tuple(rule.name for rule in COMBINE_RULES.values() if rule.weighted)
@@ -429,11 +480,15 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
     """Fields that single mechanisms read, each with the settings that do, as `field=name`."""
     readers: dict[str, list[str]] = {}
-    records: list[CombineRule | LengthPolicyRecord] = [*COMBINE_RULES.values()]
-    for record in [*records, *LENGTH_POLICIES.values()]:
-        setting = "combine" if isinstance(record, CombineRule) else "length"
-        for name in record.fields:
-            readers.setdefault(name, []).append(f"{setting}={record.name}")
+    registries: Mapping[str, Mapping[str, Any]] = {
+        "combine": COMBINE_RULES,
+        "length": LENGTH_POLICIES,
+        "routing": ROUTING_RULES,
+    }
+    for setting, records in registries.items():
+        for record in records.values():
+            for name in record.fields:
+                readers.setdefault(name, []).append(f"{setting}={record.name}")
     return {name: tuple(settings) for name, settings in readers.items()}
 
 

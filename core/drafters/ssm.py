@@ -27,7 +27,7 @@ from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["SsmDrafter"]
+__all__ = ["AUDITION", "SsmDrafter"]
 
 T = TypeVar("T")
 # Tokens that one pass over a prompt reads.
@@ -90,10 +90,10 @@ class SsmDrafter:
         state.pending = Pending()  # the last token, the root, is fed by the first draft
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
-    def audition(self, token_ids: Many[int]) -> Steps[float]:
-        """Mean log-probability of a prompt's last AUDITION tokens; nothing is kept. 24 tokens find
-        the domain of 50 of the 60 development prompts, 48 tokens that of 53."""
-        return self._feeder.score_tokens(token_ids[-AUDITION:])
+    def audition(self, token_ids: Many[int], window: int = AUDITION) -> Steps[list[float]]:
+        """Log-probabilities of a text's last `window` tokens but the first; nothing is kept. 24
+        tokens find the domain of 50 of the 60 development prompts, 48 tokens that of 53."""
+        return self._feeder.score_tokens(token_ids[-window:])
 
     def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
         return self._alone(self.draft_steps(requests))

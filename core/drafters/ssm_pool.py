@@ -12,15 +12,15 @@ from core.drafters.base import DraftRequest, Drafts
 from core.drafters.lockstep import StepsRun, run_all
 from core.drafters.native_drafting import NativeDrafting
 from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
-from core.drafters.ssm import SsmDrafter
+from core.drafters.ssm import AUDITION, SsmDrafter
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
 from core.trees.draft import Draft
 
 __all__ = ["BatchedDrafting", "SsmPool"]
 
-# A shorter prompt says too little about which SSM suits it.
-MIN_PROMPT_TOKENS = 9
+# A shorter text says too little about which SSM suits it.
+MIN_TOKENS = 9
 
 
 class BatchedDrafting(Protocol):
@@ -53,18 +53,24 @@ class SsmPool:
         """One tree drafted by several SSMs together; see PooledDrafting."""
         return self._pooled.draft(request)
 
-    def prompt_scores(
-        self, names: Many[str], token_ids: Many[int]
-    ) -> tuple[dict[str, float], list[Timed]]:
-        """Mean log-probability that each SSM gives the last tokens of a prompt (see
-        `SsmDrafter.audition`), and the time spent. A prompt shorter than MIN_PROMPT_TOKENS scores
-        nothing; an SSM whose pass fails is left out here, its error is reported when it drafts."""
-        scored = names if len(token_ids) >= MIN_PROMPT_TOKENS else ()
-        # One pass a model: all of them in a single one where they are stacked.
-        works = run_all({n: (self.ssms[n].model, self.ssms[n].audition(token_ids)) for n in scored})
+    def audition(
+        self,
+        names: Many[str],
+        token_ids: Many[int],
+        *,
+        stage: str = "prefill",
+        window: int = AUDITION,
+    ) -> tuple[dict[str, list[float]], list[Timed]]:
+        """Log-probabilities that each SSM gives the last tokens of a text (see
+        `SsmDrafter.audition`), and the time spent. A text shorter than MIN_TOKENS says too little;
+        an SSM whose pass fails is left out here, its error is reported when it drafts."""
+        scored = names if len(token_ids) >= MIN_TOKENS else ()
+        works = run_all(
+            {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in scored}
+        )
         found = {n: work.result for n, work in works.items() if work.result is not None}
         timings = [
-            Timed(n, "prefill", work.start, work.end, work.share(work.start, work.end))
+            Timed(n, stage, work.start, work.end, work.share(work.start, work.end))
             for n, work in works.items()
         ]
         return found, timings

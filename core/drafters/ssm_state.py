@@ -237,8 +237,8 @@ class Feeder:
         pairs = zip(trees, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
 
-    def score_tokens(self, token_ids: Many[int]) -> Steps[float]:
-        """Mean log-probability of these tokens without the first, computed in a temporary row."""
+    def score_tokens(self, token_ids: Many[int]) -> Steps[list[float]]:
+        """Log-probabilities of these tokens without the first, computed in a temporary row."""
         row = self.model.open_row()
         try:
             (logits,) = yield [chain(row, self._clip_ids(list(token_ids[:-1])))]
@@ -249,7 +249,8 @@ class Feeder:
         log_probs = self.pad_logits(logits).log_softmax(dim=-1)
         ids = torch.tensor(token_ids[1:], device=log_probs.device)
         chosen = log_probs.gather(-1, ids[:, None])
-        return float(chosen.clamp(min=UNKNOWN).mean())
+        found: list[float] = chosen[:, 0].clamp(min=UNKNOWN).tolist()
+        return found
 
     def drop_pending(self, state: SsmState) -> None:
         """Drops all pending nodes and drafts; the committed text and its last logits stay."""

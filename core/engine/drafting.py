@@ -7,6 +7,7 @@ ahead counts as a hit only once the next round has used it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
@@ -17,13 +18,14 @@ from core.drafters import make_drafters
 from core.drafters.ahead import AheadDraft, AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
 from core.drafters.pooled_drafting import PooledRequest
+from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead
 from core.events.parts import Timed
-from core.length import Auditions
+from core.length import Auditions, Routed
 from core.metrics import LLM_LANE
 from core.models.loading.load import LoadedModels
 
@@ -35,6 +37,9 @@ __all__ = [
     "plan_draft_requests",
     "unused_at_end",
 ]
+
+# A router compares the SSMs again and again; a longer window costs it little, and errs less often.
+ROUTING_WINDOW = 48
 
 
 class Drafting:
@@ -49,20 +54,49 @@ class Drafting:
         return tuple(self._drafters[name] for name in names)
 
     def audition(self, request: ActiveRequest) -> None:
-        """Gives a length policy that chooses drafters the score of each SSM on the prompt: SSMs of
-        different domains differ, and to let all of them draft costs rounds."""
-        names = [one.name for one in request.drafters if one.name in self.ssm_pool.ssms]
+        """Scores each SSM on the prompt's last tokens, for a router or a length policy that chooses
+        drafters: SSMs of different domains differ, and to let all of them draft costs rounds."""
+        names = self._ssm_names(request)
         policy = request.policy
-        if len(names) < 2 or not isinstance(policy, Auditions) or not policy.chooses:
+        chooses = isinstance(policy, Auditions) and policy.chooses
+        if len(names) < 2 or not (chooses or request.router is not None):
             return
-        scores, timings = self.ssm_pool.prompt_scores(names, request.sequence.prompt_ids)
+        window = AUDITION if request.router is None else ROUTING_WINDOW
+        found, timings = self.ssm_pool.audition(names, request.sequence.prompt_ids, window=window)
         request.timings += timings
-        policy.observe_audition(scores)
+        if isinstance(policy, Auditions) and policy.chooses:
+            policy.observe_audition({n: sum(each) / len(each) for n, each in found.items()})
+        _observe_audition(request, found, timings)
+
+    def _route(self, state: RoundState) -> None:
+        """The route of this round; before it the audition that the router asks for."""
+        request, router = state.request, state.request.router
+        if router is None:
+            return
+        if router.wants_audition:
+            tokens = request.sequence.tokens
+            names = self._ssm_names(request)
+            found, timings = self.ssm_pool.audition(
+                names, tokens, stage="audition", window=ROUTING_WINDOW
+            )
+            state.timings += timings
+            _observe_audition(request, found, timings)
+        state.route = router.route()
+        if isinstance(request.policy, Routed):
+            request.policy.use_drafters(state.route.drafters)
+
+    def _ssm_names(self, request: ActiveRequest) -> list[str]:
+        return [
+            drafter.name
+            for index, drafter in enumerate(request.drafters)
+            if drafter.name in self.ssm_pool.ssms and index not in request.lost
+        ]
 
     def draft(self, states: Many[RoundState]) -> None:
         """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
         by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state in states:
+            self._route(state)
             # `log_pool` needs all SSMs of a run at each step, so it drafts request by request.
             for draft_request in self._draft_pooled(state, self.draft_requests(state)):
                 # Turned around from by request to by drafter: one drafter's passes serve all
@@ -241,6 +275,19 @@ def _update_likelihoods(state: RoundState) -> None:
         count = len(likelihoods[name])
         request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)
     request.weights.observe_likelihoods(likelihoods, request.likelihood_history)
+    state.log_probs = {name: _logs(found) for name, found in likelihoods.items()}
+
+
+def _logs(probabilities: Many[float]) -> list[float]:
+    """Logarithms; NaN stays NaN, and a probability of 0 is -inf."""
+    return [math.log(p) if p > 0 else p if math.isnan(p) else -math.inf for p in probabilities]
+
+
+def _observe_audition(
+    request: ActiveRequest, found: Mapping[str, Many[float]], timings: Many[Timed]
+) -> None:
+    if request.router is not None and found:
+        request.router.observe_audition(found, sum(one.seconds for one in timings) * 1000)
 
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:

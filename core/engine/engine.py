@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import ExitStack, contextmanager
+from functools import partial
 
 from core.config import Request, SpeculationConfig
-from core.config.mechanisms import length_policy
+from core.config.mechanisms import NGRAM, length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
@@ -41,12 +42,15 @@ from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
 from core.models.machine import TorchAlone
 from core.models.protocol import chain
+from core.routing import make_router
 from core.sequence import Sequence
 
 __all__ = ["Engine"]
 
 # Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks.
 PREFILL_CHUNK = 512
+# Depth of the chain by which a router compares the times of SSMs.
+ROUTED_CHAIN = 4
 
 
 class Engine:
@@ -206,7 +210,18 @@ class Engine:
         # The row is opened last, so that a failure before it leaks none: a policy may time passes.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
-        active = ActiveRequest(sequence, self._llm.open_row(), drafters, policy, weights, nodes)
+        ssms = [drafter.name for drafter in drafters if drafter.name != NGRAM]
+        router = make_router(speculation, ssms, partial(self._round_ms, ssms))
+        active = ActiveRequest(
+            sequence,
+            self._llm.open_row(),
+            drafters,
+            policy,
+            weights,
+            nodes,
+            router=router,
+            routed_ssms=frozenset(ssms) if router else frozenset(),
+        )
         self._admitted.add(sequence.run_id)
         self._torch_alone.take()
         return active
@@ -241,6 +256,17 @@ class Engine:
             leaving.callback(self._drafting.close, active)
             leaving.callback(self._draft_pool.forget, active)
             self._llm.close_row(active.row)
+
+    def _round_ms(self, ssms: Many[str], name: str) -> float:
+        """Predicted time of a round in which one SSM drafts a chain; an SSM that has not drafted
+        counts like the others do on average."""
+        costs = {ssm: self.costs.drafting(ssm) for ssm in ssms}
+        known = [one for one in costs.values() if one.start.value is not None]
+        own = [costs[name]] if costs[name].start.value is not None else known
+        steps = ROUTED_CHAIN - 1
+        drafting = [one.start.get() + steps * one.step_ms for one in own]
+        draft_ms = sum(drafting) / len(drafting) if drafting else 0.0
+        return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
         """Equal weights, or with `carry_over` those that earlier runs of the same drafters and rule

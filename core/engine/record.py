@@ -12,6 +12,7 @@ import torch
 
 from core.config.mechanisms import combine_rule
 from core.engine.round_state import RoundState
+from core.engine.routing import routing_record
 from core.events import (
     Combined,
     Drafted,
@@ -193,6 +194,8 @@ class Recorder:
             ahead=state.ahead,
             notes=tuple(request.notes),
             between_ms=state.between_ms,
+            routing=routing_record(state),
+            routing_reason=state.route.reason if state.route else "",
         )
 
 

@@ -20,6 +20,7 @@ from core.engine.idle_time import IdleTime
 from core.engine.overlap import RoundBatch
 from core.engine.record import Recorder
 from core.engine.round_state import RoundState, round_outcome, update_weights
+from core.engine.routing import embedding_similarity, observe_route
 from core.engine.run_events import run_completed, run_failed
 from core.errors import MODEL_FAULTS
 from core.events import Event
@@ -53,6 +54,7 @@ class RoundSteps:
         self._recorder = recorder
         self._idle_time = idle_time
         self._fill_target_tokens = fill_target_tokens
+        self._similarity = embedding_similarity(llm)
 
     def draft(self, fresh: Many[RoundState], states: Many[RoundState]) -> Iterator[Event]:
         """Drafts for `fresh`; the rest of `states` were drafted beside an earlier pass."""
@@ -182,6 +184,7 @@ class RoundSteps:
         # After the commit, whose time counts as the round's; before the prefill's spans are added,
         # which do not.
         request.policy.observe(round_outcome(state, committed))
+        observe_route(state, committed, self._similarity)
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()
         return result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from core.events import Ahead
 from core.events.parts import Timed
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
+from core.routing import Route, Router
 from core.sequence import Sequence
 from core.trees.combine import CombinedTree, VoteWeights
 from core.trees.draft import Draft, chances_of
@@ -56,6 +57,7 @@ class ActiveRequest:
     `max_tree_nodes` None is uncut. Waiting for the next round: `timings`, the prefill's time, and
     `ahead_drafts`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
     the round's event. `likelihood_history`: token likelihoods that its weights have seen.
+    `router` chooses among the `routed_ssms`; None: all of them draft.
     """
 
     sequence: Sequence
@@ -70,11 +72,15 @@ class ActiveRequest:
     notes: list[str] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
+    router: Router | None = None
+    routed_ssms: frozenset[str] = frozenset()
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
         drafter = self.drafters[index]
         self.lost.add(index)
+        if self.router is not None:
+            self.router.drop(drafter.name)
         self.open_drafters.discard(index)
         # A shared pass may fail for one SSM with an error that names it already.
         error = error if isinstance(error, DrafterError) else DrafterError(drafter.name, error)
@@ -83,13 +89,21 @@ class ActiveRequest:
             drafter.close(self.sequence)
 
     def drafters_for(self, choice: Choice) -> list[int]:
-        """Indices of the drafters that a choice uses, without the lost ones."""
-        wanted = choice.drafters
+        """Indices of the drafters that a choice uses, without the lost ones and those that the
+        router leaves out."""
+        wanted, waiting = choice.drafters, self._waiting()
         return [
             index
             for index, drafter in enumerate(self.drafters)
-            if index not in self.lost and (wanted is None or drafter.name in wanted)
+            if index not in self.lost
+            and drafter.name not in waiting
+            and (wanted is None or drafter.name in wanted)
         ]
+
+    def _waiting(self) -> frozenset[str]:
+        if self.router is None:
+            return frozenset()
+        return self.routed_ssms - {*self.router.route().drafters}
 
     def budgets(self, full: int, indices: Many[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
@@ -134,8 +148,10 @@ class RoundState:
     `ahead_drafts`: drafts for this round, made during the last LLM pass; `next_drafts`: those for
     the next round, by drafter. `ahead`: hits and misses of everything drafted early; `hidden_ms`:
     its time that ran during the pass for another request. `between_ms`: see `idle_time`.
-    `target_tokens`: the LLM's tokens at all nodes, if computed in one batch. `kv_committed`: the
-    accepted path is already committed in the LLM's row. `error`: why the request ends here.
+    `route`: the SSMs that draft, None without a router; `log_probs`: of tokens of the text, by
+    drafter, since its last report. `target_tokens`: the LLM's tokens at all nodes, if computed in
+    one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
+    the request ends here.
     """
 
     request: ActiveRequest
@@ -153,11 +169,15 @@ class RoundState:
     hidden_ms: float = 0.0
     between_ms: float = 0.0
     next_drafts: AheadDraftsByName = field(default_factory=dict)
+    route: Route | None = None
+    log_probs: Mapping[str, Many[float]] = field(default_factory=dict)
     error: BaseException | None = None
     length: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.length = self.request.effective_choice(self.choice).length
+        if self.request.router is not None:
+            self.route = self.request.router.route()
 
     @property
     def speculation(self) -> SpeculationConfig:

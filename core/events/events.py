@@ -26,6 +26,7 @@ from core.events.parts import (
     Estimate,
     ModelInfo,
     ProposalRecord,
+    RoutedDrafter,
     RunStats,
     Span,
     TopK,
@@ -43,6 +44,7 @@ __all__ = [
     "ModelInfo",
     "ProposalRecord",
     "RoundCompleted",
+    "RoutedDrafter",
     "RunCancelled",
     "RunCompleted",
     "RunFailed",
@@ -174,6 +176,10 @@ class RoundCompleted:
     not), what lies between its stages counted: `between_ms`, of a lone request.
     `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
     sentences about what happened (a drafter that failed, pipelining switched off).
+
+    `routing`: the run's SSMs, who of them drafted in this round and their scores after it, empty
+    where all draft; `routing_reason` says in a sentence why. What asking the others took stands in
+    the spans named `audition`.
     """
 
     run_id: str
@@ -199,6 +205,8 @@ class RoundCompleted:
     ahead: tuple[Ahead, ...] = ()
     notes: tuple[str, ...] = ()
     between_ms: float = 0.0
+    routing: tuple[RoutedDrafter, ...] = ()
+    routing_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

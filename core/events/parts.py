@@ -14,6 +14,7 @@ __all__ = [
     "Estimate",
     "ModelInfo",
     "ProposalRecord",
+    "RoutedDrafter",
     "RunStats",
     "Span",
     "Timed",
@@ -171,6 +172,17 @@ class Ahead:
     def known(self) -> bool:
         """Nothing was guessed: it drafted for a text that stood."""
         return self.hit and not self.outcomes
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedDrafter:
+    """An SSM in a round of a run that routes. `role`: `routed` (it drafts), `explored` (it drafts,
+    to be known better), `waiting` or `lost`; `score`: after the round, on the scale of the routing
+    rule."""
+
+    drafter: str
+    role: str
+    score: float
 
 
 @dataclass(frozen=True, slots=True)

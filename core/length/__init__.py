@@ -13,6 +13,7 @@ from core.length.base import (
     DraftOutcome,
     LengthPolicy,
     RoundOutcome,
+    Routed,
     Stop,
 )
 from core.length.confidence import Confidence
@@ -30,6 +31,7 @@ __all__ = [
     "Goodput",
     "LengthPolicy",
     "RoundOutcome",
+    "Routed",
     "Stop",
     "Trend",
     "make_policy",

@@ -20,6 +20,7 @@ __all__ = [
     "LengthPolicy",
     "StopLimits",
     "RoundOutcome",
+    "Routed",
     "Stop",
 ]
 
@@ -139,6 +140,16 @@ class LengthPolicy(Protocol):
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Takes the outcome of the last chosen round."""
+        ...
+
+
+@runtime_checkable
+class Routed(Protocol):
+    """A length policy that weighs the time of the SSMs that draft; a router may change them before
+    every round."""
+
+    def use_drafters(self, names: Sequence[str]) -> None:
+        """The SSMs that draft from now on."""
         ...
 
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from core.config import SpeculationConfig
 from core.config.budget import longest
-from core.config.mechanisms import NGRAM, combine_rule
+from core.config.mechanisms import NGRAM, combine_rule, routing_rule
 from core.events import Estimate
 from core.length.base import Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
@@ -49,20 +49,23 @@ DraftOutcomes = Mapping[str, DraftOutcome]
 @dataclass
 class _DrafterGroup:
     """Drafters that are switched on and off as one: an SSM, the n-gram lookup, or all drafters of a
-    vote or a pool. `balance`: tokens ahead of plain decoding (negative: behind)."""
+    vote or a pool. `names` draft; with a router they change, among `members`. `balance`: tokens
+    ahead of plain decoding (negative: behind)."""
 
     names: tuple[str, ...]
+    members: tuple[str, ...] = ()
     balance: float = 0.0
     rate: Average = field(default_factory=lambda: Average(HORIZON))
 
     def __post_init__(self) -> None:
-        self.label = " + ".join(self.names)
+        self.members = self.members or self.names
+        self.label = " + ".join(self.members)
         for _ in range(RATE_TOKENS):
             self.rate.add(RATE)
 
     def drafts_of(self, drafts: DraftOutcomes) -> list[DraftOutcome]:
         """This group's part of a round's drafts."""
-        return [drafts[name] for name in self.names if name in drafts]
+        return [drafts[name] for name in self.members if name in drafts]
 
 
 class Goodput:
@@ -75,12 +78,14 @@ class Goodput:
         # A vote or a pool is one drafter made of several.
         as_one = combine_rule(config.combine).one_draft
         ssms = tuple(name for name in config.drafters if as_one or name != NGRAM)
-        self._groups = [_DrafterGroup(ssms if as_one else ssms[:1])] if ssms else []
+        routed = bool(routing_rule(config.routing).implementation)
+        whole = as_one or routed
+        self._groups = [_DrafterGroup(ssms if whole else ssms[:1])] if ssms else []
         # The lookup costs no pass: a group of its own, so that it may stay on where the SSM is
         # switched off.
         if NGRAM in config.drafters and not as_one:
             self._groups.append(_DrafterGroup((NGRAM,)))
-        self._chooses = not as_one and len(ssms) > 1
+        self._chooses = not whole and len(ssms) > 1
         self._labels = tuple(group.label for group in self._groups)
         # Recent rounds: tokens, and time in units of a plain round; of those with drafts: nodes,
         # model passes, and the share of a further step that would lengthen the round.
@@ -105,6 +110,12 @@ class Goodput:
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
             self._labels = tuple(group.label for group in self._groups)
+
+    def use_drafters(self, names: Sequence[str]) -> None:
+        """See Routed. What the group has learned stays: a switch is made to draft better."""
+        for group in self._groups[:1]:
+            routed = tuple(name for name in group.members if name in names or name == NGRAM)
+            group.names = routed or group.names
 
     # -- before a round --
 
@@ -138,7 +149,7 @@ class Goodput:
         return Choice(
             length=length,
             reason=self._reason(before, price, costs),
-            drafters=frozenset(name for group in drafting for name in group.names),
+            drafters=frozenset(name for group in drafting for name in group.members),
             stop=self._stop(on, price, costs) if drafting else None,
             estimates=estimates,
             predicted_ms=estimates[min(most, round(self._passes.get(1.0)))].ms,
@@ -150,11 +161,11 @@ class Goodput:
             # whether to draft at all is the back-off's decision.
             name: step_limits(group.rate.get(), costs, self._length)
             for group in on
-            for name in group.names
+            for name in group.members
         }
         if self._probed is not None:
             # A probe runs to its full length: to stop it by old scores would measure nothing.
-            limits |= dict.fromkeys(self._probed.names, StopLimits(longest=PROBE_LENGTH))
+            limits |= dict.fromkeys(self._probed.members, StopLimits(longest=PROBE_LENGTH))
         return StopRule(limits, price * self._node_ms)
 
     def _longest(self, groups: Sequence[_DrafterGroup]) -> int:
@@ -295,7 +306,7 @@ class Goodput:
         elif drafts and math.isfinite(drafted_ms):
             spared_ms = sum(self._spared_ms(name, draft) for name, draft in drafts.items())
             self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + spared_ms))
-        late = self._probed.names if self._probed is not None else ()
+        late = self._probed.members if self._probed is not None else ()
         for name, draft in outcome.drafts.items():
             measured = costs.drafting(name)
             # A draft begun ahead shows only part of its time; it would make the meters too low.
@@ -327,7 +338,7 @@ class Goodput:
         drafting_ms = sum(
             # Smoothed costs instead of this round's: one slow pass must not switch a drafter off.
             drafts[name].ms if drafts[name].ahead else self._usual_ms(name, drafts[name].steps)
-            for name in group.names
+            for name in group.members
             if name in drafts
         )
         drafted_ms = max(TINY_MS, sum(draft.ms for draft in drafts.values()))

@@ -75,6 +75,12 @@ class HfModel:
         return self.arena.slots
 
     @property
+    def embeddings(self) -> torch.Tensor:
+        """The input embeddings, (vocabulary, d)."""
+        table: torch.Tensor = self._module.get_input_embeddings().weight
+        return table
+
+    @property
     def lean(self) -> bool:
         """Whether the pass runs on LeanWeights, not through the transformers module."""
         return self._lean is not None

@@ -11,7 +11,7 @@ import torch
 
 from core import Engine, Request, SpeculationConfig
 from core.drafters.ssm import AUDITION
-from core.drafters.ssm_pool import MIN_PROMPT_TOKENS, SsmPool
+from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
 from core.models.protocol import Feed
 from core.models.stacking import Stack, stack_alike
@@ -54,7 +54,7 @@ def test_who_foresees_the_prompt_drafts_first(index: int) -> None:
 
 def test_too_short_a_prompt_tells_nothing() -> None:
     llm, ssms = tables(3)
-    text = written(ssms[1], MIN_PROMPT_TOKENS)
+    text = written(ssms[1], MIN_TOKENS)
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text[:-1]))) == {NAMES[0]}
     assert first_to_draft(run(engine_of(llm, ssms), prompt(text))) == {NAMES[1]}
 
@@ -86,15 +86,15 @@ def test_reading_the_prompts_end_is_told_before_the_first_round() -> None:
     assert all(one.start_ms <= one.end_ms for one in first.spans)
 
 
-def test_a_fit_is_the_mean_logarithm_of_what_it_held_of_the_last_tokens() -> None:
+def test_an_audition_gives_the_log_probabilities_of_the_last_tokens() -> None:
     llm, ssms = tables(3)
     pool = engine_of(llm, ssms)._drafting.ssm_pool
     ids = written(ssms[0], 40)
     window = ids[-AUDITION:]
-    fits, timings = pool.prompt_scores(NAMES, ids)
+    fits, timings = pool.audition(NAMES, ids)
     for ssm in ssms:
         logs = [math.log(ssm._table(tuple(window[:i]))[window[i]]) for i in range(1, len(window))]
-        assert fits[ssm.info.name] == pytest.approx(sum(logs) / len(logs), abs=1e-5)
+        assert fits[ssm.info.name] == pytest.approx(logs, abs=1e-5)
     assert [one.lane for one in timings] == list(NAMES)
 
 
@@ -116,12 +116,12 @@ def test_those_that_lie_on_one_another_are_heard_in_one_pass(
         return forward(self, asked)
 
     monkeypatch.setattr(Stack, "forward", noted)
-    fits, timings = pool.prompt_scores(NAMES, ids)
+    fits, timings = pool.audition(NAMES, ids)
     assert passes == [3]
     for name in NAMES:
-        assert pool.prompt_scores([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
+        assert pool.audition([name], ids)[0][name] == pytest.approx(fits[name], abs=1e-5)
     assert passes == [3], "who is heard alone makes a pass of its own"
-    assert len(set(fits.values())) == 3
+    assert len({tuple(found) for found in fits.values()}) == 3
     begun, ended = min(one.start for one in timings), max(one.end for one in timings)
     assert 0 < sum(one.seconds for one in timings) <= ended - begun
 
@@ -137,7 +137,7 @@ def test_whatever_a_pass_fails_with_rows_are_given_back(
     monkeypatch.setattr(Stack, "forward", broken)
     kept: BaseException | None = None  # with it all that it came through is kept
     try:
-        assert pool.prompt_scores(NAMES, [3] * 30)[0] == {}
+        assert pool.audition(NAMES, [3] * 30)[0] == {}
     except KeyboardInterrupt as raised:
         kept = raised
     assert (kept is not None) == (error is KeyboardInterrupt)
@@ -155,6 +155,6 @@ def test_of_an_ssm_that_fails_nothing_is_told() -> None:
 
     ssms[1].forward = broken  # type: ignore[method-assign, assignment]
     events = run(engine, text)
-    assert "ssm-2" not in engine._drafting.ssm_pool.prompt_scores(NAMES, written(ssms[1], 30))[0]
+    assert "ssm-2" not in engine._drafting.ssm_pool.audition(NAMES, written(ssms[1], 30))[0]
     assert ids_of_events(events) == plain
     assert not any(open_rows(engine))

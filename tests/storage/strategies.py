@@ -20,6 +20,7 @@ from core.events import (
     ModelInfo,
     ProposalRecord,
     RoundCompleted,
+    RoutedDrafter,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -147,6 +148,8 @@ def commits(new: int) -> Strategy:
         estimates=ESTIMATES,
         predicted_ms=floats,
         between_ms=floats,
+        routing=many(st.builds(RoutedDrafter, names, texts, floats)),
+        routing_reason=texts,
         ahead=AHEAD,
         notes=many(texts),
     )

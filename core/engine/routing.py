@@ -1,0 +1,91 @@
+"""Routing in a round: what a router learns of it, and its record in the events.
+
+The rules themselves are `core.routing`, and know no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+
+import torch
+
+from core.engine.round_state import ActiveRequest, RoundState
+from core.events.parts import RoutedDrafter
+from core.models.protocol import LanguageModel
+from core.routing import DraftEvidence, RoundEvidence
+from core.trees.draft import Draft
+
+__all__ = ["Similarity", "embedding_similarity", "observe_route", "routing_record"]
+
+Similarity = Callable[[Many[int], Many[int]], tuple[float, ...]]
+"""(drafted, committed tokens) -> their similarity, position by position, as far as both go."""
+
+
+def embedding_similarity(llm: LanguageModel) -> Similarity:
+    """The cosine of the LLM's input embeddings of two tokens (CoSine's accuracy of a draft); of a
+    model without embeddings 1 for equal tokens, else 0."""
+
+    @torch.inference_mode()
+    def cosine(drafted: Many[int], committed: Many[int]) -> tuple[float, ...]:
+        pairs = list(zip(drafted, committed, strict=False))
+        table = getattr(llm, "embeddings", None)
+        if not pairs or table is None:
+            return tuple(float(a == b) for a, b in pairs)
+        rows = table[torch.tensor(pairs, device=table.device)].float()
+        return tuple(torch.cosine_similarity(rows[:, 0], rows[:, 1], dim=-1).tolist())
+
+    return cosine
+
+
+def observe_route(state: RoundState, committed: tuple[int, ...], similarity: Similarity) -> None:
+    """Gives a request's router, if there is one, the outcome of a round."""
+    router = state.request.router
+    if router is None:
+        return
+    drafts = {}
+    if router.reads_drafts:
+        names = {state.request.drafters[index].name: d for index, d in state.drafts.items()}
+        routed = state.request.routed_ssms & names.keys()
+        drafts = {name: _evidence(names[name], committed, similarity) for name in routed}
+    router.observe(
+        RoundEvidence(
+            num_accepted=len(state.verdict.path),
+            num_tokens=len(committed),
+            round_ms=sum(timed.seconds for timed in state.timings) * 1000,
+            drafts=drafts,
+            log_probs=state.log_probs,
+        )
+    )
+
+
+def _evidence(draft: Draft, committed: tuple[int, ...], similarity: Similarity) -> DraftEvidence:
+    """Of the draft's best path: its first child at every depth."""
+    path: list[int] = []
+    for node, parent in enumerate(draft.parents):
+        if draft.ranks[node] == 0 and parent == (path[-1] if path else -1):
+            path.append(node)
+    tokens = [draft.token_ids[node] for node in path]
+    return DraftEvidence(tuple(draft.scores[node] for node in path), similarity(tokens, committed))
+
+
+def routing_record(state: RoundState) -> tuple[RoutedDrafter, ...]:
+    """Each SSM's part in the round and its score after it, in the run's order."""
+    request, route = state.request, state.route
+    if request.router is None or route is None:
+        return ()
+    scores = request.router.scores()
+    return tuple(
+        RoutedDrafter(name, _role(request, index, name, state), scores.get(name, 0.0))
+        for index, name in enumerate(drafter.name for drafter in request.drafters)
+        if name in request.routed_ssms
+    )
+
+
+def _role(request: ActiveRequest, index: int, name: str, state: RoundState) -> str:
+    assert state.route is not None, "checked by routing_record"
+    if index in request.lost:
+        return "lost"
+    if name not in state.route.drafters:
+        return "waiting"
+    return "explored" if name in state.route.explored else "routed"

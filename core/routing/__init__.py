@@ -1,0 +1,24 @@
+"""Routing (CoSine): which of a run's SSMs draft in a round, by name of the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from core.config import SpeculationConfig
+from core.config.mechanisms import implementation_of, routing_rule
+from core.routing.base import DraftEvidence, Milliseconds, RoundEvidence, Route, Router
+
+__all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router", "make_router"]
+
+Maker = Callable[[Sequence[str], int, Milliseconds], Router]
+
+
+def make_router(
+    config: SpeculationConfig, names: Sequence[str], round_ms: Milliseconds
+) -> Router | None:
+    """A new router for one run with these SSMs; None where all of them draft in every round."""
+    rule = routing_rule(config.routing)
+    if not rule.implementation or len(names) <= 1:
+        return None
+    make: Maker = implementation_of(rule.implementation)
+    return make(names, config.routed_drafters, round_ms)

@@ -1,0 +1,86 @@
+"""The Router protocol: which SSMs draft in the next round, and what a router learns from.
+
+Plain numbers and names only: a router never sees a model, a tree or a token. One router serves one
+run. N-gram lookup costs nothing and is never routed: it drafts in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router"]
+
+Milliseconds = Callable[[str], float]
+"""The predicted time of a round in which one SSM drafts, the LLM's pass included; 0 unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The SSMs that draft, in the run's order. `explored`: those of them that are tried to learn
+    about them. `reason`: a sentence for the reader; `switched`: differs from the round before."""
+
+    drafters: tuple[str, ...]
+    explored: frozenset[str] = frozenset()
+    reason: str = ""
+    switched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DraftEvidence:
+    """What one SSM drafted, along its most probable path.
+
+    `scores`: calibrated, of each drafted token. `similarities`: cosine of the LLM's embeddings of
+    the drafted and the committed token, position by position, as far as both go.
+    """
+
+    scores: tuple[float, ...]
+    similarities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundEvidence:
+    """The outcome of a round. `drafts`: by SSM that drafted. `log_probs`: of tokens committed since
+    each SSM's last report, from its catch-up pass. `round_ms`: of the whole round."""
+
+    num_accepted: int
+    num_tokens: int
+    round_ms: float
+    drafts: Mapping[str, DraftEvidence] = field(default_factory=dict)
+    log_probs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+
+
+class Router(Protocol):
+    """Routes one run."""
+
+    def route(self) -> Route:
+        """The next round. Idempotent until the next `observe`."""
+        ...
+
+    def scores(self) -> dict[str, float]:
+        """Every SSM's present score, on the router's own scale."""
+        ...
+
+    def observe(self, evidence: RoundEvidence) -> None:
+        """Takes the outcome of the last routed round."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """An SSM has failed: it is not routed any more."""
+        ...
+
+    @property
+    def reads_drafts(self) -> bool:
+        """Whether `observe` needs `RoundEvidence.drafts`."""
+        ...
+
+    @property
+    def wants_audition(self) -> bool:
+        """Whether all SSMs are to be scored on the text's last tokens before the next round."""
+        ...
+
+    def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
+        """The log-probability that each SSM gave to each of the text's last tokens, the newest
+        last, and what finding that out took."""
+        ...

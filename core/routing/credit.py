@@ -1,0 +1,204 @@
+"""`credit`: routing by full information, as HedgeSpec has it (arXiv 2510.20064), within a text.
+
+An SSM's credit is what it would be worth if it drafted alone: expected committed tokens per
+millisecond, from the probabilities that it gives to the text's last tokens (newer ones count more)
+and from its measured time. SSMs that draft report these probabilities from their catch-up pass for
+nothing; all SSMs together are asked in an audition, one stacked pass over the last tokens: at the
+start, as often as 2 % of the decoding time allows, and at once when the routed ones suddenly
+foretell the text worse (a change of domain). Every SSM reads the same tokens in the same context
+there, so that their credits differ by the SSMs alone.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+
+from core.routing.base import Milliseconds, RoundEvidence, Route
+
+__all__ = ["CreditRouter", "credit_of", "is_falling"]
+
+FORGETTING = 0.95
+# An audition may take this share of the decoding time.
+SHARE = 0.02
+# Rounds between two switches without a change of domain.
+STEADY_ROUNDS = 16
+# A gain must exceed so many standard errors of the difference.
+NOISE = 2.0
+# A probability counts as at least this: one surprising token says little of a drafter.
+FLOOR = math.log(1e-3)
+# Tokens that tell of a fall, and of what was usual before it.
+RECENT, USUAL = 8, 48
+FALL = 2.5
+# Tokens between two auditions for a fall: those that tell of it must be new ones.
+REST = RECENT
+DEPTH = 4
+# Times within this factor of the median count as equal.
+ALIKE = 1.4
+TINY_MS = 1e-6
+
+
+def credit_of(log_probs: Sequence[float]) -> float:
+    """Discounted mean log-probability, the newest token last; 0.95 a token."""
+    weight = total = 0.0
+    for age, value in enumerate(reversed(log_probs)):
+        share = FORGETTING**age
+        weight += share
+        total += share * max(FLOOR, value)
+    return total / weight if weight else FLOOR
+
+
+def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Standard error of `credit_of(ours) - credit_of(theirs)` on the same tokens."""
+    pairs = [(max(FLOOR, a) - max(FLOOR, b)) for a, b in zip(ours, theirs, strict=True)]
+    shares = [FORGETTING**age for age in range(len(pairs))][::-1]
+    total = sum(shares)
+    if not total:
+        return math.inf
+    mean = sum(w * d for w, d in zip(shares, pairs, strict=True)) / total
+    spread = sum((w * (d - mean)) ** 2 for w, d in zip(shares, pairs, strict=True))
+    return math.sqrt(spread) / total
+
+
+def is_falling(log_probs: Sequence[float]) -> bool:
+    """Whether the last RECENT tokens were foretold much worse than those before them: by FALL
+    standard errors."""
+    recent, before = log_probs[-RECENT:], log_probs[-RECENT - USUAL : -RECENT]
+    if len(recent) < RECENT or len(before) < RECENT:
+        return False
+    usual = sum(before) / len(before)
+    spread = math.sqrt(sum((x - usual) ** 2 for x in before) / len(before))
+    return usual - sum(recent) / RECENT > FALL * spread / math.sqrt(RECENT)
+
+
+class CreditRouter:
+    """See Router. `names`: the run's SSMs in order; `count`: how many draft in a round."""
+
+    reads_drafts = False
+
+    def __init__(self, names: Sequence[str], count: int, round_ms: Milliseconds) -> None:
+        self._names = list(names)
+        self._count = min(count, len(self._names))
+        self._round_ms = round_ms
+        self._asked: dict[str, list[float]] = {}
+        self._reported: dict[str, deque[float]] = {}
+        self._routed = self._names[: self._count]
+        self._decode_ms = self._asking_ms = 0.0
+        self._rounds = self._last_switch = 0
+        self._since_audition = self._auditions = 0
+        self._fallen = False
+        self._switched = False
+        self._reason = "no SSM has been asked yet: the first in order"
+
+    # -- what is known --
+
+    def scores(self) -> dict[str, float]:
+        """Expected tokens per second of each SSM alone; before the first audition 0."""
+        return {
+            name: self._value(name, credit_of(self._asked.get(name, ()))) for name in self._names
+        }
+
+    def _value(self, name: str, credit: float) -> float:
+        """Tokens per second of a chain of DEPTH tokens, each accepted with probability
+        exp(`credit`) if its parent is: (1 + r + ... + r^DEPTH) / time."""
+        rate = math.exp(credit)
+        tokens = sum(rate**depth for depth in range(DEPTH + 1))
+        return 1000 * tokens / self._time(name)
+
+    def _time(self, name: str) -> float:
+        """Milliseconds of a round in which this SSM drafts; where it is near to what the others
+        take, theirs: timings of like models differ by noise, which is not to choose among them."""
+        times = {one: self._round_ms(one) for one in self._names}
+        usual = statistics.median(times.values())
+        ms = times[name]
+        alike = usual <= 0 or usual / ALIKE <= ms <= usual * ALIKE
+        return max(TINY_MS, usual if alike else ms)
+
+    # -- routing --
+
+    def route(self) -> Route:
+        drafters = tuple(name for name in self._names if name in self._routed)
+        return Route(drafters, frozenset(), self._reason, self._switched)
+
+    def drop(self, name: str) -> None:
+        if name not in self._names:
+            return
+        self._names.remove(name)
+        self._count = min(self._count, len(self._names))
+        if name in self._routed:
+            self._routed.remove(name)
+            waiting = [one for one in self._names if one not in self._routed]
+            scores = self.scores()
+            self._routed += sorted(waiting, key=lambda one: -scores[one])[:1]
+            self._switched = True
+            self._reason = f"{name} failed"
+
+    def observe(self, evidence: RoundEvidence) -> None:
+        self._rounds += 1
+        self._switched = False
+        self._decode_ms += max(0.0, evidence.round_ms)
+        self._since_audition += evidence.num_tokens
+        for name, found in evidence.log_probs.items():
+            history = self._reported.setdefault(name, deque(maxlen=RECENT + USUAL))
+            history.extend(value for value in found if not math.isnan(value))
+        self._fallen = all(
+            is_falling([*self._reported.get(name, ())]) for name in self._routed
+        ) and bool(self._routed)
+
+    @property
+    def wants_audition(self) -> bool:
+        if len(self._names) <= self._count:
+            return False
+        if not self._asked:
+            return True
+        if self._fallen and self._since_audition >= REST:
+            return True
+        expected_ms = self._asking_ms / max(1, self._auditions)
+        return (
+            self._since_audition >= RECENT
+            and self._asking_ms + expected_ms <= SHARE * self._decode_ms
+        )
+
+    def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
+        first = not self._asked
+        self._asked = {name: list(found) for name, found in log_probs.items() if found}
+        self._auditions += 1
+        self._asking_ms += max(0.0, ms)
+        self._since_audition = 0
+        self._choose(first)
+
+    def _choose(self, first: bool) -> None:
+        credits = {n: credit_of(self._asked[n]) for n in self._names if n in self._asked}
+        values = {name: self._value(name, credit) for name, credit in credits.items()}
+        best = sorted(credits, key=lambda name: -values[name])
+        if first:
+            self._routed = best[: self._count] or self._routed
+            self._reason = f"{', '.join(self._routed)} foretold the prompt's end best"
+            return
+        free = self._fallen or self._rounds - self._last_switch >= STEADY_ROUNDS
+        replaced = []
+        for challenger in [name for name in best if name not in self._routed]:
+            held = [name for name in self._routed if name in credits]
+            weakest = min(held, key=lambda name: values[name], default=None)
+            if weakest is None or not free or not self._beats(challenger, weakest, credits):
+                break
+            self._routed[self._routed.index(weakest)] = challenger
+            replaced.append(f"{challenger} for {weakest}")
+            if not self._fallen:
+                break  # one switch at a time, unless the domain has changed
+        if replaced:
+            self._switched, self._last_switch = True, self._rounds
+            why = "the text changed" if self._fallen else "it foretells the text better by now"
+            self._reason = f"{', '.join(replaced)}: {why}"
+            for name in self._routed:
+                self._reported.pop(name, None)  # what was usual before is not usual now
+        self._fallen = False
+
+    def _beats(self, ours: str, theirs: str, credits: Mapping[str, float]) -> bool:
+        """Whether the gain is more than the noise of the tokens that it was measured on."""
+        noise = noise_of(self._asked[ours], self._asked[theirs])
+        return self._value(ours, credits[ours] - NOISE * noise) > self._value(
+            theirs, credits[theirs]
+        )

@@ -1,0 +1,85 @@
+"""CoSine's routing rule on synthetic rounds with known answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.routing import DraftEvidence, RoundEvidence
+from core.routing.cosine import RATE, START, CosineRouter, harmonic_score
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def router(count: int = 2, names: tuple[str, ...] = NAMES) -> CosineRouter:
+    return CosineRouter(names, count, lambda name: 1.0)
+
+
+def evidence(accepted: int, **drafts: tuple[float, float]) -> RoundEvidence:
+    """`drafts`: confidence and similarity of one drafted token by name."""
+    made = {n: DraftEvidence((c,), (s,)) for n, (c, s) in drafts.items()}
+    return RoundEvidence(accepted, accepted + 1, 1.0, made)
+
+
+@pytest.mark.parametrize(
+    ("scores", "similarities", "expected"),
+    [
+        ((0.5,), (0.5,), 0.5),
+        ((1.0, 0.5), (1.0, 0.0), 2 * 0.75 * 0.5 / 1.25),
+        ((0.9,), (-0.4,), 0.0),
+        ((0.0,), (0.0,), 0.0),
+        ((), (), None),
+        ((0.4, 0.6), (), None),
+    ],
+)
+def test_the_score_is_the_harmonic_mean(scores, similarities, expected) -> None:  # type: ignore[no-untyped-def]
+    found = harmonic_score(DraftEvidence(scores, similarities))
+    assert found == expected if expected is None else found == pytest.approx(expected)
+
+
+def test_a_score_moves_towards_what_a_round_showed() -> None:
+    one = router()
+    one.observe(evidence(3, a=(0.8, 0.8), b=(0.0, 0.0)))
+    assert one.scores()["a"] == pytest.approx(START + RATE * (0.8 - START))
+    assert one.scores()["b"] == pytest.approx(START * (1 - RATE))
+    assert one.scores()["c"] == START, "it did not draft"
+
+
+def test_while_little_is_accepted_half_of_the_places_go_to_those_tried_least() -> None:
+    one = router()
+    drafted = []
+    for _ in range(5):
+        route = one.route()
+        drafted.append(set(route.drafters))
+        assert len(route.drafters) == 2 and len(route.explored) == 1
+        one.observe(evidence(0, **dict.fromkeys(route.drafters, (0.5, 0.5))))
+    assert set.union(*drafted) == {*NAMES}, "all were tried"
+
+
+def test_with_enough_accepted_the_best_draft() -> None:
+    one = router()
+    for _ in range(8):
+        scores = {"a": 0.1, "b": 0.9, "c": 0.2, "d": 0.8, "e": 0.3}
+        one.observe(evidence(4, **{name: (s, s) for name, s in scores.items()}))
+    assert one.route().drafters == ("b", "d") and not one.route().explored
+
+
+def test_a_confident_liar_is_worth_nothing() -> None:
+    """The harmonic mean is 0 as soon as the tokens have nothing of the LLM's."""
+    one = router(count=1, names=("liar", "shy"))
+    for _ in range(6):
+        one.observe(evidence(4, liar=(1.0, -0.1), shy=(0.3, 0.6)))
+    assert one.route().drafters == ("shy",)
+
+
+def test_a_drafter_that_failed_is_not_routed() -> None:
+    one = router()
+    one.drop("a")
+    assert "a" not in one.route().drafters and "a" not in one.scores()
+    for name in NAMES[1:]:
+        one.drop(name)
+    assert one.route().drafters == ()
+
+
+def test_the_route_stands_until_the_next_round() -> None:
+    one = router()
+    assert one.route() is one.route()

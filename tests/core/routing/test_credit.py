@@ -1,0 +1,148 @@
+"""Credit routing on synthetic texts with known answers: a change of domain, a liar, a dead
+drafter, equals; no flapping."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from core.routing import RoundEvidence
+from core.routing.credit import SHARE, STEADY_ROUNDS, CreditRouter, credit_of, is_falling, noise_of
+
+NAMES = ("a", "b", "c", "d", "e")
+WINDOW = 48
+
+
+class Text:
+    """Log-probabilities of every SSM on every token: `good` ones foretell a token with 0.7, the
+    others with 0.2, both with noise."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.log_probs: dict[str, list[float]] = {name: [] for name in NAMES}
+
+    def write(
+        self, count: int, good: Sequence[str], worst: Mapping[str, float] | None = None
+    ) -> None:
+        for _ in range(count):
+            for name in NAMES:
+                mean = (worst or {}).get(name, 0.7 if name in good else 0.2)
+                p = min(0.99, max(1e-4, self.rng.gauss(mean, 0.2)))
+                self.log_probs[name].append(math.log(p))
+
+
+def follow(
+    text: Text, router: CreditRouter, until: int, start: int, ask_ms: float = 0.05
+) -> list[int]:
+    """Runs rounds of 4 tokens up to token `until`; the tokens at which the route switched."""
+    switches, at = [], start
+    before = {*router.route().drafters}
+    while at < until:
+        if router.wants_audition:
+            found = {name: logs[max(0, at - WINDOW) : at] for name, logs in text.log_probs.items()}
+            router.observe_audition(found, ask_ms)
+        if {*router.route().drafters} != before:
+            before = {*router.route().drafters}
+            switches.append(at)
+        reports = {name: text.log_probs[name][at : at + 4] for name in router.route().drafters}
+        router.observe(RoundEvidence(3, 4, 4.0, log_probs=reports))
+        at += 4
+    return switches
+
+
+def router(count: int = 2, ms: Mapping[str, float] | None = None) -> CreditRouter:
+    return CreditRouter(NAMES, count, lambda name: (ms or {}).get(name, 4.0))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_prompt_says_who_begins(seed: int) -> None:
+    text, one = Text(seed), router()
+    text.write(40, ["b", "d"])
+    follow(text, one, 44, 40)
+    assert set(one.route().drafters) == {"b", "d"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_change_of_domain_is_followed_within_24_tokens(seed: int) -> None:
+    text, one = Text(seed), router()
+    text.write(200, ["a", "b"])
+    text.write(120, ["d", "e"])
+    follow(text, one, 200, 40)
+    assert set(one.route().drafters) == {"a", "b"}
+    follow(text, one, 224, 200)
+    assert {"d", "e"} & set(one.route().drafters)
+    follow(text, one, 320, 224)
+    assert set(one.route().drafters) == {"d", "e"}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_do_not_flap(seed: int) -> None:
+    text, one = Text(seed), router()
+    text.write(1200, NAMES)
+    switches = follow(text, one, 1200, 40)
+    rounds = [at // 4 for at in switches]
+    assert all(b - a >= STEADY_ROUNDS for a, b in zip(rounds, rounds[1:], strict=False))
+    assert len(switches) <= 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_liar_and_a_dead_drafter_are_left_out(seed: int) -> None:
+    """A liar's own scores are no part of its credit: the LLM's tokens are."""
+    text, one = Text(seed), router()
+    text.write(400, ["c"], worst={"a": 0.0, "b": 0.01})
+    follow(text, one, 400, 40)
+    assert "c" in one.route().drafters
+    assert not {"a", "b"} & set(one.route().drafters)
+
+
+def test_asking_takes_its_share_of_the_time_at_most() -> None:
+    text, one = Text(1), router()
+    text.write(2000, ["a", "b"])
+    follow(text, one, 2000, 40, ask_ms=1.5)
+    decode_ms = 4.0 * (2000 - 40) / 4
+    assert 0 < one._asking_ms <= SHARE * decode_ms + 1.5
+
+
+def test_a_slower_drafter_must_foretell_more() -> None:
+    text = Text(2)
+    text.write(60, ["a", "b"])
+    quick, slow = router(count=1), router(count=1, ms={"a": 40.0, "b": 4.0})
+    for one in (quick, slow):
+        follow(text, one, 44, 40)
+    assert slow.route().drafters == ("b",)
+    noisy = router(count=1, ms={"a": 4.0, "b": 4.4, "c": 3.6})
+    follow(text, noisy, 44, 40)
+    assert noisy.route().drafters == quick.route().drafters, "noise of timings does not choose"
+
+
+def test_a_drafter_that_failed_is_replaced_by_the_best_of_the_rest() -> None:
+    text, one = Text(3), router()
+    text.write(60, ["b", "d"])
+    follow(text, one, 44, 40)
+    one.drop("b")
+    assert "d" in one.route().drafters and len(one.route().drafters) == 2
+    assert "b" not in one.scores()
+
+
+def test_fewer_drafters_than_places_are_never_asked() -> None:
+    one = CreditRouter(("a", "b"), 2, lambda name: 4.0)
+    assert not one.wants_audition and one.route().drafters == ("a", "b")
+
+
+def test_credit_is_a_discounted_mean_and_noise_its_error() -> None:
+    assert credit_of([-1.0] * 9) == pytest.approx(-1.0)
+    assert credit_of([-3.0, -1.0]) > credit_of([-1.0, -3.0])
+    assert credit_of([-math.inf]) == pytest.approx(math.log(1e-3))
+    assert noise_of([-1.0, -2.0], [-2.0, -3.0]) == pytest.approx(0.0)
+    assert noise_of([], []) == math.inf
+
+
+def test_a_fall_is_told_from_noise() -> None:
+    rng = random.Random(0)
+    usual = [math.log(max(0.01, rng.gauss(0.7, 0.15))) for _ in range(48)]
+    assert not is_falling(usual)
+    assert is_falling([*usual, *[math.log(0.1)] * 8])
+    assert not is_falling([math.log(0.1)] * 10), "nothing was usual before"
