@@ -25,8 +25,9 @@ FORGETTING = 0.95
 SHARE = 0.02
 # Rounds between two switches without a change of domain.
 STEADY_ROUNDS = 16
-# A gain must exceed so many standard errors of the difference.
-NOISE = 2.0
+# A gain must exceed so many standard errors of the difference; of a changed text, whose new tokens
+# are few, any gain on them will do.
+NOISE = 3.0
 # A probability counts as at least this: one surprising token says little of a drafter.
 FLOOR = math.log(1e-3)
 # Tokens that tell of a fall, and of what was usual before it.
@@ -170,7 +171,11 @@ class CreditRouter:
         self._choose(first)
 
     def _choose(self, first: bool) -> None:
-        credits = {n: credit_of(self._asked[n]) for n in self._names if n in self._asked}
+        # Of a changed text the tokens before the change tell nothing.
+        asked = {
+            n: found[-2 * RECENT :] if self._fallen else found for n, found in self._asked.items()
+        }
+        credits = {name: credit_of(asked[name]) for name in self._names if name in asked}
         values = {name: self._value(name, credit) for name, credit in credits.items()}
         best = sorted(credits, key=lambda name: -values[name])
         if first:
@@ -182,7 +187,10 @@ class CreditRouter:
         for challenger in [name for name in best if name not in self._routed]:
             held = [name for name in self._routed if name in credits]
             weakest = min(held, key=lambda name: values[name], default=None)
-            if weakest is None or not free or not self._beats(challenger, weakest, credits):
+            if weakest is None or not free:
+                break
+            noise = 0.0 if self._fallen else NOISE * noise_of(asked[challenger], asked[weakest])
+            if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 break
             self._routed[self._routed.index(weakest)] = challenger
             replaced.append(f"{challenger} for {weakest}")
@@ -195,10 +203,3 @@ class CreditRouter:
             for name in self._routed:
                 self._reported.pop(name, None)  # what was usual before is not usual now
         self._fallen = False
-
-    def _beats(self, ours: str, theirs: str, credits: Mapping[str, float]) -> bool:
-        """Whether the gain is more than the noise of the tokens that it was measured on."""
-        noise = noise_of(self._asked[ours], self._asked[theirs])
-        return self._value(ours, credits[ours] - NOISE * noise) > self._value(
-            theirs, credits[theirs]
-        )

@@ -16,6 +16,7 @@ import pytest
 __all__ = ["NEVER", "affordable", "missing_pairs", "of_effect", "paired", "pairwise"]
 
 Row = dict[str, Any]
+ONE_SSM = (("ngram",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 # What never drafts is no value of a pairwise field: every other would be idle beside it.
 NEVER: tuple[Row, ...] = (
@@ -71,6 +72,8 @@ def of_effect(row: Row) -> bool:
         pipeline == "ahead" and combine == "log_pool",
         combine == "vote" and row.get("draft") == "best_first",
         combine == "union" and row.get("weights") == "paper",
+        # One SSM leaves nothing to route.
+        row.get("routing", "all") != "all" and row.get("drafters") in ONE_SSM,
     )
     return not any(idle)
 

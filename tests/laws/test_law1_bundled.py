@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, WEIGHTS
+from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, ROUTINGS, WEIGHTS
 from tests.laws.margins import Divergences
 from tests.laws.pairwise import NEVER, Row, affordable, missing_pairs, of_effect, pairwise
 from tests.laws.runs import (
@@ -35,6 +35,8 @@ FIELDS = {
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
     "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
     "combine": COMBINES,
+    "routing": ROUTINGS,
+    "routed_drafters": (2, 1),
     "weights": WEIGHTS,
     "vote_nodes": (12, 3, 1),
     "speculation_length": (4, 1, 8, 16),

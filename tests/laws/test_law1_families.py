@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, WEIGHTS
+from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, ROUTINGS, WEIGHTS
 from tests.fakes import FAMILIES, WINDOW, loaded, perturbed, tiny_module
 from tests.laws.pairwise import missing_pairs, of_effect, pairwise
 from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
@@ -32,6 +32,8 @@ FIELDS = {
     "max_tree_nodes": (9, "auto", "uncut"),
     "drafters": (("all",), ("ssm-1", "ngram", "ssm-0"), ("first",)),
     "combine": COMBINES,
+    "routing": ROUTINGS,
+    "routed_drafters": (2, 1),
     "weights": WEIGHTS,
     "vote_nodes": (5, 12),
     "length": LENGTHS,

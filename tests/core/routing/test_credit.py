@@ -85,7 +85,7 @@ def test_equals_do_not_flap(seed: int) -> None:
     switches = follow(text, one, 1200, 40)
     rounds = [at // 4 for at in switches]
     assert all(b - a >= STEADY_ROUNDS for a, b in zip(rounds, rounds[1:], strict=False))
-    assert len(switches) <= 5
+    assert len(switches) <= 1 + 290 // 48, "of 290 rounds; the first is the prompt's"
 
 
 @pytest.mark.parametrize("seed", range(5))
