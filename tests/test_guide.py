@@ -14,6 +14,7 @@ from core.config.mechanisms import (
     DRAFT_KINDS,
     LENGTH_POLICIES,
     PIPELINE_MODES,
+    ROUTING_RULES,
     VERIFY_RULES,
 )
 from tests.source import ROOT
@@ -23,6 +24,7 @@ BLOCK = re.compile(r"(?<=<!-- mechanisms -->\n).*?(?=<!-- end of mechanisms -->)
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {
     "draft": DRAFT_KINDS,
     "combine": COMBINE_RULES,
+    "routing": ROUTING_RULES,
     "length": LENGTH_POLICIES,
     "verify": VERIFY_RULES,
     "pipeline": PIPELINE_MODES,

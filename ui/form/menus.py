@@ -18,6 +18,7 @@ from core.config.mechanisms import (
     fields_that_depend,
     length_policy,
     lossless_rules,
+    routing_rule,
     verify_rule,
     weighted_combine_rules,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "length_choices",
     "pipeline_choices",
     "pipeline_idles",
+    "routing_choices",
     "verify_choices",
     "weights_choices",
 ]
@@ -45,6 +47,7 @@ FOLLOWERS = (
     "weight_bounds",
     "speculation_length",
     "confidence_threshold",
+    "routed_drafters",
 )
 """Fields that some choice of another field makes idle."""
 
@@ -107,6 +110,11 @@ def weights_choices(combine: str) -> Choices:
     return [(name if name != "paper" or moves else still, name) for name in WEIGHTS]
 
 
+def routing_choices() -> Choices:
+    """Routing rules, each with its meaning."""
+    return [(f"{name} ({routing_rule(name).label})", name) for name in choices_of("routing")]
+
+
 def length_choices() -> Choices:
     """Rules for the length, each with its meaning."""
     return [(f"{name} ({length_policy(name).label})", name) for name in choices_of("length")]
@@ -151,7 +159,7 @@ def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool
 def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     """Field -> why it changes nothing with these settings; fields that matter are left out."""
     combine, length = combine_rule(fields["combine"]), length_policy(fields["length"])
-    chosen = (f"combine={combine.name}", f"length={length.name}")
+    chosen = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
     idle: dict[str, str] = {}
     if combine.chains:
         idle["expansion"] = f"Not used: a {combine.name} is over sequences, one token a step."

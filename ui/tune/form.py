@@ -43,7 +43,7 @@ __all__ = [
 
 LIVE = "Live's settings"
 NO_FIELD = ""
-PICKED = ("draft", "combine", "weights", "length", "verify", "pipeline")
+PICKED = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
 """Fields with a few allowed values: those are picked, all others are typed."""
 TYPED = MappingProxyType(
     {
@@ -51,6 +51,7 @@ TYPED = MappingProxyType(
         "expansion": "1 | 1,1,3 | 1,2,2",
         "max_tree_nodes": "8, 16, auto",
         "vote_nodes": "4, 8, 16",
+        "routed_drafters": "1, 2, 3",
         "eta": "0.05, 0.1, 0.3",
         "weight_bounds": "0.1,10 | 0.5,2",
         "speculation_length": "2, 4, 8",
