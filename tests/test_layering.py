@@ -55,7 +55,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trees",),
     ("models",),
     ("sequence",),
-    ("drafters", "length"),
+    ("drafters", "length", "routing"),
     ("cuda", "engine"),
     ("__main__", "__init__"),
 )

@@ -29,7 +29,7 @@ STEADY_ROUNDS = 16
 # are few, any gain on them will do.
 NOISE = 3.0
 # A probability counts as at least this: one surprising token says little of a drafter.
-FLOOR = math.log(1e-3)
+FLOOR = -6.9  # log 0.001
 # Tokens that tell of a fall, and of what was usual before it.
 RECENT, USUAL = 8, 48
 FALL = 2.5

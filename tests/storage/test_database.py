@@ -64,6 +64,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m013_shares",
         "m014_between",
         "m015_fingerprints",
+        "m016_routing",
     ]
 
 

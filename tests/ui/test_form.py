@@ -136,6 +136,8 @@ BAD = {
     "verify": ("mss", "verify is 'mss': with draft=topk and combine=union at temperature 0"),
     "record_top_k": (51, "record_top_k is 51: a whole number from 0 to 50"),
     "combine": ("duel", "combine is 'duel': one of union, vote, vote_tree, log_pool"),
+    "routing": ("best", "routing is 'best': one of all, cosine, credit"),
+    "routed_drafters": (0, "routed_drafters is 0: a whole number from 1 to 32"),
     "weights": ("even", "weights is 'even': one of full_information, paper"),
     "vote_nodes": (0, "vote_nodes is 0: a whole number from 1 to 256"),
     "eta": (0, "eta is 0: a number above 0 to 10"),
@@ -187,7 +189,7 @@ def test_every_number_of_the_form_keeps_what_is_typed() -> None:
     controls = {**form.sampling, **form.fields}
     assert not [name for name, control in controls.items() if isinstance(control, gr.Slider)]
     boxes = [control for control in controls.values() if isinstance(control, gr.Number)]
-    assert len(boxes) == 12
+    assert len(boxes) == 13
     for box in boxes:
         assert (box.minimum, box.maximum, box.precision) == (None, None, None)
 

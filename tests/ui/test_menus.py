@@ -115,20 +115,14 @@ def idle(**changes: Any) -> set[str]:
 
 
 def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
-    bounds = {"eta", "weight_bounds"}
-    assert idle() == {"weights", "vote_nodes", *bounds, "confidence_threshold"}
-    assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, "confidence_threshold"}
-    assert idle(combine="vote", weights="paper", length="confidence") == {
-        "expansion",
-        "vote_nodes",
-    }
-    assert idle(combine="vote_tree", weights="paper") == {*bounds, "confidence_threshold"}
-    assert idle(combine="log_pool", length="goodput") == {
-        *bounds,
-        "vote_nodes",
-        "speculation_length",
-        "confidence_threshold",
-    }
+    bounds, routed, sure = {"eta", "weight_bounds"}, "routed_drafters", "confidence_threshold"
+    assert idle() == {"weights", "vote_nodes", *bounds, sure, routed}
+    assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, sure, routed}
+    by_votes = {"combine": "vote", "weights": "paper"}
+    assert idle(**by_votes, length="confidence") == {"expansion", "vote_nodes", routed}
+    assert idle(combine="vote_tree", weights="paper", routing="credit") == {*bounds, sure}
+    pooled = {*bounds, "vote_nodes", "speculation_length", sure, routed}
+    assert idle(combine="log_pool", length="goodput") == pooled
     made = control_updates(form_values(combine="vote"))
     assert set(made) == set(FOLLOWED)
     for name in FOLLOWERS:
@@ -152,6 +146,7 @@ OTHERS = {
     "eta": 0.5,
     "weight_bounds": "0.5,2",
     "confidence_threshold": 0.9,
+    "routed_drafters": 1,
 }
 
 

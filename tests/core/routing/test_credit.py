@@ -135,7 +135,7 @@ def test_fewer_drafters_than_places_are_never_asked() -> None:
 def test_credit_is_a_discounted_mean_and_noise_its_error() -> None:
     assert credit_of([-1.0] * 9) == pytest.approx(-1.0)
     assert credit_of([-3.0, -1.0]) > credit_of([-1.0, -3.0])
-    assert credit_of([-math.inf]) == pytest.approx(math.log(1e-3))
+    assert credit_of([-math.inf]) == pytest.approx(math.log(1e-3), abs=0.01)
     assert noise_of([-1.0, -2.0], [-2.0, -3.0]) == pytest.approx(0.0)
     assert noise_of([], []) == math.inf
 
