@@ -96,6 +96,8 @@ def request_of(args: argparse.Namespace) -> Request:
         stop=tuple(args.stop),
         ignore_eos=args.ignore_eos,
     )
+    # Without an SSM nothing could draft but prompt lookup: plain decoding, unless a preset is
+    # named.
     preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
     speculation = SpeculationConfig.preset(preset, args.temperature)
     for assignment in args.fields:

@@ -193,6 +193,7 @@ class RoundCompleted:
     spans: tuple[Span, ...]
     kv_used: int
     kv_capacity: int
+    # With defaults from here on: logs that older versions wrote lack these fields.
     length_reason: str = ""
     estimates: tuple[Estimate, ...] = ()
     predicted_ms: float = 0.0
@@ -252,6 +253,8 @@ Event = (
 )
 
 EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
+    # The class name is the event's type in JSON and in the log: renaming a class would break old
+    # logs.
     {cls.__name__: cls for cls in typing.get_args(Event)}
 )
 
@@ -264,6 +267,7 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 def event_from_plain(values: Mapping[str, Any]) -> Event:
     """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples)."""
     fields = dict(values)
+    # A copy was made above: the caller's mapping stays whole.
     name = fields.pop("event", None)
     if name not in EVENT_TYPES:
         raise ConfigError.of("event", name, f"one of {', '.join(EVENT_TYPES)}")

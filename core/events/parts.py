@@ -42,6 +42,7 @@ class Span:
     def ms(self) -> float:
         """What of it was spent on this lane: of spans that share their time, the sum is that
         time."""
+        # n SSMs in one batched pass have n spans over the same time, each with a share of 1 / n.
         return (self.end_ms - self.start_ms) * self.share
 
 
@@ -66,6 +67,7 @@ class ModelInfo:
     def is_same(self, other: ModelInfo) -> bool:
         """Whether both are the same model, and would write the same text: all fields are equal, the
         fingerprint where both have one."""
+        # Runs of older logs have no fingerprint: then the other fields decide.
         known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
             not known or self.fingerprint == other.fingerprint
@@ -170,6 +172,7 @@ class Ahead:
     @property
     def known(self) -> bool:
         """Nothing was guessed: it drafted for a text that stood."""
+        # Without a guess there is nothing that could have been wrong.
         return self.hit and not self.outcomes
 
 

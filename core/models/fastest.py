@@ -53,6 +53,7 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
         from core.models.native.forward import CompiledForward
 
         found = CompiledForward(weights, masks)
+        # Compiles now, while loading, rather than in the first request.
         found.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
         return None  # numba is missing or fails here: the torch pass serves as well
@@ -61,6 +62,7 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
     """The pass itself if it is native, else None."""
+    # A compiled pass has threads of its own, one at least.
     if not getattr(forward, "workers", 0):
         return None  # importing numba is not needed to say so
     from core.models.native.forward import CompiledForward

@@ -40,6 +40,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
             _layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
         ),
         norm=body.norm.weight.detach(),
+        # A view: a tied head shares the embedding's memory, and stays tied.
         head=module.lm_head.weight.detach().t(),
         inverse=body.rotary_emb.inv_freq.detach().float(),
         rope_scale=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
@@ -53,6 +54,8 @@ def lean_weights(module: Any) -> LeanWeights | None:
 def _plain(module: Any) -> bool:
     """Whether the module is put together of nothing but what the lean pass writes out."""
     body, config = module.model, module.config
+    # Names of the architecture are not enough: a fine-tuned or patched model may have further
+    # modules.
     parts = {"embed_tokens", "layers", "norm", "rotary_emb"}
     if set(body._modules) != parts or module.lm_head.bias is not None:
         return False
@@ -127,6 +130,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
     first = 0
     for linear in linears:
         count = len(linear.weight)
+        # `data`: the Parameter object stays the same, so the module's state dict still has it.
         linear.weight.data = matrix[:, first : first + count].t()
         first += count
 
@@ -136,12 +140,16 @@ def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tenso
     """One matrix (inputs, all outputs) for several that take the same inputs, and their biases;
     each linear's own weight becomes a view of it. `wide`: it lies in memory as it is shaped."""
     stacked = torch.cat([linear.weight for linear in linears])
+    # (inputs, outputs) in either case; only the order in memory differs.
     matrix = stacked.t().contiguous() if wide else stacked.t()
+    # At once, layer by layer: the originals are freed, so loading needs one layer more, not a
+    # second model.
     _divide(matrix, linears)
     biases = [linear.bias for linear in linears]
     if all(bias is None for bias in biases):
         return matrix, None
     whole = [
+        # Qwen 2 has biases on queries, keys and values; where only some have, the others' are 0.
         torch.zeros(len(linear.weight), dtype=matrix.dtype, device=matrix.device)
         if bias is None
         else bias.detach()

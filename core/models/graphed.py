@@ -22,6 +22,8 @@ __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"
 
 # Queries of a request in one pass: a root, and the trees that are worth verifying.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+# Slots are rounded up to it: one graph for many lengths of a text. WARM_UPS: passes before a
+# capture, in which libraries allocate what they would not be allowed to within it.
 EXTENT = 256
 WARM_UPS = 3
 
@@ -67,9 +69,12 @@ class GraphedForward:
             return self._lean.logits(batch, arena)
         # One slot more than any row uses takes what padded queries write.
         extent = -(-(batch.plan.extent + 1) // EXTENT) * EXTENT
+        # Before the graph is looked up: growing the arena makes all of them invalid.
         arena.reserve(max(batch.plan.rows) + 1, extent)
         self._forget_moved(arena)
+        # As far as the arena goes: a rotary table that grows later would move as well.
         self._lean.reach(max(arena.slots, int(batch.positions.max())))
+        # The rows are part of a graph: which views of the arena it reads is decided in capture.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
             self._passes[key] = _Pass(self._lean, arena, *key)
@@ -102,6 +107,7 @@ class GraphedForward:
     def _capture_graph(self, one: _Pass) -> tuple[Any, torch.Tensor]:
         """A CUDA graph of the pass and where its logits will be, in the pool that all share."""
         cuda: Any = torch.cuda
+        # Warm-ups on a side stream, as PyTorch's documentation of CUDA graphs asks for.
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
@@ -149,6 +155,7 @@ class _Pass:
             self._copied.synchronize()  # the last batch may be on its way yet
         width = batch.tokens.shape[1]
         numbers = self._host.numbers.numpy()
+        # Padding: token 0 at position 0, written to the last slot.
         numbers[:2], numbers[2] = 0, self._extent - 1
         numbers[0, :, :width], numbers[1, :, :width] = batch.tokens, batch.positions
         plan = batch.plan
@@ -167,6 +174,7 @@ class _Pass:
         lean = self._lean
         least = torch.finfo(lean.dtype).min
         masks = tuple(
+            # Built on the device within the graph: one byte a slot is copied instead of a number.
             torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
                 hidden, least
             )

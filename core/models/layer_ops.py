@@ -50,6 +50,7 @@ class Norm:
         size = weight.shape[-1]
         self._short = weight.dtype in (torch.float32, torch.float64)
         self._scaled = weight * size**0.5
+        # hypot(|x|, sqrt(size eps)) = sqrt(size) sqrt(mean(x^2) + eps); sqrt(size) is in `_scaled`.
         self._floor = torch.tensor((size * eps) ** 0.5, dtype=weight.dtype, device=weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -59,6 +60,7 @@ class Norm:
         return torch.mul(x, self._scaled).div_(torch.hypot(length, self._floor))
 
 
+# Entries of a rotary table to begin with; grown by doubling.
 FIRST_POSITIONS = 1024
 
 
@@ -94,4 +96,5 @@ def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Te
 def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = cos_sin
+    # (a, b) -> (a cos - b sin, b cos + a sin) of both halves: the sines' sign is in the table.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)

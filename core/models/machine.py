@@ -39,6 +39,7 @@ __all__ = [
     "weight_bytes",
 ]
 
+# Python's switch interval, in seconds.
 TURN_S = 0.001
 
 
@@ -62,6 +63,7 @@ def take_turns() -> None:
     waits. Watched by a page, plain decoding had 0.83 of its speed headless with 1 ms, 0.73 with 5,
     0.80 with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
     """
+    # Never longer than it was: a program around this one may have asked for less.
     sys.setswitchinterval(min(TURN_S, sys.getswitchinterval()))
 
 
@@ -74,6 +76,7 @@ class TorchAlone:
     """
 
     def __init__(self, models: Iterable[object]) -> None:
+        # A model whose passes run on torch's threads would be slowed down.
         self._worth = all(getattr(model, "own_threads", False) for model in models)
         self._before: int | None = None
 
@@ -90,6 +93,7 @@ class TorchAlone:
             self._before = None
 
 
+# From glibc's malloc.h.
 M_ARENA_MAX = -8
 
 
@@ -102,6 +106,7 @@ def one_arena() -> None:
 
 def give_back() -> None:
     """Returns the memory of models without references to the system."""
+    # Reference cycles keep a model's tensors until the collector runs.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -168,6 +173,7 @@ def _stored_parameters(file: Path) -> int:
                 return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
         except (OSError, SafetensorError):
             pass  # an unreadable header is the loader's to report
+    # Pickled weights have no header to read without unpickling.
     return file.stat().st_size // 2
 
 

@@ -36,6 +36,7 @@ class Feed:
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
     """A feed whose tokens follow one another; `first` is the number of nodes already pending."""
+    # The first token hangs under the last committed one, or under the last pending node.
     parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 

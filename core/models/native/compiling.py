@@ -43,6 +43,8 @@ __all__ = [
     "weaves",
 ]
 
+# Allowed in all functions: fused multiply-add, no care for NaN and signed zeros. None of them
+# changes the order of a sum.
 IN_ORDER = ("contract", "nnan", "nsz")
 # Only compiled code calls them: without a way in from Python a sixth of the compiling is saved.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
@@ -161,6 +163,7 @@ def number(typing, kept):
     """A kept number as float32: one that is kept in 16 bits is the upper half of it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # float32 arrays need nothing; both branches are chosen while compiling.
         if kept != types.uint16:
             return arguments[0]
         bits = builder.zext(arguments[0], ir.IntType(32))
@@ -179,6 +182,7 @@ def round_like(typing, like, x):
             return arguments[1]
         bits, one = ir.IntType(32), ir.IntType(32)(1)
         found = builder.bitcast(arguments[1], bits)
+        # Ties to even: adding 0x7FFF + the last bit that stays carries exactly where it must.
         odd = builder.and_(builder.lshr(found, bits(16)), one)
         nearest = builder.add(found, builder.add(odd, bits(0x7FFF)))
         return builder.trunc(builder.lshr(nearest, bits(16)), ir.IntType(16))
@@ -192,6 +196,7 @@ def power_of_two(typing, n):
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = ir.IntType(32)
+        # Bias 127, 23 bits of mantissa.
         exponent = builder.shl(builder.add(arguments[0], bits(127)), bits(23))
         return builder.bitcast(exponent, ir.FloatType())
 

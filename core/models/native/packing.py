@@ -56,6 +56,7 @@ def pack_weights(
     """`windowed`: for each layer, whether it has the sliding window; `positions`: length of the
     rotary tables."""
     shape, members = shape_of(weights), _members(weights)
+    # All or none: one kernel has one format of weights.
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
     kept = _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
     cos, sin = rotation_tables(weights, positions)
@@ -85,9 +86,11 @@ def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _round_up(shape.hidden, BLOCK)
+    # Weights of a layer: inputs times padded outputs of QKV, gate and up, attention output, down.
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
+    # An element holds several weights in pairs and tiles.
     found = empty_aligned(entries // kind_of_array(kept).inputs, kept)
     at = 0
     for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
@@ -103,6 +106,7 @@ def empty_aligned(entries: int, kept: type[Any]) -> Array:
     times as long to load."""
     size = np.dtype(kept).itemsize
     room = np.empty(entries + LINE // size, kept)
+    # Elements to the next cache line.
     begin = -room.ctypes.data % LINE // size
     return room[begin : begin + entries]
 
@@ -138,6 +142,7 @@ def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tens
         yield layer.qkv
         yield layer.out
         yield _interleave_gates(layer.gate_up, shape.inner)
+        # Padded inner units: their gates and ups are 0, and so is what `down` gets of them.
         pad = shape.inner - layer.down.shape[0]
         yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
     yield weights.head
@@ -145,6 +150,7 @@ def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tens
 
 def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
     """Norms and biases, in order; zeros where the model has none."""
+    # Keeps the layout alike for all models; the kernel skips norms of heads where there are none.
     none = torch.zeros(shape.size)
     found = []
     for layer in weights.layers:
@@ -190,6 +196,7 @@ def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
     wide = np.pad(found, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(kept).inputs > 1:
+        # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
         return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
     return interleave(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
