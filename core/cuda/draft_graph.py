@@ -38,7 +38,7 @@ from core.trees.draft import Draft
 __all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]
 
 # Graphs kept at once, one for each shape, set of rows and extent.
-# When full, all are dropped: a text that grows leaves its old extents behind for good.
+# When full, all are dropped: a text that grows never needs its old extents again.
 MAX_GRAPHS = 48
 
 

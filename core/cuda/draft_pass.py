@@ -28,7 +28,7 @@ __all__ = [
     "padded_ends",
 ]
 
-# Shapes are fixed: a model with more end-of-text tokens drafts in the usual way.
+# Shapes are fixed: requests of a model with more end-of-text tokens are drafted outside the graph.
 MAX_END_TOKENS = 8
 NO_TOKEN = -1
 

@@ -79,7 +79,7 @@ class RoundPass:
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
         places = range(len(self.layout) + 1)
         logits = self.view.node_logits(
-            # `length` committed slots; the root is fed at depth 1 behind them, the nodes below it.
+            # `length` committed slots; the root is fed at depth 1 after them, the nodes below it.
             fed,
             tables.depths + 1,
             places,
@@ -93,8 +93,8 @@ class RoundPass:
         bases = inputs["llm_bases"] if self.uses_noise else None
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
-        # Commit in the LLM's KV cache: the root stays, the path moves up behind it. What is copied
-        # past the path's end lies behind the committed length and is overwritten later.
+        # Commit in the LLM's KV cache: the root stays, the path moves up to it. What is copied
+        # past the path's end is past the committed length and is overwritten later.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)

@@ -90,7 +90,7 @@ def plan_round(states: Many[RoundState], llm: ModelGroup, drafting: Drafting) ->
         != 1
     ):
         return None
-    # One list of draft requests a request.
+    # The draft requests of each state, in its run's order of drafters.
     by_state = [drafting.draft_requests(state) for state in states]
     if not any(by_state):
         return RoundPlan(tuple(states), llm, None)

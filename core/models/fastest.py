@@ -1,5 +1,5 @@
-"""The fastest way this machine has for a pass over lean weights: compiled on a CPU, as captured
-graphs on a GPU, else written out in torch.
+"""Chooses the fastest pass over lean weights on this machine: compiled on a CPU, captured graphs on
+a GPU, else torch calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_forward", "compiled_of", "run_drafts", "fastest", "torch_forward"]
 
-# The compiled pass lays the weights out anew; half of the free memory stays free.
+# The compiled pass copies the weights into its own layout; half of the free memory stays free.
 ROOM = 2
 
 

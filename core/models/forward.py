@@ -80,7 +80,7 @@ class TensorForward(Forward, Protocol):
     """A pass over tensors alone, with no host decision in it, so that it can be captured."""
 
     def reach(self, position: int) -> None:
-        """Makes sure that a position can be asked for."""
+        """Grows the rotary tables to hold this position."""
         ...
 
     def over(
@@ -98,7 +98,7 @@ class TensorForward(Forward, Protocol):
 
 
 def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Tensor:
-    """The pass over a batch as it is, of whatever shape."""
+    """The pass over a batch, unpadded and not captured."""
 
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)

@@ -1,5 +1,5 @@
-"""LeanWeights of a Llama-like transformers module: which modules are supported, and fused matrices,
-of which the module's own parameters become views, so that no weight is stored twice.
+"""LeanWeights from a Llama-like transformers module, if it is supported. Matrices are fused; the
+module's own parameters become views of them, so that no weight is stored twice.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UNSTEADY = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, fused; None where it is not of the kind. The module goes on working:
-    its parameters are views of what is returned."""
+    """The module's weights, fused; None if it is not supported. The module still works: its
+    parameters become views of the fused matrices."""
     if type(module).__name__ not in ARCHITECTURES or not _plain(module):
         return None
     body, config = module.model, module.config
@@ -52,7 +52,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
 
 
 def _plain(module: Any) -> bool:
-    """Whether the module is put together of nothing but what the lean pass writes out."""
+    """Whether the module has no part that the lean pass does not compute."""
     body, config = module.model, module.config
     # Names of the architecture are not enough: a fine-tuned or patched model may have further
     # modules.
@@ -79,8 +79,8 @@ def _linears(layer: Any) -> list[Any]:
 
 
 def _stored_wide(weight: torch.Tensor) -> bool:
-    """Whether matrices lie as (inputs, outputs): a product with one token is faster so in whole
-    precision on a CPU, while the half precisions' products expect them the other way round."""
+    """Whether matrices are stored row-major as (inputs, outputs): faster for one token in float32
+    and float64 on a CPU; half-precision products expect (outputs, inputs)."""
     return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
 
 
@@ -138,7 +138,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 @torch.no_grad()
 def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several that take the same inputs, and their biases;
-    each linear's own weight becomes a view of it. `wide`: it lies in memory as it is shaped."""
+    each linear's own weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
     stacked = torch.cat([linear.weight for linear in linears])
     # (inputs, outputs) in either case; only the order in memory differs.
     matrix = stacked.t().contiguous() if wide else stacked.t()

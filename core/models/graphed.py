@@ -1,9 +1,8 @@
 """GraphedForward: the lean pass in few fixed shapes, which a GPU replays as one captured graph.
 
-A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors that
-stay where they are; over those runs the same code as always. On CUDA it is captured once a bucket
-and replayed from then on: no launch but one, whatever the number of layers. On a CPU, where this is
-tested, it runs eagerly.
+A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors with
+fixed addresses. On CUDA each bucket is captured once and then replayed: one launch, whatever the
+number of layers. On a CPU, where this is tested, the same code runs eagerly.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ def in_few_launches(forward: TensorForward) -> Forward:
 
 
 def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
-    """The pass over tensors alone behind a pass; None where there is none."""
+    """The tensor-only pass that a pass wraps or is; None if there is none."""
     if isinstance(forward, GraphedForward):
         return forward.lean
     return forward if isinstance(forward, TensorForward) else None
 
 
 class GraphedForward:
-    """See Forward. `capture`: as CUDA graphs; else eagerly. What is wider than the widest bucket,
-    as a prompt is, takes the lean pass as it is."""
+    """See Forward. `capture`: as CUDA graphs; else eagerly. A pass that is wider than the widest
+    bucket, as over a prompt, is not captured."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
         self._lean = lean
@@ -55,7 +54,7 @@ class GraphedForward:
 
     @property
     def lean(self) -> TensorForward:
-        """The pass as it is."""
+        """The pass that is captured."""
         return self._lean
 
     @property
@@ -124,9 +123,8 @@ class GraphedForward:
 
 @dataclass
 class _Inputs:
-    """What changes from pass to pass: on the host, and where the pass reads it. `numbers` (3, rows,
-    width) are tokens, positions and slots; `full` and `near` (rows, 1, width, extent) what is
-    hidden."""
+    """Inputs of a pass. `numbers` (3, rows, width): tokens, positions, slots; `full` and `near`
+    (rows, 1, width, extent): True where a slot is hidden."""
 
     numbers: torch.Tensor
     full: torch.Tensor
@@ -150,7 +148,7 @@ class _Pass:
         self._copied = None if on_cpu else cuda.Event()
 
     def fill(self, batch: Batch) -> None:
-        """Copies a batch to where the pass reads; what is padded sees and writes the last slot."""
+        """Copies a batch into the pass's inputs; padded queries see and write the last slot."""
         if self._copied is not None:
             self._copied.synchronize()  # the last batch may be on its way yet
         width = batch.tokens.shape[1]
@@ -169,7 +167,7 @@ class _Pass:
             self._copied.record()
 
     def compute(self) -> torch.Tensor:
-        """Logits (rows, width, V) of what was filled in."""
+        """Logits (rows, width, V) for the batch of the last `fill`."""
         tokens, positions, slots = self._here.numbers
         lean = self._lean
         least = torch.finfo(lean.dtype).min
@@ -187,7 +185,7 @@ class _Pass:
         return lean.over(tokens, positions, (masks[0], masks[1]), write)
 
     def run(self, capture: Any) -> torch.Tensor:
-        """The same, by its graph, which is captured first."""
+        """`compute` by its graph, captured at the first call."""
         if self._graph is None:
             self._graph = capture(self)
         graph, found = self._graph

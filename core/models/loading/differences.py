@@ -24,7 +24,7 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# Rotary frequencies that depend on the longest position of a pass: one token behind the switch
+# Rotary frequencies that depend on the longest position of a pass: one token past the switch
 # changes the keys of all tokens, and of all rows in the pass.
 SWITCHING_ROPE = ("longrope", "dynamic")
 # Fields of a generation config that change which tokens `generate` chooses and that no sampling

@@ -186,8 +186,9 @@ def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
 
 
 def _sum_vectors(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
-    """The sums of the numbers of as many vectors as one has numbers, as one vector; of each in the
-    same order. Two vectors at a time, so that an addition makes a whole vector of sums."""
+    """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
+    elements, each in the same order. Adds two vectors at a time, so that no lane of an addition is
+    idle."""
     if len(of) == 1:
         return vector(of[0])
     each = len(of) // 2

@@ -132,7 +132,7 @@ def softmax_moments(utilities, most, calibration_temperature):
 @exact
 def write_text(batch, i, inputs, t, extent):
     """Writes the unread tokens of a draft's text as queries from index t on; returns the index
-    behind them."""
+    after them."""
     request = batch.requests[i]
     for slot in range(request[READ], request[TOKENS]):
         inputs.tokens[t] = batch.text[request[UNREAD] + slot - request[READ]]
@@ -146,7 +146,7 @@ def write_text(batch, i, inputs, t, extent):
 
 @exact
 def write_frontier(batch, i, g, level, inputs, t, extent):
-    """Writes a draft's frontier as queries from index t on; returns the index behind them. A node
+    """Writes a draft's frontier as queries from index t on; returns the index after them. A node
     attends to the text, its ancestors and itself."""
     request = batch.requests[i]
     for f in range(g.width[i]):
@@ -154,7 +154,7 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
         g.fed[i, place], g.places[i, node] = node, place
         g.counts[i, FED] += 1
         inputs.tokens[t] = g.nodes[i, node, TOKEN]
-        # Level 1 is behind the last text token; siblings share a position.
+        # Level 1 follows the last text token; siblings share a position.
         inputs.positions[t] = request[TOKENS] - 1 + level
         # The text ends at slot TOKENS - 1; fed nodes follow in order.
         inputs.slots[t] = request[TOKENS] + place

@@ -18,10 +18,10 @@ from core.models.layer_ops import table
 from core.models.lean import LeanLayer, LeanWeights, map_tensors
 from core.models.native.compiling import (
     LINE,
+    interleaves_weights,
     multiplies_pairs,
     multiplies_tiles,
     registers,
-    weaves,
 )
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, PackedWeights, Shape
 from core.models.native.weight_formats import TILE, interleave, kind_of_array
@@ -62,7 +62,7 @@ def pack_weights(
     cos, sin = rotation_tables(weights, positions)
     return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
-        matrices=_one_behind_another(members, shape, kept),
+        matrices=_pack_matrices(members, shape, kept),
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
         cos=cos,
         sin=sin,
@@ -79,10 +79,10 @@ def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
         return np.int64 if rounded else np.int32
     if multiplies_pairs() and rounded and all(count % 2 == 0 for count in inputs):
         return np.uint32
-    return np.int16 if weaves() else np.uint16
+    return np.int16 if interleaves_weights() else np.uint16
 
 
-def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
+def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _round_up(shape.hidden, BLOCK)
@@ -154,10 +154,10 @@ def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
     none = torch.zeros(shape.size)
     found = []
     for layer in weights.layers:
-        found += [_whole(layer.input_norm), _whole(layer.post_norm)]
-        found += [_whole(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
+        found += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
+        found += [_as_float32(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
         found += _biases(layer, shape)
-    return [*found, _whole(weights.norm)]
+    return [*found, _as_float32(weights.norm)]
 
 
 def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
@@ -175,7 +175,7 @@ def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
     found = np.zeros(size, np.float32)
     if bias is not None:
-        found[: len(bias)] = _whole(bias)
+        found[: len(bias)] = _as_float32(bias)
     return found
 
 
@@ -188,8 +188,8 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
-    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 woven; in pairs and tiles (blocks,
-    inputs / 2, BLOCK), of two inputs the first in the lower half."""
+    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 interleaved; in pairs and tiles
+    (blocks, inputs / 2, BLOCK), of two inputs the first in the lower half."""
     half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
@@ -209,7 +209,7 @@ def _is_half(matrix: torch.Tensor) -> bool:
     return bool(torch.equal(matrix, matrix.bfloat16().float()))
 
 
-def _whole(tensor: torch.Tensor) -> Array:
+def _as_float32(tensor: torch.Tensor) -> Array:
     found: Array = tensor.detach().float().numpy()
     return found
 

@@ -1,10 +1,10 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 is the sum of three bfloat16 of 8 digits each, whose products with a bfloat16 are float32
-without rounding: in three rows of a tile it is multiplied as such. (Numbers too small for a normal
-float32 are 0 here, and of the largest float32 the first part would be infinite.) Each row's sums
-are made in one order whatever else is in its tile.
+A float32 is the sum of three bfloat16 with 8 bits of mantissa each, whose products with a bfloat16
+are exact in float32: it takes three rows of a tile. (Subnormal numbers count as 0, and the first
+part of the largest float32 would be infinite.) Each row is summed in one order, whatever else is in
+its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.

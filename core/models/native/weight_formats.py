@@ -1,11 +1,12 @@
 """Storage formats of weights and how each is multiplied: a `Kind` for each element type.
 
-float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
-outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
-one input and the next, which AVX512_BF16 multiplies as they are, and AMX in tiles (`tiles`).
+Formats: float32; bfloat16 (the upper 16 bits of a float32); bfloat16 interleaved, so that one load
+gives two vectors of outputs by a shift and a mask; pairs of bfloat16, of two successive inputs of
+one output, which AVX512_BF16 multiplies directly and AMX in tiles (`tiles`).
 
 All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
-int32 and int64 AMX (float32 and bfloat16 activations). An int64 holds the pairs of two outputs.
+int32 AMX with float32 activations, int64 AMX with bfloat16 ones. An int64 holds the pairs of two
+outputs.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -69,7 +70,16 @@ def kind_of(element: Any) -> Kind:
         return Kind("pairs", bits, bits, 2, 4, 1, most, 12, _load_vectors, _dot_pairs)
     if element == types.int16:
         return Kind(
-            "woven", ir.IntType(16), float32, 1, 2, 0, most, 2, _load_interleaved, _multiply_add
+            "interleaved",
+            ir.IntType(16),
+            float32,
+            1,
+            2,
+            0,
+            most,
+            2,
+            _load_interleaved,
+            _multiply_add,
         )
     if element == types.uint16:
         return Kind("half", ir.IntType(16), float32, 1, 2, 0, most, 2, _load_widened, _multiply_add)
