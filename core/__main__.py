@@ -102,6 +102,8 @@ def request_of(args: argparse.Namespace) -> Request:
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
+    # Without an SSM nothing could draft but prompt lookup: plain decoding, unless a preset is
+    # named.
     preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
     speculation = SpeculationConfig.preset(preset, args.temperature)
     for assignment in args.fields:

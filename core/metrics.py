@@ -12,6 +12,7 @@ from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, S
 __all__ = ["LLM_LANE", "RunStats", "StatsFold", "union_ms"]
 
 LLM_LANE = "llm"
+# All other lanes are drafters' names.
 NOT_DRAFTING = ("combine", "llm", "verify", "commit")
 
 
@@ -34,6 +35,7 @@ class StatsFold:
         if isinstance(event, RunStarted):
             self._queue_ms = event.queue_ms
         elif isinstance(event, Combined):
+            # Counted with the round's last event, which knows where the text was cut.
             self._tree_depth = max(event.depths, default=0)
             self._tree_nodes = len(event.depths)
         elif isinstance(event, RoundCompleted):
@@ -45,6 +47,7 @@ class StatsFold:
         self._accepted += event.num_accepted
         self._drafted += max(0, self._tree_depth - event.num_cut)
         self._nodes += self._tree_nodes
+        # Grown to the longest acceptance so far.
         missing = event.num_accepted + 1 - len(self._histogram)
         self._histogram.extend([0] * max(0, missing))
         self._histogram[event.num_accepted] += 1
@@ -67,6 +70,7 @@ class StatsFold:
         self._verify_ms += sum(end - start for start, end in llm)
         self._llm_busy += union_ms(llm)
         self._draft_busy += union_ms(drafting)
+        # |A and B| = |A| + |B| - |A or B|.
         self._both_busy += union_ms(llm) + union_ms(drafting) - union_ms([*llm, *drafting])
 
     def stats(self, now_ms: float) -> RunStats:
@@ -102,12 +106,14 @@ class StatsFold:
         """
         if not self._llm_busy:
             return 0.0
+        # `saved_ms` adds up concurrent drafters: scaled down by how much they overlapped.
         at_once = self._draft_busy / self._draft_ms if self._draft_ms else 0.0
         others = min(self._beside_others * at_once, self._draft_busy - self._both_busy)
         return min(1.0, (self._both_busy + max(0.0, others)) / self._llm_busy)
 
 
 def _per_position(histogram: list[int], rounds: int) -> tuple[float, ...]:
+    # Rounds that accepted more than i.
     above = [sum(histogram[i + 1 :]) for i in range(max(0, len(histogram) - 1))]
     return tuple(count / rounds for count in above)
 
@@ -115,6 +121,7 @@ def _per_position(histogram: list[int], rounds: int) -> tuple[float, ...]:
 def union_ms(intervals: Iterable[tuple[float, float]]) -> float:
     """Total length covered by the intervals (start, end), overlaps counted once."""
     covered, reached = 0.0, float("-inf")
+    # By start: everything before `reached` is counted already.
     for start, end in sorted(intervals):
         covered += max(0.0, end - max(start, reached))
         reached = max(reached, end)

@@ -76,6 +76,7 @@ class Sequence:
     @property
     def room(self) -> int:
         """Depth of the deepest useful draft: its path and the LLM's own token must both fit."""
+        # A round commits depth + 1 tokens at most, hence the - 1 below.
         left = self.sampling.max_new_tokens - self.num_new
         return max(0, min(left, self.context_length - len(self.tokens)) - 1)
 
@@ -97,6 +98,7 @@ class Sequence:
     def commit(self, token_ids: tuple[int, ...]) -> CommitResult:
         """Appends tokens one by one until one of them ends the run."""
         deltas: list[str] = []
+        # One by one: a run that ends within the path drops the rest of it.
         for token_id in token_ids:
             self.tokens.append(token_id)
             deltas.append(self.detokenizer.push(token_id))
@@ -114,6 +116,7 @@ class Sequence:
             text = self._tail + (delta or self.special_texts.get(token_id, ""))
             if stop_in(text, self.sampling.stop):
                 return "stop"
+            # A stop string may span rounds: as many characters as can still become its beginning.
             self._tail = text[-(longest - 1) :] if longest > 1 else ""
         if self.num_new >= self.sampling.max_new_tokens:
             return "length"

@@ -46,6 +46,7 @@ def shares(combine: str, nodes: int, names: Sequence[str]) -> list[int]:
     budget = combine_rule(combine).node_budget
     if budget == "each":
         return [nodes] * len(names)
+    # Shares add up to `nodes`: no union of the drafts can be larger.
     even, rest = divmod(nodes, len(names)) if names else (0, 0)
     divided = [even + (1 if place < rest else 0) for place in range(len(names))]
     if budget != "pooled":
@@ -61,6 +62,7 @@ def longest(config: SpeculationConfig, names: Sequence[str], length: int) -> int
         return 0
     if not isinstance(config.max_tree_nodes, int):
         return length
+    # The first drafters have the remainder; the deepest draft is that of the largest share.
     share = max(shares(config.combine, config.max_tree_nodes, names))
     # Best first spends its nodes by score: its deepest tree is a chain.
     if draft_kind(config.draft).by_score:

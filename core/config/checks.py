@@ -83,6 +83,7 @@ def whole_characters(field: str, value: str) -> None:
         ) from error
 
 
+# The largest values allowed: nodes of a tree, steps of a draft, children of a node.
 MAX_TREE_NODES = 256
 MAX_SPECULATION_LENGTH = 64
 MAX_EXPANSION = 16

@@ -102,6 +102,7 @@ class SamplingParams:
         number("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         if self.seed is not None:
             integer("seed", self.seed, 0, MAX_SEED)
+        # The class is frozen; a list, as JSON gives it, becomes a tuple here.
         object.__setattr__(self, "stop", names("stop", self.stop, at_most=16))
         for stop in self.stop:
             whole_characters("stop", stop)
@@ -203,6 +204,7 @@ class SpeculationConfig:
 
     def _check_uncut(self) -> None:
         """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
+        # A policy that finds the length may choose any up to the maximum.
         given = length_policy(self.length).given
         longest = self.speculation_length if given else self.max_speculation_length
         nodes, width = 0, 1
@@ -323,6 +325,7 @@ class Request:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
         if not isinstance(self.chat, bool):
             raise ConfigError.of("chat", self.chat, "true or false")
+        # For its checks alone: the request keeps its `auto`s, the engine resolves them.
         self.speculation.resolved(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
@@ -363,6 +366,7 @@ def _checked_fields(cls: type, values: object) -> dict[str, Any]:
         if name not in known:
             raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
     for one in dataclasses.fields(cls):
+        # Both are MISSING where a field has no default of either kind.
         required = one.default is one.default_factory is dataclasses.MISSING
         if required and one.name not in values:
             raise ConfigError.of(one.name, None, "a value; it is missing")

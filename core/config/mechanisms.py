@@ -469,6 +469,8 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
     """
     drawn = draft_kind(draft).drawn
     if temperature == 0.0:
+        # At temperature 0 every draw is the arg max: drawn drafts are refused, and the others need
+        # no q.
         return () if drawn else ("greedy", "match")
     # A proposal that a rule selected among others is conditioned on being selected: it is not a
     # draw from q any more.

@@ -69,7 +69,10 @@ def target_outputs(
     """From the LLM's logits (rows, 1 + n, V), float32. The token is the arg max; with `bases`
     (rows, 1 + deepest), the noise hashes of the positions after the root, it is the arg max of
     log p + G."""
+    # (rows, 1): with an index (rows, n) it picks for each node from its own tree.
     at = torch.arange(len(logits), device=logits.device)[:, None]
+    # Greedily the logits serve as they are: their arg max is p's, and what is shown is their
+    # softmax.
     scores = logits
     if not sampling.greedy:
         scores = process_logits(logits.flatten(0, 1), sampling).view(logits.shape)
@@ -77,6 +80,8 @@ def target_outputs(
         tokens = logits.argmax(-1)
     else:
         noise = gumbel_vectors(bases, logits.shape[2])  # (rows, 1 + deepest, V)
+        # Row of depth d: its token is at position root + 1 + d, whose noise is noise[:, d]. Scores
+        # and log p differ by a constant.
         tokens = (scores.double() + noise[at, trees.depths]).argmax(-1)
     probs = unprocessed_probabilities(scores)
     token_probs = probs.gather(2, tokens[..., None])[..., 0]
@@ -90,7 +95,9 @@ def accepted_paths(
     1 + n) includes each row itself. Nodes below an end-of-text token are not accepted; `ends`
     (rows, any) are such tokens, padded with a value that is no token."""
     tokens = trees.tokens
+    # A node is what the LLM chose after its parent.
     right = outputs.tokens.gather(1, trees.parents) == tokens
+    # The token of each node's parent; of the root's children -1, since the root may be any token.
     above = torch.nn.functional.pad(tokens, (1, 0), value=-1).gather(1, trees.parents)
     ended = (above[..., None] == ends[:, None]).any(-1) & (above >= 0)
     return deepest_nodes(right & (tokens >= 0) & ~ended, trees.depths, ancestors)
@@ -101,10 +108,13 @@ def deepest_nodes(
 ) -> AcceptedPaths:
     """The deepest of the nodes that are `right` (rows, n) with all their ancestors; the first of
     equally deep ones. `depths` (rows or 1, 1 + n)."""
+    # The root is right always.
     every = torch.nn.functional.pad(right, (1, 0), value=True)
+    # whole[u]: for all v, v is right or no ancestor of u.
     whole = (every[:, None] | ~ancestors).all(-1)
     size = every.shape[1]
     order = torch.arange(size, device=right.device)
+    # Unique keys, greater with depth, then with a lower number; 0 where a row is not whole.
     last = (whole * (depths * size + size - 1 - order)).argmax(-1)
     return AcceptedPaths(depths.expand(len(right), -1).gather(1, last[:, None])[:, 0], last)
 
@@ -122,6 +132,7 @@ def fill_target_tokens(
     states: Sequence[RoundState], case_of: Callable[[RoundState], VerifyInput]
 ) -> None:
     """Fills in `target_tokens` of the states that are batchable, one step for each sampling."""
+    # One call processes logits with one temperature, top-k and top-p.
     groups: dict[tuple[str, SamplingParams], list[RoundState]] = {}
     for state in states:
         if is_batchable(state):
@@ -173,6 +184,7 @@ def _sent_trees(cases: Sequence[VerifyInput], width: int, *, with_noise: bool) -
     for row, case in enumerate(cases):
         size = len(case.tree)
         inputs.host["tokens"][row, :size] = case.tree.token_ids
+        # Padding keeps parent 0 and token 0; its outputs are cut off in `_on_host`.
         inputs.host["parents"][row, :size] = [parent + 1 for parent in case.tree.parents]
         inputs.host["depths"][row, 1 : size + 1] = case.tree.depths
         if with_noise:

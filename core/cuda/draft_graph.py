@@ -38,6 +38,7 @@ from core.trees.draft import Draft
 __all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]
 
 # Graphs kept at once, one for each shape, set of rows and extent.
+# When full, all are dropped: a text that grows never needs its old extents again.
 MAX_GRAPHS = 48
 
 
@@ -50,28 +51,32 @@ class DraftGraphs:
         self._capture = capture
         self._groups: dict[frozenset[str], _GroupGraphs] = {}
 
-    def draft(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
+    def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
-        found = self._in_one_pass(asked) if asked else {}
-        if found or len(asked) < 2:
+        found = self._in_one_pass(by_ssm) if by_ssm else {}
+        # Not in one pass: the SSMs form no stack, or one of them is not supported. Then each by
+        # itself.
+        if found or len(by_ssm) < 2:
             return found
-        for name, asks in asked.items():
-            found |= self._in_one_pass({name: asks})
+        for name, requests in by_ssm.items():
+            found |= self._in_one_pass({name: requests})
         return found
 
-    def _in_one_pass(self, asked: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
-        requests = DraftRequests.of(self._ssms, asked, self._vocab_size)
+    def _in_one_pass(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
+        requests = DraftRequests.of(self._ssms, by_ssm, self._vocab_size)
         if requests is None or not requests.is_supported:
             return {}
-        graphs = self._groups.get(names := frozenset(asked))
+        graphs = self._groups.get(names := frozenset(by_ssm))
+        # Models may have been stacked, or their arena replaced, since.
         if graphs is None or graphs.group != requests.group:
             pool = GraphPool(capture=self._capture)
             graphs = self._groups[names] = _GroupGraphs(requests.group, pool)
         try:
             drafts = graphs.draft(requests)
         except MODEL_FAULTS as error:
-            return dict.fromkeys(asked, error)
-        found: dict[str, list[Draft]] = {name: [] for name in asked}
+            # One pass, one failure: every SSM in it is dropped.
+            return dict.fromkeys(by_ssm, error)
+        found: dict[str, list[Draft]] = {name: [] for name in by_ssm}
         for row, draft in zip(requests.rows, drafts, strict=True):
             found[row.name].append(draft)
         return {**found}
@@ -137,6 +142,7 @@ class _DraftGraph:
     def draft(self, requests: DraftRequests) -> list[Draft]:
         start = time.perf_counter()
         inputs = self._pass.inputs
+        # The host buffer may still be on its way to the device from the last pass.
         inputs.wait()
         write_inputs(inputs, requests.rows, coupled=requests.choice.coupled)
         inputs.send()
@@ -151,10 +157,11 @@ class _DraftGraph:
         span = (start, time.perf_counter())
         drafts = []
         for i, row in enumerate(requests.rows):
-            draft = plain_draft(requests.layout, tokens[i], scores[i], row.ask)
+            draft = plain_draft(requests.layout, tokens[i], scores[i], row.request)
             utilities = tensors.utilities[i] if requests.choice.coupled else None
             timings = draft_spans(requests, row, draft, span)
             logits = tensors.logits[i]
+            # `logits` stay on the device: only tokens and scores were copied.
             drafts.append(replace(draft, logits=logits, utilities=utilities, timings=timings))
             _leave_pending(requests, row, tokens[i], logits)
         return drafts
@@ -180,7 +187,7 @@ def _leave_pending(
     layout = requests.layout
     parents = layout.parents[: layout.num_fed]
     pending_ids = [
-        int(token) if expands(layout, tokens, node, row.ask) else NO_TOKEN
+        int(token) if expands(layout, tokens, node, row.request) else NO_TOKEN
         for node, token in enumerate(tokens[: layout.num_fed])
     ]
     row.model.note(row.state.row, len(row.unread), parents)

@@ -28,6 +28,7 @@ __all__ = [
     "padded_ends",
 ]
 
+# Shapes are fixed: requests of a model with more end-of-text tokens are drafted outside the graph.
 MAX_END_TOKENS = 8
 NO_TOKEN = -1
 
@@ -89,21 +90,28 @@ class DraftPass:
         """Drafts for the inputs that were sent last."""
         inputs, layout = self.inputs.device, self.layout
         start = inputs["first"] + inputs["count"]
+        # (rows, 1, V) after each root.
         text = self.view.text_logits(inputs["tokens"], inputs["first"], inputs["count"])
         logits = self._pad_vocabulary(text)
         # Which of a level's parents may have children: the root always.
         expands = torch.ones_like(start, dtype=torch.bool)[:, None]
         levels: list[tuple[torch.Tensor, ...]] = []
+        # Unrolled while capturing: every level is a fixed part of the graph.
         for depth, level in enumerate(layout.levels, start=1):
             ids, scores, utilities = self._children(logits, depth)
+            # (rows, parents) to (rows, parents, children).
             families = expands[..., None].expand(-1, -1, layout.shape[depth - 1])
             present = families.flatten(1) & (scores > 0)
+            # Rows may differ in depth: a shallower draft has absent nodes from there on.
             present &= (inputs["depth"] >= depth)[:, None]
             levels.append((ids.masked_fill(~present, NO_TOKEN), scores.double(), logits, utilities))
+            # The deepest level is not fed: nothing is drafted under it.
             if level.stop == len(layout):
                 break
             ended = (ids[..., None] == inputs["ends"][:, None]).any(-1)
             expands = present & ~ended
+            # Absent nodes are fed too, since shapes are fixed; only their descendants see them,
+            # which are absent as well.
             logits = self._pad_vocabulary(self._feed(ids, depth, level, start))
         tokens, probs, before, used = (torch.cat(part, 1) for part in zip(*levels, strict=True))
         return DraftTensors(tokens, probs, before, used if self.choice.coupled else before, start)
@@ -120,6 +128,7 @@ class DraftPass:
             noise = gumbel_vectors(bases, logits.shape[2])
             utilities = scores.double().log_softmax(dim=-1) + noise
         temperature = self.inputs.reals("temperature")[:, None, None].to(utilities.dtype)
+        # (rows, parents, children); flattened, siblings stay together, as TreeLayout numbers them.
         scores, ids = (utilities / temperature).softmax(-1).topk(self.layout.shape[depth - 1])
         return ids.flatten(1), scores.flatten(1), utilities
 
@@ -127,6 +136,7 @@ class DraftPass:
         self, ids: torch.Tensor, depth: int, level: range, start: torch.Tensor
     ) -> torch.Tensor:
         num_fed = self.layout.num_fed
+        # Without the root's row and column: the root is committed text here, which every node sees.
         ancestors = self.tables.ancestors[level.start + 1 : level.stop + 1, 1 : num_fed + 1]
         depths = self.tables.depths[level.start + 1 : level.stop + 1]
         return self.view.node_logits(ids, depths, level, start, ancestors)

@@ -1,5 +1,5 @@
-"""DraftRequests: what the SSMs of one ModelGroup are asked for at once, how it is written into the
-inputs of a DraftPass, and how its outputs become Drafts."""
+"""DraftRequests: the requests of one pass to the SSMs of a ModelGroup, how they are written into
+the inputs of a DraftPass, and how its outputs become Drafts."""
 
 from __future__ import annotations
 
@@ -32,16 +32,17 @@ from core.trees.tree import ROOT
 __all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
 
 KINDS = ("topk", "coupled")
+# Nodes of a full expansion that one pass drafts.
 MAX_NODES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
-    """One row of the pass: an SSM, what it is asked for, and its state of that sequence."""
+    """One row of the pass: an SSM, its draft request, and its state of that sequence."""
 
     name: str
     model: HfModel
-    ask: DraftRequest
+    request: DraftRequest
     state: SsmState
 
     @property
@@ -52,7 +53,7 @@ class DraftRow:
     @property
     def unread(self) -> list[int]:
         """The text's other tokens."""
-        return self.ask.sequence.tokens[self.num_read :]
+        return self.request.sequence.tokens[self.num_read :]
 
 
 @dataclass(frozen=True)
@@ -68,21 +69,22 @@ class DraftRequests:
     def of(
         cls,
         ssms: Mapping[str, SsmDrafter],
-        asked: Mapping[str, Many[DraftRequest]],
+        by_ssm: Mapping[str, Many[DraftRequest]],
         vocab_size: int,
     ) -> DraftRequests | None:
-        """From asks by SSM; None if the SSMs do not run in a single pass, or are asked for
+        """From requests by SSM; None if the SSMs do not run in a single pass, or draft for
         different sequences."""
-        group = model_group_of([ssms[name].model for name in asked])
-        sequences = {tuple(ask.sequence.run_id for ask in asks) for asks in asked.values()}
+        group = model_group_of([ssms[name].model for name in by_ssm])
+        sequences = {tuple(one.sequence.run_id for one in many) for many in by_ssm.values()}
         if group is None or len(sequences) != 1:
             return None
-        names = {id(ssms[name].model): name for name in asked}
+        names = {id(ssms[name].model): name for name in by_ssm}
         order = [(names[id(member)], member) for member in group.members]
-        asks = {name: [ssms[name].fit_context(ask) for ask in asked[name]] for name in asked}
+        fitted = {n: [ssms[n].fit_context(one) for one in many] for n, many in by_ssm.items()}
         rows = tuple(
-            DraftRow(name, model, asks[name][place], ssms[name].state(asks[name][place]))
+            DraftRow(name, model, fitted[name][place], ssms[name].state(fitted[name][place]))
             for place in range(len(sequences.pop()))
+            # Innermost, so that the rows of one sequence are adjacent, as they are in the arena.
             for name, model in order
         )
         return cls(group, rows, vocab_size)
@@ -90,12 +92,13 @@ class DraftRequests:
     @cached_property
     def layout(self) -> TreeLayout:
         """The deepest draft's; the others are its first levels."""
-        return TreeLayout(max((row.ask.shape for row in self.rows), key=len))
+        return TreeLayout(max((row.request.shape for row in self.rows), key=len))
 
     @cached_property
     def width(self) -> int:
         """Unread tokens that the pass has room for: at least all that one round commits."""
         most = max(len(self.layout.shape) + 1, *(len(row.unread) for row in self.rows))
+        # In few widths, so that few graphs serve all rounds.
         return next(width for width in WIDTHS if width >= most)
 
     @property
@@ -111,12 +114,12 @@ class DraftRequests:
     @property
     def num_slots(self) -> int:
         """KV slots that the pass uses in any row."""
-        return max(len(row.ask.sequence.tokens) for row in self.rows) + self.layout.num_fed
+        return max(len(row.request.sequence.tokens) for row in self.rows) + self.layout.num_fed
 
     @cached_property
     def choice(self) -> ChildChoice:
         """The same for all rows."""
-        return _choice_of(self.rows[0].ask, self.vocab_size)
+        return _choice_of(self.rows[0].request, self.vocab_size)
 
     @property
     def is_supported(self) -> bool:
@@ -127,19 +130,19 @@ class DraftRequests:
             0 < len(self.layout) <= MAX_NODES
             and max(shape) <= self.group.vocab_size
             and all(_is_supported(row) for row in self.rows)
-            and all(row.ask.shape == shape[: len(row.ask.shape)] for row in self.rows)
-            and len({_choice_of(row.ask, self.vocab_size) for row in self.rows}) == 1
+            and all(row.request.shape == shape[: len(row.request.shape)] for row in self.rows)
+            and len({_choice_of(row.request, self.vocab_size) for row in self.rows}) == 1
         )
 
 
 def _is_supported(row: DraftRow) -> bool:
-    ask, state = row.ask, row.state
-    sequence = ask.sequence
+    request, state = row.request, row.state
+    sequence = request.sequence
     return (
-        ask.kind in KINDS
-        and bool(ask.shape)
-        and ask.stop is None
-        and ask.beyond == 0
+        request.kind in KINDS
+        and bool(request.shape)
+        and request.stop is None
+        and request.beyond == 0
         and isinstance(sequence.noise, SeededNoise)
         and not sequence.sampling.penalizes
         and len(sequence.eos_ids) <= MAX_END_TOKENS
@@ -151,38 +154,43 @@ def _is_supported(row: DraftRow) -> bool:
     )
 
 
-def _choice_of(ask: DraftRequest, vocab_size: int) -> ChildChoice:
-    return ChildChoice(ask.kind == "coupled", ask.sequence.sampling.shape, vocab_size)
+def _choice_of(request: DraftRequest, vocab_size: int) -> ChildChoice:
+    return ChildChoice(request.kind == "coupled", request.sequence.sampling.shape, vocab_size)
 
 
 def write_inputs(inputs: HostToDevice, rows: Many[DraftRow], *, coupled: bool) -> None:
     """Writes the inputs of a DraftPass; see `draft_input_shapes`."""
     host = inputs.host
+    # Padding: any token that the model has.
     host["tokens"][:] = 0
     for i, row in enumerate(rows):
         unread = row.unread
         host["tokens"][i, : len(unread)] = unread
         host["first"][i], host["count"][i] = row.num_read, len(unread)
-        host["depth"][i] = len(row.ask.shape)
-        host["ends"][i] = padded_ends(row.ask.sequence.eos_ids)
+        host["depth"][i] = len(row.request.shape)
+        host["ends"][i] = padded_ends(row.request.sequence.eos_ids)
+        # A real number travels as its bits.
         temperature = np.float64(row.state.calibration.temperature)
         host["temperature"][i] = temperature.view(np.int64)
     if coupled:
         by_run: dict[str, list[int]] = {}
         positions = host["bases"].shape[1]
         for i, row in enumerate(rows):
-            sequence, first = row.ask.sequence, row.ask.root_position + 1
+            sequence, first = row.request.sequence, row.request.root_position + 1
             if sequence.run_id not in by_run:
                 by_run[sequence.run_id] = bases_of(sequence.noise, first, positions)
+            # SSMs of one request share its noise.
             host["bases"][i] = by_run[sequence.run_id]
 
 
-def plain_draft(layout: TreeLayout, tokens: IntArray, scores: IntArray, ask: DraftRequest) -> Draft:
+def plain_draft(
+    layout: TreeLayout, tokens: IntArray, scores: IntArray, request: DraftRequest
+) -> Draft:
     """A Draft from the tokens (n,) and scores (n,) of the full tree, without its tensors; its
     `rows` are those of DraftTensors.logits."""
     present = present_nodes(tokens)
     number = {ROOT: ROOT} | {node: i for i, node in enumerate(present)}
-    expanded = [node for node in present if expands(layout, tokens, node, ask)]
+    expanded = [node for node in present if expands(layout, tokens, node, request)]
     levels = {layout.depths[node] for node in expanded}
     return Draft(
         [int(tokens[node]) for node in present],
@@ -200,8 +208,11 @@ def present_nodes(tokens: IntArray) -> list[int]:
     return [node for node, token in enumerate(tokens.tolist()) if token != NO_TOKEN]
 
 
-def expands(layout: TreeLayout, tokens: IntArray, node: int, ask: DraftRequest) -> bool:
+def expands(layout: TreeLayout, tokens: IntArray, node: int, request: DraftRequest) -> bool:
     """Whether a node is present and children of it were drafted."""
     if tokens[node] == NO_TOKEN:
         return False
-    return layout.depths[node] < len(ask.shape) and int(tokens[node]) not in ask.sequence.eos_ids
+    return (
+        layout.depths[node] < len(request.shape)
+        and int(tokens[node]) not in request.sequence.eos_ids
+    )

@@ -42,6 +42,7 @@ class FusedRound:
         self._drafting = drafting
         self._pool = GraphPool(capture=capture)
         self._graphs: dict[tuple[object, ...], _RoundGraph] = {}
+        # Launched by `begin`, its results not read yet.
         self._started: _StartedRound | None = None
         ssm_pool = drafting.ssm_pool
         ssm_pool.batched = DraftGraphs(ssm_pool.ssms, llm.vocab_size, capture=capture)
@@ -51,14 +52,17 @@ class FusedRound:
         """Runs the round and fills in each state's drafts; verdicts follow with `fill_verdicts`.
         None, with nothing changed, if the round has to run step by step."""
         plan = self._plan(states)
+        # Taken in any case: a round that does not match has written past the committed slots only.
         started, self._started = self._started, None
         if plan is None:
             return None
+        # Same runs, same positions, same texts read: its inputs were these.
         if started is not None and started.inputs_key == plan.inputs_key:
             return started.graph.finish(plan)
         graph = self._launch_draft(plan)
         if graph is None:
             return None
+        # Two graphs: the clock's mark between them divides the time into drafting and verifying.
         graph.launch_verify()
         return graph.finish(plan)
 
@@ -95,6 +99,7 @@ class FusedRound:
         groups = [(plan.llm, plan.extents[0])]
         if plan.requests is not None:
             groups.append((plan.requests.group, plan.extents[1]))
+        # Room is made before a graph is chosen; arenas that grew are part of the key.
         arenas = tuple((id(group.arena), *group.reserve(extent)) for group, extent in groups)
         key = (*plan.key, arenas)
         if len(self._graphs) >= MAX_GRAPHS and key not in self._graphs:
@@ -128,6 +133,7 @@ class _RoundGraph:
         llm, layout, device = plan.llm, plan.layout, plan.llm.forward.device
         shapes = round_input_shapes(len(plan.states), len(layout.shape))
         of_drafts = plan.requests.input_shapes if plan.requests else {}
+        # One buffer for both graphs: one copy to the device a round.
         self._inputs = HostToDevice(shapes | of_drafts, device)
         draft_pass = None
         if plan.requests is not None:
@@ -141,6 +147,7 @@ class _RoundGraph:
             self._inputs,
             draft_pass,
         )
+        # Graphs share memory: the second reads what the first wrote.
         self._drafts: DraftTensors | None = None
         self._packed = torch.zeros(0, dtype=torch.long)
         self._draft = None if draft_pass is None else CachedGraph(draft_pass, pool)
@@ -150,6 +157,7 @@ class _RoundGraph:
 
     def launch_draft(self, plan: RoundPlan) -> None:
         """Sends the inputs and launches drafting."""
+        # A clock for each launch: the last one's times may not have been read yet.
         self._clock = DeviceClock(plan.llm.forward.device)
         self._send(plan)
         self._clock.mark()
@@ -170,6 +178,8 @@ class _RoundGraph:
         if plan.requests is not None:
             fill_drafts(plan, plan.requests, found, (began, drafted))
         for row, state in enumerate(plan.states):
+            # The device has moved the path's KV; here the row learns that the root and so many
+            # nodes are committed.
             plan.llm.members[0].note(state.request.row, 1 + int(found["length"][row]))
             state.kv_committed = True
         return RoundResult(plan, found, Timed("llm", "forward", drafted, ended))

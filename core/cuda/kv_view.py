@@ -29,6 +29,7 @@ __all__ = [
     "padded_extent",
 ]
 
+# Slots.
 EXTENT = 256
 
 
@@ -69,12 +70,14 @@ class KvView:
         (rows, width)); `visible` (rows, width, extent). Ids past the model's vocabulary are
         replaced by its last."""
         forward, extent = self.forward, self.extent
+        # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
         mask = mask.masked_fill_(~visible, torch.finfo(forward.dtype).min)[:, None]
 
         def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
             return self.arena.write_at(layer, self.rows, (self.row_index, slots), extent, (k, v))
 
+        # As `Feeder._clip_ids` does on the host.
         ids = tokens.clamp(max=self.vocab_size - 1)
         return forward.over(ids, positions, (mask, mask), write).float()
 
@@ -85,8 +88,10 @@ class KvView:
         the `first` (rows,) tokens of each row. Padded tokens write to the last, spare slot."""
         steps = torch.arange(tokens.shape[1], device=tokens.device)
         last = (count - 1)[:, None]
+        # A padded token repeats the last position, so that it sees real slots and gives no NaN.
         positions = first[:, None] + torch.minimum(steps, last)
         slots = (first[:, None] + steps).masked_fill(steps > last, self.extent - 1)
+        # Of committed text slot = position, so this is the causal mask.
         visible = self._slots <= positions[..., None]
         logits = self.logits(tokens, positions, slots, visible)
         return logits.gather(1, last[..., None].expand(-1, -1, logits.shape[2]))
@@ -103,7 +108,9 @@ class KvView:
         before slot `first` (rows,), stored at offsets `places` from `first`. `ancestors` (width,
         n): which of the first n offsets each node attends to; committed slots all are."""
         offsets = torch.arange(places.start, places.stop, device=tokens.device)
+        # The token before slot `first` is at position first - 1; a node of depth d is d further.
         positions = first[:, None] - 1 + depths
+        # (rows, extent): negative for committed slots.
         offset = self._slots - first[:, None]
         size = ancestors.shape[1]
         marked = ancestors[:, offset.clamp(0, size - 1)].transpose(0, 1)  # (rows, width, extent)
@@ -138,6 +145,7 @@ class ModelGroup:
         """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
         change, the arena's tensors have moved."""
         self.arena.reserve(max(member.rows_held for member in self.members), extent)
+        # As far as the arena goes: a rotary table that grew later would move under captured graphs.
         self.forward.reach(self.arena.slots)
         return self.arena.rows, self.arena.slots
 
@@ -194,6 +202,7 @@ class TreeLayout:
         found: list[int] = []
         before = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
+            # Siblings are adjacent, in the order of their parents.
             found += [before[place // children] for place in range(len(level))]
             before = level
         each = len(found)
@@ -227,6 +236,7 @@ class TreeLayout:
             ancestors[node + 1] = ancestors[parent + 1]
             lineage[node + 1] = lineage[parent + 1]
             ancestors[node + 1, node + 1] = True
+            # Also past its depth, so that every row of `lineage` is full; readers mask by length.
             lineage[node + 1, self.depths[node] - 1 :] = node
         return LayoutTensors(
             torch.tensor(self.parents, dtype=torch.long).add(1).to(device),
@@ -259,10 +269,13 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     its path from the root: (rows, 1 + n). Merges the trees of several drafters."""
     rows, size = tokens.shape
     found = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
+    # Level by level: a node is equal to another if their parents are and their tokens are.
     for nodes in tables.levels:
         above = found[:, tables.parents[nodes]]
+        # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = above * TOKENS + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
+        # Falling, so that arg max finds the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
         found[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
     return found

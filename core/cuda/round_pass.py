@@ -72,22 +72,33 @@ class RoundPass:
         """Everything after drafting; see `result_shapes`."""
         inputs, tables = self.inputs.device, self.tables
         rows = len(self.view.rows)
+        # (rows, n): the drafts of a request's SSMs are adjacent rows, so a view puts them side by
+        # side.
         tokens = inputs["root"][:, :0] if draft is None else draft.tokens.view(rows, -1)
+        # Absent nodes are fed as token 0; no present node sees them.
         fed = torch.cat((inputs["root"], tokens.clamp(min=0)), 1)
         places = range(len(self.layout) + 1)
         logits = self.view.node_logits(
-            fed, tables.depths + 1, places, inputs["length"], tables.ancestors
+            # `length` committed slots; the root is fed at depth 1 after them, the nodes below it.
+            fed,
+            tables.depths + 1,
+            places,
+            inputs["length"],
+            tables.ancestors,
         )
+        # Equal nodes of several SSMs have equal logits up to rounding; all are judged by the first
+        # one's.
         parents = first_equal(tokens, tables)[:, tables.parents]
         trees = TreeBatch(tokens, parents, tables.depths.expand(rows, -1))
         bases = inputs["llm_bases"] if self.uses_noise else None
         outputs = target_outputs(logits, trees, self.sampling, bases)
         paths = accepted_paths(outputs, trees, tables.ancestors[None], inputs["llm_ends"])
-        # Commit in the LLM's KV cache: the root stays, the path moves up behind it. What is copied
-        # past the path's end lies behind the committed length and is overwritten later.
+        # Commit in the LLM's KV cache: the root stays, the path moves up to it. What is copied
+        # past the path's end is past the committed length and is overwritten later.
         path = torch.nn.functional.pad(1 + tables.lineage[paths.last], (1, 0))
         self.view.move(inputs["length"], path)
         parts = (outputs.tokens, outputs.token_probs, outputs.node_probs, paths.length)
+        # Plain decoding: the tree is the root alone.
         if draft is None or self.draft_pass is None:
             return pack(parts)
         own = outputs.tokens.gather(1, paths.last[:, None])
@@ -104,6 +115,7 @@ class RoundPass:
             tokens.gather(1, self.tables.lineage[paths.last]), (0, 1), value=NO_TOKEN
         )
         steps, length = torch.arange(path.shape[1], device=path.device), paths.length[:, None]
+        # The last accepted token; without one any value, which `length > 0` masks.
         last = path.gather(1, (length - 1).clamp(min=0))
         ends = self.inputs.device["llm_ends"]
         ended = (length > 0) & (last == ends).any(-1, keepdim=True)
@@ -117,12 +129,16 @@ class RoundPass:
         temperature after the round."""
         tables, depth = draft_pass.tables, len(draft_pass.layout.shape)
         copies = self.layout.copies
+        # (rows, depth + 1) for each request to each of its SSMs' rows.
         committed = committed[:, None].expand(-1, copies, -1).flatten(0, 1)
         depths = tables.depths[1:]
+        # A node of depth d matches if it is the d-th committed token, whichever SSM's node was
+        # accepted.
         right = (draft.tokens == committed[:, depths - 1]) & (draft.tokens >= 0)
         walked = deepest_nodes(right, tables.depths[None], tables.ancestors[None])
         path = tables.lineage[walked.last]
         limit = self.inputs.device["depth"]
+        # The deepest level was not fed, so its node is in no cache.
         kept = torch.minimum(walked.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
@@ -130,6 +146,7 @@ class RoundPass:
         rows = torch.nn.functional.pad(path[:, : depth - 1] + 1, (1, 0))
         met = (steps <= walked.length[:, None]) & (steps < limit[:, None])
         at = torch.arange(len(rows), device=rows.device)[:, None]
+        # Row 0 is the root's. Rows past the fed nodes are clamped; their tokens are masked below.
         utilities = draft.utilities[at, rows.clamp(max=draft_pass.layout.num_fed)]
         following = committed[:, :depth].masked_fill(~met, NO_TOKEN)
         return kept, updated_temperatures(utilities, following, self.inputs.reals("temperature"))

@@ -25,6 +25,7 @@ from core.trees.verify import TargetTokens, verdict_of_tokens
 
 __all__ = ["RoundPlan", "RoundResult", "fill_drafts", "plan_round"]
 
+# Nodes of all SSMs' trees side by side, duplicates included.
 MAX_NODES = 64
 
 
@@ -76,12 +77,12 @@ class RoundPlan:
             (state.request.sequence.run_id, state.root_position) for state in self.states
         )
         rows = self.requests.rows if self.requests else ()
-        return self.key, positions, tuple((row.num_read, row.ask.shape) for row in rows)
+        return self.key, positions, tuple((row.num_read, row.request.shape) for row in rows)
 
 
 def plan_round(states: Many[RoundState], llm: ModelGroup, drafting: Drafting) -> RoundPlan | None:
     """The plan of a round of these states, none of them pipelined; None if it cannot be fused.
-    Opens drafters that are asked for the first time, which read the prompt here."""
+    Opens drafters at their first request, which read the prompt here."""
     if not states or not all(map(_is_fusible, states)):
         return None
     if (
@@ -89,16 +90,19 @@ def plan_round(states: Many[RoundState], llm: ModelGroup, drafting: Drafting) ->
         != 1
     ):
         return None
-    asked = [drafting.draft_requests(state) for state in states]
-    if not any(asked):
+    # The draft requests of each state, in its run's order of drafters.
+    by_state = [drafting.draft_requests(state) for state in states]
+    if not any(by_state):
         return RoundPlan(tuple(states), llm, None)
     ssms = drafting.ssm_pool.ssms
     by_name = {
-        ask.name: [one for asks in asked for one in asks if one.name == ask.name]
-        for ask in asked[0]
+        first.name: [one for own in by_state for one in own if one.name == first.name]
+        for first in by_state[0]
     }
-    if any({ask.name for ask in asks} != by_name.keys() for asks in asked):
+    # The batch is a rectangle: all requests draft with the same SSMs.
+    if any({one.name for one in own} != by_name.keys() for own in by_state):
         return None
+    # The n-gram lookup works on the host.
     if not by_name.keys() <= ssms.keys():
         return None
     requests = DraftRequests.of(ssms, by_name, llm.vocab_size)
@@ -113,6 +117,7 @@ def _is_fusible(state: RoundState) -> bool:
     return (
         is_batchable(state)
         and not state.request.sequence.sampling.penalizes
+        # Other combine rules select nodes by weights that the host holds.
         and state.speculation.combine == "union"
         and state.choice.stop is None
         and state.ahead_drafts is None
@@ -140,6 +145,7 @@ class RoundResult:
             eos_ids = state.request.sequence.eos_ids
             state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
             committed = int(self.found["length"][row])
+            # Host and device decide by the same tokens; if they ever differ, the KV cache is wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
                     f"path is {len(state.verdict.path)} nodes long: {committed} were committed"
@@ -152,6 +158,7 @@ class RoundResult:
         tokens = self.found["target_tokens"][row]
         token_probs = as_reals(self.found["token_probs"][row])
         node_probs = as_reals(self.found["node_probs"][row])
+        # Row 0 is the root's.
         rows = [0, *(node + 1 for node in nodes)]
         return TargetTokens(
             tuple(tokens[rows].tolist()),
@@ -171,10 +178,12 @@ class RoundResult:
         first: dict[int, int] = {}
         for member in range(members):
             draft_row = row * members + member
-            draft = state.drafts[requests.rows[draft_row].ask.index]
+            draft = state.drafts[requests.rows[draft_row].request.index]
+            # From a draft's nodes to the merged tree's.
             merged = {ROOT: ROOT}
             for node, place in enumerate(present_nodes(self.found["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
+                # Members in order, as `first_equal` on the device: the first of equal nodes.
                 first.setdefault(merged[node], member * each + place)
         return [first[node] for node in range(len(tree))]
 
@@ -188,13 +197,16 @@ def fill_drafts(
     """Fills in the drafts of each state and notes in the SSMs' rows what was committed of them."""
     scores, temperatures = as_reals(found["scores"]), as_reals(found["temperature"])
     for i, row in enumerate(requests.rows):
-        draft = plain_draft(requests.layout, found["tokens"][i], scores[i], row.ask)
+        draft = plain_draft(requests.layout, found["tokens"][i], scores[i], row.request)
         timings = draft_spans(requests, row, draft, span)
         state = plan.states[i // len(requests.group.members)]
         temperature = float(temperatures[i])
-        state.drafts[row.ask.index] = replace(draft, timings=timings, next_temperature=temperature)
+        state.drafts[row.request.index] = replace(
+            draft, timings=timings, next_temperature=temperature
+        )
         row.model.note(row.state.row, len(row.unread) + int(found["kept"][i]))
     for state in plan.states:
+        # By the run's order of drafters; rows are in the stack's.
         state.drafts = dict(sorted(state.drafts.items()))
         for draft in state.drafts.values():
             state.timings.extend(draft.timings)

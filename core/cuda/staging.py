@@ -34,6 +34,7 @@ class HostToDevice:
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
         size = sum(prod(shape) for shape in shapes.values())
         self._cuda = device.type == "cuda"
+        # Pinned, so that the copy does not block the host. On a CPU both sides are one tensor.
         self._from = torch.zeros(size, dtype=torch.long, pin_memory=self._cuda)
         self._to = torch.zeros(size, dtype=torch.long, device=device) if self._cuda else self._from
         self._sent: Any = None
@@ -71,6 +72,7 @@ def pack(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 def _as_int64(part: torch.Tensor) -> torch.Tensor:
     if part.is_floating_point():
+        # float32 is exact in float64, whose 64 bits fit an int64.
         return part.double().contiguous().view(torch.long)
     return part.long()
 
@@ -140,6 +142,7 @@ class CachedGraph(Generic[T]):
             try:
                 self._captured = self._capture()
             except RuntimeError:  # this device or driver cannot capture it
+                # For all graphs of the pool: the next one would fail alike.
                 self._pool.captures = False
         self._warm = True
         if self._captured is None:
@@ -154,6 +157,7 @@ class CachedGraph(Generic[T]):
         # Thread-local, because another thread may be drafting on the device meanwhile.
         with cuda.graph(graph, pool=self._pool.memory, capture_error_mode="thread_local"):
             found = self._work()
+        # One pool of memory: they never run at the same time.
         self._pool.memory = self._pool.memory or graph.pool()
         return graph, found
 

@@ -17,13 +17,13 @@ def make_drafters(ssm_pool: SsmPool) -> dict[str, Drafter]:
     return {**ssm_pool.ssms, NGRAM: NgramDrafter()}
 
 
-def resolve_drafters(asked: Many[str], ssms: Many[str]) -> tuple[str, ...]:
+def resolve_drafters(wanted: Many[str], ssms: Many[str]) -> tuple[str, ...]:
     """`all` and `first` replaced by names of SSMs, each name once, in order.
 
     Raises ConfigError for an unknown name, or where an SSM is asked for and none is loaded.
     """
     names: list[str] = []
-    for name in asked:
+    for name in wanted:
         if name in ("all", "first"):
             if not ssms:
                 raise ConfigError.of(

@@ -53,13 +53,13 @@ class AheadDraft:
     drafted, and the `outcomes` it drafted for (committed tokens -> predicted probability)."""
 
     outcomes: dict[tuple[int, ...], float] = field(default_factory=dict)
-    look_timings: list[Timed] = field(default_factory=list)
+    scoring_timings: list[Timed] = field(default_factory=list)
     draft_timings: list[Timed] = field(default_factory=list)
 
     @property
     def timings(self) -> list[Timed]:
         """All passes, in order."""
-        return [*self.look_timings, *self.draft_timings]
+        return [*self.scoring_timings, *self.draft_timings]
 
 
 AheadDraftsByName = dict[str, AheadDraft]
@@ -93,8 +93,7 @@ class AheadDrafting:
 
     def run(self, done: PassEnded) -> None:
         """Scores the trees, begins drafts, then extends them level by level until `done`."""
-        # Three phases, most useful first, each a pass of every SSM: the LLM's pass may end at any
-        # moment.
+        # Three phases, most useful first: the LLM's pass may end at any moment.
         leads = self._lead_ssms()
         for name in self._names():
             if done.is_set():
@@ -104,7 +103,7 @@ class AheadDrafting:
             if done.is_set():
                 return
             self._begin_drafts(name)
-        # SSMs take turns level by level, so that all have drafts of like depth when the LLM is
+        # One level of each SSM after another, so that all have drafts of like depth when the LLM is
         # done.
         going = self._names()
         while going and not done.is_set():
@@ -131,7 +130,7 @@ class AheadDrafting:
             return
         ssm, plans = self._ssms[name], [self._plans[i] for i in members]
         # One pass for all plans: each row's nodes that are not in its cache yet are fed.
-        with self._pass(name, members, looking=True):
+        with self._pass(name, members, scoring=True):
             logits = ssm.tree_logits([(plan.sequence, plan.tree) for plan in plans])
             for i, plan, rows in zip(members, plans, logits, strict=True):
                 # Calibrated, so that they estimate P(the LLM chooses y), see `top_outcomes`.
@@ -145,7 +144,7 @@ class AheadDrafting:
         for i in self._members[name]:
             plan, chosen = self._plans[i], {}
             for outcome in self._outcomes.get(i, ()):
-                # Its length is bounded by what the text has room for behind these tokens.
+                # Its length is bounded by what the text has room for after these tokens.
                 request = plan.requests[len(outcome.token_ids) - 1].get(name)
                 if request is not None and (fitted := ssm.fit_context(request)).worth_starting:
                     chosen[outcome] = fitted
@@ -176,7 +175,7 @@ class AheadDrafting:
         return True
 
     @contextmanager
-    def _pass(self, name: str, members: list[int], *, looking: bool = False) -> Iterator[None]:
+    def _pass(self, name: str, members: list[int], *, scoring: bool = False) -> Iterator[None]:
         """Times a pass for some plans; an SSM that fails in it is left out from then on."""
         start = time.perf_counter()
         try:
@@ -191,12 +190,12 @@ class AheadDrafting:
         for i in members:
             draft = self._draft_of(i, name)
             # Kept apart: drafting can be saved time, scoring the tree never is.
-            (draft.look_timings if looking else draft.draft_timings).append(span)
+            (draft.scoring_timings if scoring else draft.draft_timings).append(span)
 
 
 def _can_draft_ahead(plan: AheadPlan, ssm: SsmDrafter) -> bool:
     """Whether the SSM has read the whole text and its context has room after the tree."""
-    # One position for each level of the tree, and at least one behind it for the draft itself.
+    # One position for each level of the tree, and at least one below it for the draft itself.
     room = ssm.context_length - plan.sequence.root_position - plan.tree.depth
     return room > 1 and ssm.is_caught_up(plan.sequence)
 

@@ -124,7 +124,7 @@ def top_outcomes(
     steps = scores[parents, token_ids].tolist()
     reached = [1.0]
     for token_id, parent, step in zip(tree.token_ids, tree.parents, steps, strict=True):
-        # P(path to each node); parents come first, so theirs is known. Behind an end there is no
+        # P(path to each node); parents come first, so theirs is known. After an end there is no
         # round.
         reached.append(0.0 if token_id in ends else reached[parent + 1] * step)
     # A child's token under its parent: it would be accepted, and the outcome end further down.

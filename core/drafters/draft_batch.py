@@ -104,7 +104,7 @@ def workspace_for(slots: Many[DraftSlot]) -> DraftLimits:
     # A pass is either the catch-up, over all unread tokens, or one level of all drafts.
     lacking = sum(len(slot.request.sequence.tokens) - slot.num_read for slot in slots)
     levels = [_level_sizes(slot.shape) for slot in slots]
-    # Levels run in lock-step: level l of the call is level l of every draft that is so deep.
+    # Levels run in lock-step: level l of the call is level l of every draft that is that deep.
     widest = max(map(sum, zip_longest(*levels, fillvalue=0)))
     # Nodes that get KV slots and rows of logits: all but the deepest level.
     fed = [sum(sizes[:-1]) for sizes in levels]

@@ -194,7 +194,7 @@ class _Draft:
         # From numbers of the draft's nodes to indices among the row's pending nodes.
         place = {ROOT: ROOT} | {node: at for at, node in enumerate(self.fed)}
         parents = [place[self.parents[node]] for node in self.fed]
-        # Row 0: the logits after the last committed token, which the kernel has caught up with.
+        # Row 0: the logits after the last token of the text.
         pending = Pending(self.logits[0])
         if self.fed:
             pending.add([self.token_ids[node] for node in self.fed], parents, self.logits[1:])
@@ -216,11 +216,11 @@ def _timings_by_member(
         member = one.slot.member
         passes[member] = max(passes.get(member, 0), one.passes)
     # SSMs that took part in pass i; they divide its time.
-    mates = [sum(own > i for own in passes.values()) for i in range(len(ends))]
+    sharing = [sum(own > i for own in passes.values()) for i in range(len(ends))]
     found = {}
     for one in grown:
         member, own = one.slot.member, passes[one.slot.member]
-        drafted = sum((ends[i] - ends[i - 1]) / mates[i] for i in range(1, own))
+        drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, own))
         # Two spans a draft are recorded, so the shares of its passes become one: their
         # time-weighted mean.
         whole = ends[own - 1] - ends[0]

@@ -78,7 +78,7 @@ class NgramDrafter:
         if draft is None or not len(draft):
             return
         state.hits[state.match] += accepted
-        # The first rejected token was tried too; those behind it were not.
+        # The first rejected token was tried too; those after it were not.
         state.tries[state.match] += min(accepted + 1, len(draft))
 
     def close(self, sequence: Sequence) -> None:

@@ -81,7 +81,7 @@ class SsmDrafter:
         state.scored_until = max(0, len(tokens) - wanted) + 1
         for end in _ends(len(tokens), wanted):
             first = self._feeder.model.length(row) + 1
-            # A chunk whose tokens' likelihoods nobody reads: logits of its last token alone.
+            # The likelihoods of this chunk's tokens are not needed: logits of its last token alone.
             skim = first < state.scored_until
             feed = self._feeder.text_feed(state, tokens[:end], last_only=skim)
             (logits,) = self._alone(self._feeder.feed_text([state], [feed]))
@@ -235,7 +235,7 @@ class SsmDrafter:
         for state, sequence in zip(states, sequences, strict=True):
             skim = not needs_likelihoods(sequence.speculation)
             feeds.append(self._feeder.text_feed(state, sequence.tokens, last_only=skim))
-        # Row 0 of the logits predicts the token behind the first one fed.
+        # Row 0 of the logits predicts the token after the first one fed.
         firsts = [self._feeder.model.length(state.row) + 1 for state in states]
         logits = yield from self._feeder.feed_text(states, feeds)
         for i, (state, sequence) in enumerate(zip(states, sequences, strict=True)):
@@ -275,7 +275,7 @@ class SsmDrafter:
     ) -> Steps[dict[int, int]]:
         """Grows all drafts to their ends in lock-step; the passes of each, its root's included."""
         passes = dict.fromkeys(growths, 1)
-        # All drafts of a level in one pass; the sooner a draft ends, the smaller the passes behind
+        # All drafts of a level in one pass; the sooner a draft ends, the smaller the passes after
         # it.
         while active := [i for i, growth in growths.items() if growth.frontier]:
             for i in active:

@@ -148,8 +148,7 @@ class FullInformation:
         self._tokens = 0
 
     def values(self) -> dict[str, float]:
-        # exp of differences to the greatest: log weights of long texts are far below what exp can
-        # hold.
+        # Differences to the greatest: only ratios matter, and no exponential overflows.
         top = max(self._logs.values(), default=0.0)
         shares = {name: math.exp(value - top) for name, value in self._logs.items()}
         mean = sum(shares.values()) / max(1, len(shares))

@@ -99,8 +99,7 @@ class Drafting:
             self._route(state)
             # `log_pool` needs all SSMs of a run at each step, so it drafts request by request.
             for draft_request in self._draft_pooled(state, self.draft_requests(state)):
-                # Turned around from by request to by drafter: one drafter's passes serve all
-                # requests.
+                # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
         for state in states:
@@ -335,7 +334,7 @@ def _ahead(
 ) -> Ahead:
     """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,
     and so is every scoring of the tree."""
-    wasted = [*draft.look_timings, *draft.draft_timings[used:]]
+    wasted = [*draft.scoring_timings, *draft.draft_timings[used:]]
     return Ahead(
         drafter=name,
         outcomes=len(draft.outcomes),

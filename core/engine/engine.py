@@ -134,7 +134,7 @@ class Engine:
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
         result = self._fused_round.run(batch.states) if self._fused_round and serial else None
-        # Idle time of a fused round is not measured: its stages are one launch.
+        # Not measured in a fused round: the host does not wait between its stages.
         self._idle_time.begin(active, () if result else batch.states, began)
         if result is not None:
             # With `pipeline=auto` the next round may not be a serial one, so it is not begun.
@@ -183,7 +183,7 @@ class Engine:
             jobs.append(lambda ended: self._drafting.draft_ahead(ahead, ended))
         with self._draft_thread.beside(jobs):
             yield
-        # Behind the `with`: the jobs have ended, their drafts are complete.
+        # After the `with`: the jobs have ended, their drafts are complete.
         self._draft_pool.keep(batch)
 
     # -- admission and release, for `generate_many` and the worker --
@@ -241,7 +241,7 @@ class Engine:
             yield
         if tokens:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
-        # Behind the prefill span: an audition is the drafters' time, not the LLM's.
+        # After the prefill span: an audition is the drafters' time, not the LLM's.
         self._drafting.audition(active)
 
     def release(self, active: ActiveRequest) -> None:

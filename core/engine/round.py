@@ -75,7 +75,7 @@ class RoundSteps:
     ) -> Iterator[Event]:
         """One LLM pass over all trees, then each verdict; `beside`: what runs on the drafting
         thread meanwhile."""
-        # Jobs end within this block, so that no drafter runs while another thread commits.
+        # Jobs end within this block: no drafter still runs when `commit` reaches it.
         with beside or nullcontext():
             self.decide(states)
         for state in states:
@@ -121,7 +121,7 @@ class RoundSteps:
     def _forward(self, states: Many[RoundState]) -> None:
         start = time.perf_counter()
         try:
-            # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 behind the
+            # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 after the
             # root.
             logits = self._llm.forward([_feed(state) for state in states])
         except MODEL_FAULTS:
@@ -167,7 +167,7 @@ class RoundSteps:
             # next root.
             self._llm.commit(request.row, [0, *(node + 1 for node in verdict.path)])
         own = () if verdict.own_token_id is None else (verdict.own_token_id,)
-        # 1 + accepted tokens; an accepted end-of-text token has none behind it.
+        # 1 + accepted tokens; an accepted end-of-text token has none after it.
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own)
         result = sequence.commit(committed)
         # These passes ran in this round's time, whether or not the next round uses them.
@@ -236,7 +236,7 @@ def verify_input(state: RoundState) -> VerifyInput:
         sequence.noise,
         sequence.eos_ids,
         {index: draft.q for index, draft in state.drafts.items()},
-        # `sampled` draws siblings without replacement: the verifier has to renormalize q behind
+        # `sampled` draws siblings without replacement: the verifier has to renormalize q after
         # each.
         distinct=sequence.speculation.draft == "sampled",
     )

@@ -26,7 +26,7 @@ from core.errors import (
     SpecScopeError,
 )
 from core.events import Event, RunCancelled, RunCompleted, RunFailed
-from core.models.machine import take_turns, use_threads
+from core.models.machine import shorten_switch_interval, use_threads
 from core.sequence import Sequence
 
 __all__ = ["Run", "Tap", "Worker"]
@@ -110,7 +110,7 @@ class Worker:
 
     def __init__(self, engine: Engine, max_live: int = 4, threads: int | None = None) -> None:
         use_threads(threads)
-        take_turns()
+        shorten_switch_interval()
         if not engine.busy.acquire(blocking=False):
             raise EngineBusyError("engine is busy: a worker needs it for itself")
         self.engine = engine

@@ -3,8 +3,8 @@
 Every event carries `run_id`, `seq` (0, 1, 2, ... within the run) and `at_ms`, monotonic
 milliseconds since the run left the queue. Nodes are numbered as in TokenTree: parents first, -1 is
 the root (the last committed token). Probabilities are floats in [0, 1]. Drafters are named in the
-fixed order of `RunStarted.drafters`. The values that events are made of stand in
-core/events/parts.py and are imported from here.
+fixed order of `RunStarted.drafters`. The values in events are defined in
+core/events/parts.py and imported from here.
 
 Order within a run: RunStarted, then per round Drafted, Combined, Verified, RoundCompleted (a round
 of plain decoding has all four, with nothing drafted), then one of RunCompleted, RunCancelled,
@@ -172,10 +172,10 @@ class RoundCompleted:
     end of the text makes them so, `length_reason` says it.
 
     `length_reason` says in a sentence why the next length is what it is, `estimates` what the
-    controller expects of each candidate; `predicted_ms` what it expected of this round (0: it did
-    not), what lies between its stages counted: `between_ms`, of a lone request.
-    `ahead`: what came of drafts made early, now and then two entries of one drafter. `notes`:
-    sentences about what happened (a drafter that failed, pipelining switched off).
+    controller expects of each candidate. `predicted_ms`: its prediction of this round's time, 0
+    without one; it includes `between_ms`, the time between stages, measured for a lone request.
+    `ahead`: results of drafting early, at times two for one drafter. `notes`: sentences about what
+    happened (a drafter that failed, pipelining switched off).
 
     `routing`: the run's SSMs, who of them drafted in this round and their scores after it, empty
     where all draft; `routing_reason` says in a sentence why. What asking the others took stands in
@@ -199,6 +199,7 @@ class RoundCompleted:
     spans: tuple[Span, ...]
     kv_used: int
     kv_capacity: int
+    # With defaults from here on: logs that older versions wrote lack these fields.
     length_reason: str = ""
     estimates: tuple[Estimate, ...] = ()
     predicted_ms: float = 0.0
@@ -260,6 +261,8 @@ Event = (
 )
 
 EVENT_TYPES: Mapping[str, type[Any]] = types.MappingProxyType(
+    # The class name is the event's type in JSON and in the log: renaming a class would break old
+    # logs.
     {cls.__name__: cls for cls in typing.get_args(Event)}
 )
 
@@ -272,6 +275,7 @@ def event_to_plain(event: Event) -> dict[str, Any]:
 def event_from_plain(values: Mapping[str, Any]) -> Event:
     """The inverse of `event_to_plain`, also after a trip through JSON (lists become tuples)."""
     fields = dict(values)
+    # A copy was made above: the caller's mapping stays whole.
     name = fields.pop("event", None)
     if name not in EVENT_TYPES:
         raise ConfigError.of("event", name, f"one of {', '.join(EVENT_TYPES)}")

@@ -44,6 +44,7 @@ class Outcome:
     @property
     def summary(self) -> dict[str, Any]:
         """The metrics, `finish_reason` and `wall_ms` (queue included); empty while running."""
+        # Only the last event has the run's figures.
         if self._ended is None:
             return {}
         stats = self._ended.stats

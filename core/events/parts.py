@@ -41,8 +41,8 @@ class Span:
 
     @property
     def ms(self) -> float:
-        """What of it was spent on this lane: of spans that share their time, the sum is that
-        time."""
+        """Milliseconds spent on this lane; spans that share a pass add up to its time."""
+        # n SSMs in one batched pass have n spans over the same time, each with a share of 1 / n.
         return (self.end_ms - self.start_ms) * self.share
 
 
@@ -50,8 +50,8 @@ class Span:
 class ModelInfo:
     """One loaded model. `role` is `llm` or `ssm`; `parameters` counts each tied weight once.
 
-    `fingerprint`: a digest of its weights, which tells models of one name apart; empty where none
-    was taken, as in logs of before.
+    `fingerprint`: a digest of its weights, which distinguishes models of one name; empty in older
+    logs.
     """
 
     name: str
@@ -67,6 +67,7 @@ class ModelInfo:
     def is_same(self, other: ModelInfo) -> bool:
         """Whether both are the same model, and would write the same text: all fields are equal, the
         fingerprint where both have one."""
+        # Runs of older logs have no fingerprint: then the other fields decide.
         known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
             not known or self.fingerprint == other.fingerprint
@@ -149,15 +150,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What came of one drafter's drafts made early: for this round, during its request's last
-    verification, or beside the LLM's pass for another request (no `outcomes`, always a hit).
+    """Result of one drafter's early drafting for this round: during its request's last
+    verification, or during the LLM's pass for another request (no `outcomes`, always a hit).
 
-    It drafted behind `outcomes` guesses of what would be committed, which together had
-    `probability`; `hit` if one came true and this round's draft was made of it. `saved_ms`:
-    drafting in it that this round need not wait for; `wasted_ms`: all that is not in it.
-    `reason` of a miss: `wrong`, no guess came true (or none was made in time);
-    `unused`, one did and the round did not use its draft; `ended`, it was made in this round for a
-    next that did not come, as the text ended. Older runs have none, and counted `unused` as hits.
+    It drafted after `outcomes` guessed results of the verification, of total `probability`; `hit`:
+    one came true and this round's draft continues it. `saved_ms`: early drafting that is part of
+    this round's draft; `wasted_ms`: the rest. `reason` of a miss: `wrong`, no guess came true (or
+    none was made in time); `unused`, one did, but the round did not use its draft; `ended`, made in
+    this round for a next one that did not come, since the text ended. Older runs have no reason,
+    and counted `unused` as hits.
     """
 
     drafter: str
@@ -170,7 +171,8 @@ class Ahead:
 
     @property
     def known(self) -> bool:
-        """Nothing was guessed: it drafted for a text that stood."""
+        """Nothing was guessed: it drafted after committed text."""
+        # Without a guess there is nothing that could have been wrong.
         return self.hit and not self.outcomes
 
 
@@ -230,5 +232,5 @@ class Timed:
 
     @property
     def seconds(self) -> float:
-        """What of it was spent on this lane's own work."""
+        """Seconds spent on this lane; see Span."""
         return (self.end - self.start) * self.share

@@ -28,6 +28,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
     Raises ConfigError on a field that `cls` does not have.
     """
     hints = _hints(typing.cast("typing.Hashable", cls))
+    # Missing fields are not refused here: they may have defaults, as fields added later do.
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
@@ -36,6 +37,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
+    # Evaluates the annotations, which are strings; once a class.
     return typing.get_type_hints(cls)
 
 
@@ -45,9 +47,11 @@ def _restore(hint: Any, value: Any) -> Any:
         return from_plain(typing.cast("type[Any]", hint), value)
     if origin is tuple:
         args = typing.get_args(hint)
+        # tuple[X, ...]; else a tuple of fixed length, each item of its own type.
         if len(args) == 2 and args[1] is Ellipsis:
             return tuple(_restore(args[0], item) for item in value)
         return tuple(_restore(arg, item) for arg, item in zip(args, value, strict=True))
+    # Some writers of JSON write 1.0 as 1.
     if hint is float and isinstance(value, int):
         return float(value)
     return value

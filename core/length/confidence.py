@@ -1,4 +1,4 @@
-"""`confidence`: a draft stops behind the first token the drafter is unsure of (as transformers'
+"""`confidence`: a draft stops after the first token the drafter is unsure of (as transformers'
 assisted generation does, with its threshold of 0.4).
 
 `speculation_length` bounds the draft, so that against `fixed` only the stopping differs.

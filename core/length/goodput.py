@@ -255,7 +255,7 @@ class Goodput:
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Updates the costs and balances; drops the plan once it has served its rounds."""
-        # The choice that this round was made with: nobody has dropped it since.
+        # The choice that this round was made with: it is dropped at the end of `observe` only.
         choice = self.choose()
         self._age += 1
         if choice.length or outcome.drafts:

@@ -1,5 +1,5 @@
-"""The fastest way this machine has for a pass over lean weights: compiled on a CPU, as captured
-graphs on a GPU, else written out in torch.
+"""Chooses the fastest pass over lean weights on this machine: compiled on a CPU, captured graphs on
+a GPU, else torch calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_forward", "compiled_of", "run_drafts", "fastest", "torch_forward"]
 
-# The compiled pass lays the weights out anew; half of the free memory stays free.
+# The compiled pass copies the weights into its own layout; half of the free memory stays free.
 ROOM = 2
 
 
@@ -53,6 +53,7 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
         from core.models.native.forward import CompiledForward
 
         found = CompiledForward(weights, masks)
+        # Compiles now, while loading, rather than in the first request.
         found.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
         return None  # numba is missing or fails here: the torch pass serves as well
@@ -61,6 +62,7 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
     """The pass itself if it is native, else None."""
+    # A compiled pass has threads of its own, one at least.
     if not getattr(forward, "workers", 0):
         return None  # importing numba is not needed to say so
     from core.models.native.forward import CompiledForward

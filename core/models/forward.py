@@ -80,7 +80,7 @@ class TensorForward(Forward, Protocol):
     """A pass over tensors alone, with no host decision in it, so that it can be captured."""
 
     def reach(self, position: int) -> None:
-        """Makes sure that a position can be asked for."""
+        """Grows the rotary tables to hold this position."""
         ...
 
     def over(
@@ -98,11 +98,12 @@ class TensorForward(Forward, Protocol):
 
 
 def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Tensor:
-    """The pass over a batch as it is, of whatever shape."""
+    """The pass over a batch, unpadded and not captured."""
 
     def write(layer: int, k: torch.Tensor, v: torch.Tensor) -> KeysValues:
         return arena.write(layer, batch.plan, k, v)
 
+    # A host decision, kept out of `over`.
     forward.reach(int(batch.positions.max()))
     tokens, positions = (
         torch.from_numpy(part).to(forward.device) for part in (batch.tokens, batch.positions)
@@ -113,6 +114,7 @@ def over_batch(forward: TensorForward, batch: Batch, arena: KVArena) -> torch.Te
 
 def _masks(batch: Batch, dtype: torch.dtype, device: torch.device) -> Masks:
     if batch.full.all() and batch.near.all():
+        # Attention without a mask takes a faster kernel: usual for a single token.
         return None, None
     full = additive(batch.full, dtype, device)
     return full, full if batch.near is batch.full else additive(batch.near, dtype, device)
@@ -143,6 +145,7 @@ class GeneralForward:
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         if self._cache is None or self._cache.arena is not arena:
             self._cache = ArenaCache(arena, self._layers)
+        # The cache object is the same from pass to pass; its plan says which slots this one writes.
         self._cache.plan = batch.plan
         optional: dict[str, Any] = {}
         if self._keep_argument and batch.last_only:
@@ -171,6 +174,7 @@ class GeneralForward:
         probe = ShapeProbe()
         self._module(
             input_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
+            # One token that sees itself.
             attention_mask=self._mask(*(2 * (np.ones((1, 1, 1), np.bool_),))),
             position_ids=torch.zeros((1, 1), dtype=torch.long, device=self.device),
             use_cache=True,
@@ -190,4 +194,5 @@ def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> to
     form that every attention implementation of transformers takes."""
     hidden = torch.from_numpy(~visible[:, None]).to(device)
     mask = torch.zeros(hidden.shape, dtype=dtype, device=device)
+    # Not -inf: a row without any visible slot would become NaN.
     return mask.masked_fill_(hidden, torch.finfo(dtype).min)

@@ -1,5 +1,5 @@
-"""LeanWeights of a Llama-like transformers module: which modules are supported, and fused matrices,
-of which the module's own parameters become views, so that no weight is stored twice.
+"""LeanWeights from a Llama-like transformers module, if it is supported. Matrices are fused; the
+module's own parameters become views of them, so that no weight is stored twice.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ UNSTEADY = frozenset({"dynamic", "longrope"})
 
 
 def lean_weights(module: Any) -> LeanWeights | None:
-    """The module's weights, fused; None where it is not of the kind. The module goes on working:
-    its parameters are views of what is returned."""
+    """The module's weights, fused; None if it is not supported. The module still works: its
+    parameters become views of the fused matrices."""
     if type(module).__name__ not in ARCHITECTURES or not _plain(module):
         return None
     body, config = module.model, module.config
@@ -40,6 +40,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
             _layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
         ),
         norm=body.norm.weight.detach(),
+        # A view: a tied head shares the embedding's memory, and stays tied.
         head=module.lm_head.weight.detach().t(),
         inverse=body.rotary_emb.inv_freq.detach().float(),
         rope_scale=float(getattr(body.rotary_emb, "attention_scaling", 1.0)),
@@ -51,8 +52,10 @@ def lean_weights(module: Any) -> LeanWeights | None:
 
 
 def _plain(module: Any) -> bool:
-    """Whether the module is put together of nothing but what the lean pass writes out."""
+    """Whether the module has no part that the lean pass does not compute."""
     body, config = module.model, module.config
+    # Names of the architecture are not enough: a fine-tuned or patched model may have further
+    # modules.
     parts = {"embed_tokens", "layers", "norm", "rotary_emb"}
     if set(body._modules) != parts or module.lm_head.bias is not None:
         return False
@@ -76,8 +79,8 @@ def _linears(layer: Any) -> list[Any]:
 
 
 def _stored_wide(weight: torch.Tensor) -> bool:
-    """Whether matrices lie as (inputs, outputs): a product with one token is faster so in whole
-    precision on a CPU, while the half precisions' products expect them the other way round."""
+    """Whether matrices are stored row-major as (inputs, outputs): faster for one token in float32
+    and float64 on a CPU; half-precision products expect (outputs, inputs)."""
     return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
 
 
@@ -127,6 +130,7 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
     first = 0
     for linear in linears:
         count = len(linear.weight)
+        # `data`: the Parameter object stays the same, so the module's state dict still has it.
         linear.weight.data = matrix[:, first : first + count].t()
         first += count
 
@@ -134,14 +138,18 @@ def _divide(matrix: torch.Tensor, linears: Sequence[Any]) -> None:
 @torch.no_grad()
 def _fuse(linears: Sequence[Any], wide: bool) -> tuple[torch.Tensor, torch.Tensor | None]:
     """One matrix (inputs, all outputs) for several that take the same inputs, and their biases;
-    each linear's own weight becomes a view of it. `wide`: it lies in memory as it is shaped."""
+    each linear's own weight becomes a view of it. `wide`: row-major as (inputs, outputs)."""
     stacked = torch.cat([linear.weight for linear in linears])
+    # (inputs, outputs) in either case; only the order in memory differs.
     matrix = stacked.t().contiguous() if wide else stacked.t()
+    # At once, layer by layer: the originals are freed, so loading needs one layer more, not a
+    # second model.
     _divide(matrix, linears)
     biases = [linear.bias for linear in linears]
     if all(bias is None for bias in biases):
         return matrix, None
     whole = [
+        # Qwen 2 has biases on queries, keys and values; where only some have, the others' are 0.
         torch.zeros(len(linear.weight), dtype=matrix.dtype, device=matrix.device)
         if bias is None
         else bias.detach()

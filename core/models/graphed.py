@@ -1,9 +1,8 @@
 """GraphedForward: the lean pass in few fixed shapes, which a GPU replays as one captured graph.
 
-A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors that
-stay where they are; over those runs the same code as always. On CUDA it is captured once a bucket
-and replayed from then on: no launch but one, whatever the number of layers. On a CPU, where this is
-tested, it runs eagerly.
+A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors with
+fixed addresses. On CUDA each bucket is captured once and then replayed: one launch, whatever the
+number of layers. On a CPU, where this is tested, the same code runs eagerly.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"
 
 # Queries of a request in one pass: a root, and the trees that are worth verifying.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+# Slots are rounded up to it: one graph for many lengths of a text. WARM_UPS: passes before a
+# capture, in which libraries allocate what they would not be allowed to within it.
 EXTENT = 256
 WARM_UPS = 3
 
@@ -32,15 +33,15 @@ def in_few_launches(forward: TensorForward) -> Forward:
 
 
 def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
-    """The pass over tensors alone behind a pass; None where there is none."""
+    """The tensor-only pass that a pass wraps or is; None if there is none."""
     if isinstance(forward, GraphedForward):
         return forward.lean
     return forward if isinstance(forward, TensorForward) else None
 
 
 class GraphedForward:
-    """See Forward. `capture`: as CUDA graphs; else eagerly. What is wider than the widest bucket,
-    as a prompt is, takes the lean pass as it is."""
+    """See Forward. `capture`: as CUDA graphs; else eagerly. A pass that is wider than the widest
+    bucket, as over a prompt, is not captured."""
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
         self._lean = lean
@@ -53,7 +54,7 @@ class GraphedForward:
 
     @property
     def lean(self) -> TensorForward:
-        """The pass as it is."""
+        """The pass that is captured."""
         return self._lean
 
     @property
@@ -67,9 +68,12 @@ class GraphedForward:
             return self._lean.logits(batch, arena)
         # One slot more than any row uses takes what padded queries write.
         extent = -(-(batch.plan.extent + 1) // EXTENT) * EXTENT
+        # Before the graph is looked up: growing the arena makes all of them invalid.
         arena.reserve(max(batch.plan.rows) + 1, extent)
         self._forget_moved(arena)
+        # As far as the arena goes: a rotary table that grows later would move as well.
         self._lean.reach(max(arena.slots, int(batch.positions.max())))
+        # The rows are part of a graph: which views of the arena it reads is decided in capture.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
             self._passes[key] = _Pass(self._lean, arena, *key)
@@ -102,6 +106,7 @@ class GraphedForward:
     def _capture_graph(self, one: _Pass) -> tuple[Any, torch.Tensor]:
         """A CUDA graph of the pass and where its logits will be, in the pool that all share."""
         cuda: Any = torch.cuda
+        # Warm-ups on a side stream, as PyTorch's documentation of CUDA graphs asks for.
         side = cuda.Stream()
         side.wait_stream(cuda.current_stream())
         with cuda.stream(side):
@@ -118,9 +123,8 @@ class GraphedForward:
 
 @dataclass
 class _Inputs:
-    """What changes from pass to pass: on the host, and where the pass reads it. `numbers` (3, rows,
-    width) are tokens, positions and slots; `full` and `near` (rows, 1, width, extent) what is
-    hidden."""
+    """Inputs of a pass. `numbers` (3, rows, width): tokens, positions, slots; `full` and `near`
+    (rows, 1, width, extent): True where a slot is hidden."""
 
     numbers: torch.Tensor
     full: torch.Tensor
@@ -144,11 +148,12 @@ class _Pass:
         self._copied = None if on_cpu else cuda.Event()
 
     def fill(self, batch: Batch) -> None:
-        """Copies a batch to where the pass reads; what is padded sees and writes the last slot."""
+        """Copies a batch into the pass's inputs; padded queries see and write the last slot."""
         if self._copied is not None:
             self._copied.synchronize()  # the last batch may be on its way yet
         width = batch.tokens.shape[1]
         numbers = self._host.numbers.numpy()
+        # Padding: token 0 at position 0, written to the last slot.
         numbers[:2], numbers[2] = 0, self._extent - 1
         numbers[0, :, :width], numbers[1, :, :width] = batch.tokens, batch.positions
         plan = batch.plan
@@ -162,11 +167,12 @@ class _Pass:
             self._copied.record()
 
     def compute(self) -> torch.Tensor:
-        """Logits (rows, width, V) of what was filled in."""
+        """Logits (rows, width, V) for the batch of the last `fill`."""
         tokens, positions, slots = self._here.numbers
         lean = self._lean
         least = torch.finfo(lean.dtype).min
         masks = tuple(
+            # Built on the device within the graph: one byte a slot is copied instead of a number.
             torch.zeros(hidden.shape, dtype=lean.dtype, device=lean.device).masked_fill_(
                 hidden, least
             )
@@ -179,7 +185,7 @@ class _Pass:
         return lean.over(tokens, positions, (masks[0], masks[1]), write)
 
     def run(self, capture: Any) -> torch.Tensor:
-        """The same, by its graph, which is captured first."""
+        """`compute` by its graph, captured at the first call."""
         if self._graph is None:
             self._graph = capture(self)
         graph, found = self._graph

@@ -49,6 +49,7 @@ class HfModel:
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
+        # (index among the members of its stack, their number).
         self._placement = (0, 1)
         self.stack: object | None = None
 
@@ -101,6 +102,7 @@ class HfModel:
         return self
 
     def open_row(self) -> int:
+        # Numbers of closed rows are used again: the arena has a row for each number.
         if None not in self._rows:
             self._rows.append(None)
         row = self._rows.index(None)
@@ -108,6 +110,8 @@ class HfModel:
         return row
 
     def close_row(self, row: int) -> None:
+        # The slots keep their contents; the next row of this number starts with length 0 and hides
+        # them.
         self._rows[row] = None
 
     def length(self, row: int) -> int:
@@ -119,10 +123,12 @@ class HfModel:
 
     @torch.inference_mode()
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        # Everything that can be refused is refused before any row changes.
         self.check(feeds)
         rows = self.enter(feeds)
         places = [self.place(feed.row) for feed in feeds]
         batch = batch_of(feeds, rows, places, self.masks.window)
+        # Before the pass, which reads views of the arena.
         self.arena.reserve(self.rows_held, batch.plan.extent)
         logits = self._forward.logits(batch, self.arena)
         if logits.shape[1] != batch.plan.width:  # only the last token's logits were computed
@@ -136,6 +142,7 @@ class HfModel:
         if any(not 0 <= node < state.pending for node in moved):
             raise EngineError(f"commit nodes are {moved}: 0 to {state.pending - 1} are pending")
         self.arena.compact(self.place(row), state.length, [state.length + node for node in moved])
+        # The KV has moved; now the bookkeeping follows.
         state.keep(len(nodes), keep)
 
     # -- for passes that run outside `forward`: native drafting and CUDA graphs --
@@ -191,11 +198,13 @@ class HfModel:
         self.stack, self.arena, self._placement, self._rows = stack, arena, placement, []
         self._lean, self._forward = own
         if self._module is not None:
+            # Else the module would keep the member's weights alive beside the stack's.
             adopt(self._module, self._lean)
 
     def place(self, row: int) -> int:
         """The arena's row of one of its rows: members alternate."""
         which, members = self._placement
+        # Rows of one number are adjacent: a pass of all members reads a contiguous view.
         return row * members + which
 
     def enter(self, feeds: Sequence[Feed]) -> list[Row]:
@@ -221,6 +230,7 @@ class HfModel:
         for node, parent in enumerate(feed.parents, start=row.pending):
             if not ROOT <= parent < node:
                 raise EngineError(f"parent of node {node} is {parent}: -1 to {node - 1} are there")
+        # A bound without walking the tree: if all nodes were one chain.
         if row.length + row.pending + len(feed.token_ids) <= self.context_length:
             return
         # Nodes share positions: only now is the exact depth worth computing.

@@ -16,6 +16,7 @@ from transformers.cache_utils import Cache
 from core.errors import OutOfMemoryError
 from core.models.machine import available_bytes, readable
 
+# Bytes.
 ALWAYS_FITS = 1 << 26
 
 __all__ = ["ArenaCache", "KVArena", "LayerShape", "ShapeProbe", "SlotPlan"]
@@ -62,6 +63,7 @@ class KVArena:
         self._dtype, self._device = dtype, device
         self._stacks: list[torch.Tensor] = []
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Of the last plan only: all layers of a pass ask with the same one.
         self._last_places: tuple[SlotPlan, torch.Tensor, torch.Tensor] | None = None
         self.rows = self.slots = 0
 
@@ -82,10 +84,13 @@ class KVArena:
         if rows <= self.rows and slots <= self.slots:
             return
         rows = max(self.rows, rows)
+        # Doubling: a text that grows token by token causes few copies of the whole cache.
         slots = self.slots if slots <= self.slots else max(256, 2 * self.slots, slots)
         self._check_room(rows * slots)
         stacks: list[torch.Tensor] = []
         layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        # Keys, then values of each group, in `_stacks`; a layer's tensors are views (rows, heads,
+        # slots, size).
         for shape, members in self._groups.items():
             pair = []
             for size in (shape.key_size, shape.value_size):
@@ -100,6 +105,7 @@ class KVArena:
                 stacks.append(new)
                 pair.append(new)
             layers.update({m: (pair[0][i], pair[1][i]) for i, m in enumerate(members)})
+        # Only now, so that an arena whose allocation fails stays as it was.
         self._stacks = stacks
         self._layers = [layers[i] for i in sorted(layers)]
         self.rows, self.slots = rows, slots
@@ -142,6 +148,8 @@ class KVArena:
         contiguous = rows == tuple(range(first, last + 1))
         read = []
         for store, part in zip(self._layers[layer], new, strict=True):
+            # Indexed (batch, width) around the heads' slice: the result is (batch, width, heads,
+            # size).
             store[at, :, slots] = part.transpose(1, 2)
             seen = store[:, :, :extent]
             # Adjacent rows are read as a view, others are copied.
@@ -167,16 +175,20 @@ class KVArena:
         row, start = plan.rows[0], plan.starts[0]
         read = []
         for store, new in zip(stored, (keys, values), strict=True):
+            # A single row has no padded queries, and its slots are contiguous: slices instead of
+            # indices.
             store[row, :, start : start + plan.width] = new[0]
             read.append(store[row : row + 1, :, : plan.extent])
         return read[0], read[1]
 
     def compact(self, row: int, start: int, slots: Sequence[int]) -> None:
         """Moves `slots` of one row, in order, to `start`, `start` + 1, ...; all layers at once."""
+        # A chain that was accepted from its first node on is in place already.
         if list(slots) == list(range(start, start + len(slots))):
             return
         index = torch.tensor(slots, device=self._device)
         for stack in self._stacks:
+            # `index_select` copies before anything is written, so source and target may overlap.
             stack[:, row, :, start : start + len(slots)] = stack[:, row].index_select(2, index)
 
     def move_at(self, at: torch.Tensor, slots: torch.Tensor, to: torch.Tensor) -> None:
@@ -219,6 +231,7 @@ class ArenaCache(Cache):
         return self.arena.write(self._index[layer_idx], self.plan, key_states, value_states)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
+        # Models that ask use it for positions and masks, both of which they are given.
         return self.plan.starts[0] if self.plan is not None else 0
 
     @property

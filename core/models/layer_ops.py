@@ -32,8 +32,9 @@ class Projection:
 
 
 def row_major(head: torch.Tensor) -> torch.Tensor:
-    """A head (..., inputs, outputs) in row-major order: a copy of a tied, transposed one, unless it
-    is large, on a GPU or in half precision. Halves the time of products with up to three tokens."""
+    """A head (..., inputs, outputs) in row-major order, which halves the time of products with up
+    to three tokens. A tied, transposed head is copied, unless it is large, on a GPU or in half
+    precision."""
     plain = head.device.type == "cpu" and head.dtype in (torch.float32, torch.float64)
     return head.contiguous() if plain and head.numel() <= LARGEST_COPY else head
 
@@ -41,8 +42,8 @@ def row_major(head: torch.Tensor) -> torch.Tensor:
 class Norm:
     """x -> weight x / sqrt(mean(x^2) + eps) over the last dimension.
 
-    In whole precision by the vector's length, |x|^2 = size mean(x^2): a third of the calls. Half
-    precisions go the long way, which adds up in whole precision.
+    In float32 and float64 by the vector's length, since |x|^2 = size mean(x^2): a third of the
+    calls. In half precision by `F.rms_norm`, which sums in float32.
     """
 
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
@@ -50,6 +51,7 @@ class Norm:
         size = weight.shape[-1]
         self._short = weight.dtype in (torch.float32, torch.float64)
         self._scaled = weight * size**0.5
+        # hypot(|x|, sqrt(size eps)) = sqrt(size) sqrt(mean(x^2) + eps); sqrt(size) is in `_scaled`.
         self._floor = torch.tensor((size * eps) ** 0.5, dtype=weight.dtype, device=weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
@@ -59,6 +61,7 @@ class Norm:
         return torch.mul(x, self._scaled).div_(torch.hypot(length, self._floor))
 
 
+# Entries of a rotary table to begin with; grown by doubling.
 FIRST_POSITIONS = 1024
 
 
@@ -84,8 +87,8 @@ class Rotation:
 
 
 def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines (positions, head size) in float32; the sines' first half is negative, which
-    is what the rotation of half a vector comes to when the vector is rolled by half its size."""
+    """Cosines and sines (positions, head size) in float32; the first half of the sines is negated,
+    so that a rotation is x cos + roll(x, head size / 2) sin."""
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)
     cos, sin = angles.cos() * scale, angles.sin() * scale
     return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
@@ -94,4 +97,5 @@ def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Te
 def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Rotary embedding of heads (..., heads, head size)."""
     cos, sin = cos_sin
+    # (a, b) -> (a cos - b sin, b cos + a sin) of both halves: the sines' sign is in the table.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)

@@ -66,6 +66,7 @@ class LeanWeights:
     @property
     def bytes(self) -> int:
         """Bytes of the weights, a tied head counted once."""
+        # `inverse` is no parameter.
         own = [self.embedding, self.norm, *([] if self.is_tied else [self.head])]
         for layer in self.layers:
             parts = (getattr(layer, name) for name in layer.__slots__ if name != "sliding")
@@ -79,6 +80,7 @@ def map_tensors(
     """Applies `how` to each tensor of several models of one shape; the rest is the first one's."""
     first = every[0]
     embedding = how([one.embedding for one in every])
+    # A tied head stays a view of the embedding, in a stack too.
     head = embedding.transpose(-2, -1) if first.is_tied else how([one.head for one in every])
     layers = []
     for same in zip(*(one.layers for one in every), strict=True):
@@ -124,6 +126,7 @@ class LeanForward:
 
     @property
     def weight_bytes(self) -> int:
+        # `row_major` may have copied the head.
         own = self._head.matrix.data_ptr() == self._weights.head.data_ptr()
         return self._weights.bytes + (0 if own else self._head.matrix.nbytes)
 
@@ -146,18 +149,23 @@ class LeanForward:
         rows, width = tokens.shape
         cos_sin = self._rotation.at(positions.reshape(-1))
         full, near = masks
+        # (rows width, hidden): all but attention works on tokens, whatever row they are of.
         x = w.embedding[tokens.reshape(-1)]
         for i, layer in enumerate(self._layers):
             q, k, v = (
+                # (rows, heads, width, head size), as attention wants them.
                 part.view(rows, width, -1, w.head_size).transpose(1, 2)
                 for part in self._heads(layer, x, cos_sin)
             )
             keys, values = write(i, k, v)
+            # Keys and values are (rows, KV heads, extent, head size); with grouped queries a KV
+            # head serves heads / kv_heads query heads.
             mask = near if layer.windowed else full
             seen = F.scaled_dot_product_attention(
                 q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
             )
             x = layer.out.residual(x, seen.transpose(1, 2).reshape(len(x), -1))
+            # SwiGLU: down(silu(gate) up).
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
             x = layer.down.residual(x, F.silu(gate).mul_(up))
         if last_only:
@@ -173,6 +181,7 @@ class LeanForward:
         qkv = layer.qkv.times(layer.input_norm(x)).view(len(x), -1, w.head_size)
         both = qkv[:, : w.heads + w.kv_heads]
         if layer.q_norm is not None and layer.k_norm is not None:
+            # Qwen 3 norms each head of queries and keys before the rotation.
             q, k = layer.q_norm(both[:, : w.heads]), layer.k_norm(both[:, w.heads :])
             both = torch.cat((q, k), 1)
         both = rotate(both, cos_sin)

@@ -43,6 +43,7 @@ class StackedForward:
     def __init__(self, weights: LeanWeights) -> None:
         self._weights = weights
         self._members = len(weights.embedding)
+        # Weights get dimensions to broadcast over the tokens of their member.
         self._norms = [_norms(layer, weights.eps) for layer in weights.layers]
         self._norm = Norm(weights.norm[:, None], weights.eps)
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
@@ -79,8 +80,10 @@ class StackedForward:
             self._by_member(part.view(rows, width, 1, -1))
             for part in self._rotation.at(positions.reshape(-1))
         )
+        # (members, tokens of a member, hidden): each product below is one batched one over members.
         x = w.embedding.view(-1, hidden)[self._by_member(tokens) + self._first]
         for i, (layer, norms) in enumerate(zip(w.layers, self._norms, strict=True)):
+            # Attention is by row again: a row's keys are in its own slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
             seen = F.scaled_dot_product_attention(
@@ -93,6 +96,7 @@ class StackedForward:
             x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
         if last_only:
             x = x[:, -1:]
+        # (members, tokens, V), then back to the order of rows.
         logits = torch.bmm(self._norm(x), w.head)
         apart = logits.view(members, rows // members, -1, vocabulary)
         return apart.transpose(0, 1).reshape(rows, -1, vocabulary)

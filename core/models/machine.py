@@ -1,4 +1,4 @@
-"""What the machine gives to models: cores for CPU passes, allocator arenas, free memory.
+"""Resources of the machine: cores for CPU passes, allocator arenas, free memory.
 
 Threads of a pass wait for each other by spinning. On two cores with two other busy processes a pass
 of the bundled LLM took 3.3 ms on one thread and hundreds of milliseconds on two; with both cores
@@ -34,12 +34,13 @@ __all__ = [
     "one_arena",
     "parameter_count",
     "readable",
-    "take_turns",
+    "shorten_switch_interval",
     "use_threads",
     "weight_bytes",
 ]
 
-TURN_S = 0.001
+# Python's switch interval, in seconds.
+SWITCH_INTERVAL_S = 0.001
 
 
 def use_threads(count: int | None = None) -> int:
@@ -55,14 +56,15 @@ def use_threads(count: int | None = None) -> int:
     return threads
 
 
-def take_turns() -> None:
-    """Shortens what a thread may keep Python's lock for while another waits, 5 ms by default.
+def shorten_switch_interval() -> None:
+    """Shortens Python's switch interval: how long a thread may keep the GIL while another waits.
 
-    A pass gives the lock up, and a page that is being drawn takes it: the next stage of the round
-    waits. Watched by a page, plain decoding had 0.83 of its speed headless with 1 ms, 0.73 with 5,
-    0.80 with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
+    A pass releases the GIL, a page's thread takes it, and the next stage of the round waits.
+    Watched by a page, plain decoding had 0.83 of its speed headless with 1 ms, 0.73 with 5, 0.80
+    with 0.5 (medians of 10 runs each, interleaved, two cores; an hour later 0.77 with 1 ms).
     """
-    sys.setswitchinterval(min(TURN_S, sys.getswitchinterval()))
+    # Never longer than it was: a program around this one may have asked for less.
+    sys.setswitchinterval(min(SWITCH_INTERVAL_S, sys.getswitchinterval()))
 
 
 class TorchAlone:
@@ -74,27 +76,29 @@ class TorchAlone:
     """
 
     def __init__(self, models: Iterable[object]) -> None:
+        # A model whose passes run on torch's threads would be slowed down.
         self._worth = all(getattr(model, "own_threads", False) for model in models)
         self._before: int | None = None
 
     def take(self) -> None:
-        """Idempotent; nothing where torch has one already, be it another's doing."""
+        """Limits torch to one thread; nothing if it has one already. Idempotent."""
         if self._worth and self._before is None and torch.get_num_threads() > 1:
             self._before = torch.get_num_threads()
             torch.set_num_threads(1)
 
     def give_back(self) -> None:
-        """As many as there were before. Idempotent."""
+        """Restores the number of threads. Idempotent."""
         if self._before is not None:
             torch.set_num_threads(self._before)
             self._before = None
 
 
+# From glibc's malloc.h.
 M_ARENA_MAX = -8
 
 
 def one_arena() -> None:
-    """From now on threads share the first arena. To be called before there are other threads."""
+    """Makes all threads share malloc's first arena. Call it before other threads start."""
     mallopt = _glibc("mallopt")
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
@@ -102,6 +106,7 @@ def one_arena() -> None:
 
 def give_back() -> None:
     """Returns the memory of models without references to the system."""
+    # Reference cycles keep a model's tensors until the collector runs.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -123,15 +128,15 @@ WEIGHT_PATTERNS = ("*.safetensors", "*.bin")
 
 
 def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
-    """Bytes of a model's weights in memory as `dtype`, or as stored; 0 where they are not here."""
+    """Bytes of a model's weights in memory as `dtype`, or as stored; 0 if they are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
     return sum(file.stat().st_size for file in _weight_files(source))
 
 
 def parameter_count(source: str) -> int:
-    """How many parameters a model's files hold, by their headers; of files without one about how
-    many, by their size. 0 where they are not here."""
+    """Number of parameters in a model's files, by their headers; of files without a header
+    estimated from their size. 0 if they are not local."""
     return sum(map(_stored_parameters, _weight_files(source)))
 
 
@@ -160,7 +165,7 @@ def _indexed_files(index: Path) -> list[Path]:
 
 
 def _stored_parameters(file: Path) -> int:
-    """By the header; of a file without one about how many, by its size in 16-bit numbers."""
+    """From the header; without one estimated from the file's size in 16-bit numbers."""
     if file.suffix == ".safetensors":
         try:
             with safe_open(file, framework="numpy") as stored:
@@ -168,6 +173,7 @@ def _stored_parameters(file: Path) -> int:
                 return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
         except (OSError, SafetensorError):
             pass  # an unreadable header is the loader's to report
+    # Pickled weights have no header to read without unpickling.
     return file.stat().st_size // 2
 
 

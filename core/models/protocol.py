@@ -1,7 +1,7 @@
 """LanguageModel: what the engine and the drafters need of a model, in token ids and plain values.
 
 A model keeps rows, one per active request. A row holds committed tokens (slot = position) and,
-behind them, pending nodes: a tree of tokens that were fed but not committed. `forward` adds pending
+after them, pending nodes: a tree of tokens that were fed but not committed. `forward` adds pending
 nodes, `commit` keeps one path of them and forgets the rest.
 """
 
@@ -23,7 +23,7 @@ __all__ = ["Feed", "LanguageModel", "chain"]
 class Feed:
     """Tokens to add to one row's pending nodes.
 
-    `parents[i]` is an index among the row's pending nodes, counting those of this feed behind the
+    `parents[i]` is an index among the row's pending nodes, counting those of this feed after the
     ones already there; ROOT (-1) hangs a node under the last committed token. With `last_only` the
     logits of the last token alone are returned.
     """
@@ -36,6 +36,7 @@ class Feed:
 
 def chain(row: int, token_ids: Sequence[int], first: int = 0, *, last_only: bool = False) -> Feed:
     """A feed whose tokens follow one another; `first` is the number of nodes already pending."""
+    # The first token hangs under the last committed one, or under the last pending node.
     parents = [ROOT if i == 0 and first == 0 else first + i - 1 for i in range(len(token_ids))]
     return Feed(row, token_ids, parents, last_only)
 

@@ -20,6 +20,7 @@ __all__ = ["Batch", "BoolArray", "IntArray", "Row", "batch_of"]
 
 BoolArray = npt.NDArray[np.bool_]
 IntArray = npt.NDArray[np.int64]
+# Nodes; grown by doubling.
 FIRST_PENDING = 32
 
 
@@ -46,6 +47,7 @@ class Row:
                 self.seen[i, :total] = False
             else:
                 self.depths[i] = self.depths[parent] + 1
+                # A node attends to what its parent attends to, and to itself.
                 self.seen[i, :total] = self.seen[parent, :total]
             self.seen[i, i] = True
         self.pending = total
@@ -56,6 +58,8 @@ class Row:
         self.pending = count = len(nodes)
         if count:
             index = np.array(nodes, np.int64)
+            # The committed path is no longer part of the tree: its nodes' depths are counted from
+            # its end.
             self.depths[:count] = self.depths[index] - path
             self.seen[:count, :count] = self.seen[np.ix_(index, index)]
 
@@ -76,12 +80,16 @@ class Row:
     def visible(self, mask: BoolArray) -> None:
         """Marks in `mask` (count, extent), all False, what the last `count` nodes attend to."""
         first = self.pending - len(mask)
+        # Every node attends to all committed tokens; of the pending ones to itself and its
+        # ancestors.
         mask[:, : self.length] = True
         end = self.length + self.pending
         mask[:, self.length : end] = self.seen[first : self.pending, : self.pending]
 
     def positions(self, count: int) -> IntArray:
         """Positions of the last `count` nodes."""
+        # ROOT is the row's last committed token, at position length - 1; its children are one
+        # further.
         return self.length - 1 + self.depths[self.pending - count : self.pending]
 
     def all_positions(self) -> IntArray:
@@ -115,6 +123,7 @@ def batch_of(
     shape = (len(feeds), plan.width)
     tokens, positions = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     full = np.zeros((*shape, plan.extent), np.bool_)
+    # One array where no layer has a window: `full` is still filled in below.
     near = full.copy() if window else full
     for i, (feed, row, count) in enumerate(zip(feeds, rows, plan.counts, strict=True)):
         tokens[i, :count] = feed.token_ids
@@ -127,12 +136,14 @@ def batch_of(
             reach = slots[None, :] > positions[i, :count, None] - window
             near[i, :count, : len(slots)] = full[i, :count, : len(slots)] & reach
             near[i, count:, -1] = True
+    # Of several feeds all logits are computed, since their last tokens are at different indices.
     last_only = len(feeds) == 1 and feeds[0].last_only
     return Batch(tokens, positions, full, near, plan, last_only)
 
 
 def _plan(feeds: Sequence[Feed], rows: Sequence[Row], places: Sequence[int]) -> SlotPlan:
     counts = tuple(len(feed.token_ids) for feed in feeds)
+    # The feeds' nodes are already in the rows, so they take the last `count` slots of each.
     ends = [row.length + row.pending for row in rows]
     starts = tuple(end - count for end, count in zip(ends, counts, strict=True))
     # One slot past every row's end takes what padded queries write.

@@ -25,6 +25,11 @@ from core.models.lean import LeanWeights, map_tensors
 from core.models.protocol import Feed, LanguageModel
 from core.models.rows import batch_of
 
+if TYPE_CHECKING:
+    from core.models.native.forward import DraftResult, Ready
+    from core.models.native.kernel_args import DraftBatch
+    from core.models.native.workspace import DraftLimits
+
 __all__ = [
     "BatchedModels",
     "PassResult",
@@ -52,21 +57,23 @@ class PassResult:
     num_models: int = 1
 
 
-def batched_forward(asked: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[PassResult]:
+def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) -> list[PassResult]:
     """A pass of each model over its feeds: one for all if they form a stack, else one each."""
-    stack = common_stack([model for model, _ in asked])
-    if stack is None or not stack.fits([feeds for _, feeds in asked]):
-        return [_single_pass(model, feeds) for model, feeds in asked]
+    stack = common_stack([model for model, _ in by_model])
+    if stack is None or not stack.fits([feeds for _, feeds in by_model]):
+        return [_single_pass(model, feeds) for model, feeds in by_model]
     start = time.perf_counter()
-    places = [stack.members.index(model) for model, _ in asked]
-    by_place = {place: feeds for place, (_, feeds) in zip(places, asked, strict=True)}
+    # The pass wants the members' order, the caller gets its own back.
+    places = [stack.members.index(model) for model, _ in by_model]
+    by_place = {place: feeds for place, (_, feeds) in zip(places, by_model, strict=True)}
     found: Sequence[LogitsOrError]
     try:
-        found = stack.forward([by_place[place] for place in range(len(asked))])
+        found = stack.forward([by_place[place] for place in range(len(by_model))])
     except MODEL_FAULTS as error:
-        found = [error] * len(asked)
+        # One pass, one failure: which model is to blame is found when they run one by one.
+        found = [error] * len(by_model)
     end = time.perf_counter()
-    return [PassResult(found[place], start, end, len(asked)) for place in places]
+    return [PassResult(found[place], start, end, len(by_model)) for place in places]
 
 
 def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
@@ -74,6 +81,7 @@ def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
     stack = models[0].stack if models and isinstance(models[0], HfModel) else None
     if not isinstance(stack, Stack) or len(models) != len(stack.members):
         return None
+    # All of them: a pass over some members would multiply the others' weights for nothing.
     return stack if {id(model) for model in models} == {id(one) for one in stack.members} else None
 
 
@@ -84,12 +92,6 @@ def _single_pass(model: LanguageModel, feeds: Sequence[Feed]) -> PassResult:
     except MODEL_FAULTS as error:
         logits = error
     return PassResult(logits, start, time.perf_counter())
-
-
-if TYPE_CHECKING:
-    from core.models.native.forward import DraftResult, Ready
-    from core.models.native.kernel_args import DraftBatch
-    from core.models.native.workspace import DraftLimits
 
 
 class PassRunner(Protocol):
@@ -114,6 +116,7 @@ class BatchedModels:
 def batched_models_of(model: LanguageModel) -> BatchedModels | None:
     """The models that a model shares its pass with, perhaps itself only; None if the pass is not
     native code or attention has a window."""
+    # The native drafting kernel writes full masks only.
     if not isinstance(model, HfModel) or model.masks.window:
         return None
     stack = model.stack
@@ -122,17 +125,12 @@ def batched_models_of(model: LanguageModel) -> BatchedModels | None:
     return BatchedModels((model,), model) if model.is_compiled else None
 
 
-if TYPE_CHECKING:
-    from core.models.native.forward import DraftResult, Ready
-    from core.models.native.kernel_args import DraftBatch
-    from core.models.native.workspace import DraftLimits
-
-
 def stack_alike(models: Sequence[LanguageModel]) -> None:
     """Stacks each group of models of one shape; none of them may have open rows."""
     left = [model for model in models if isinstance(model, HfModel) and model.stack is None]
     while left:
         first, *others = left
+        # Being stackable is an equivalence, so each group is compared with its first model alone.
         alike = [first, *(one for one in others if are_stackable(first, one))]
         left = [one for one in others if one not in alike]
         build_stack(alike)
@@ -168,6 +166,7 @@ class Stack:
         for place, member in enumerate(members):
             own = _member(weights, place)
             alone = _member_forward(self._forward, place, own) or fastest(own, member.masks)
+            # From here on the member's own weights are views of the stack's.
             member.join(self, self.arena, (place, len(members)), (own, alone))
 
     @property
@@ -183,35 +182,38 @@ class Stack:
     @torch.inference_mode()
     def drafts(self, draft_batch: DraftBatch, limits: DraftLimits, ready: Ready) -> DraftResult:
         """See `HfModel.drafts`."""
+        # Rows alternate between members: the arena must reach the highest row of any of them.
         held = max(member.rows_held for member in self.members)
         return run_drafts(self._forward, (draft_batch, limits, ready), (self.arena, held))
 
-    def fits(self, asked: Sequence[Sequence[Feed]]) -> bool:
+    def fits(self, by_member: Sequence[Sequence[Feed]]) -> bool:
         """Whether these feeds, of each member in order, fit one pass: equally many of each, none
         past its context."""
-        if len({len(feeds) for feeds in asked}) != 1:
+        # The pass is a rectangle: row b of every member, for each b.
+        if len({len(feeds) for feeds in by_member}) != 1:
             return False
         try:
-            for member, feeds in zip(self.members, asked, strict=True):
+            for member, feeds in zip(self.members, by_member, strict=True):
                 member.check(feeds)
         except SpecScopeError:
             return False
         return True
 
     @torch.inference_mode()
-    def forward(self, asked: Sequence[Sequence[Feed]]) -> list[list[torch.Tensor]]:
+    def forward(self, by_member: Sequence[Sequence[Feed]]) -> list[list[torch.Tensor]]:
         """One pass; see LanguageModel.forward, whose logits these are for each member."""
-        entered = [m.enter(feeds) for m, feeds in zip(self.members, asked, strict=True)]
+        # `fits` has checked them: from here on rows change.
+        entered = [m.enter(feeds) for m, feeds in zip(self.members, by_member, strict=True)]
         # In the arena the members' rows alternate, so a batch in this order reads adjacent rows.
-        order = [(b, m) for b in range(len(asked[0])) for m in range(len(asked))]
-        feeds = [asked[m][b] for b, m in order]
+        order = [(b, m) for b in range(len(by_member[0])) for m in range(len(by_member))]
+        feeds = [by_member[m][b] for b, m in order]
         rows = [entered[m][b] for b, m in order]
-        places = [self.members[m].place(asked[m][b].row) for b, m in order]
+        places = [self.members[m].place(by_member[m][b].row) for b, m in order]
         batch = batch_of(feeds, rows, places, 0)
         held = max(member.rows_held for member in self.members)
         self.arena.reserve(held, batch.plan.extent)
         logits = self._forward.logits(batch, self.arena)
-        found: list[list[torch.Tensor]] = [[] for _ in asked]
+        found: list[list[torch.Tensor]] = [[] for _ in by_member]
         for i, (_, m) in enumerate(order):
             found[m].append(logits[i, feed_rows(feeds[i])].float())
         return found
@@ -242,6 +244,8 @@ def _shape(weights: LeanWeights) -> list[Any]:
 
 def _stack_tensors(parts: Sequence[torch.Tensor]) -> torch.Tensor:
     """Stacks along a new first dimension; transposed views stay transposed."""
+    # A matrix stored (outputs, inputs) is a transposed view and stays one: `_shape` compares
+    # strides.
     if parts[0].is_contiguous():
         return torch.stack(list(parts))
     return torch.stack([part.t() for part in parts]).transpose(1, 2)

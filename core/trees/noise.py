@@ -74,7 +74,7 @@ class SeededNoise:
         # Inverse of the cumulative sum, scaled by the total: weights need not be normalized.
         target = self._uniform(key) * cumulative[-1]
         index = int(torch.searchsorted(cumulative, target, right=True))
-        # Rounding in the last sum may point past the end or at a weight of 0 behind it.
+        # Rounding in the last sum may point past the end or at a weight of 0 after it.
         return min(index, int(weights.nonzero()[-1]))
 
     def gumbel(self, position: int) -> torch.Tensor:

@@ -32,7 +32,7 @@ __all__ = [
     "unprocessed_probabilities",
 ]
 
-# Sums of p below this are rounding of float64 softmaxes over the vocabulary.
+# A residual whose sum is below this is rounding of float64 softmaxes over the vocabulary.
 TINY_RESIDUAL = 1e-12
 
 

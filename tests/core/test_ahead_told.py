@@ -223,7 +223,7 @@ def test_what_is_made_in_the_last_round_is_wasted() -> None:
 
 SEEN = AheadDraft(
     outcomes={(3, 5): 0.5, (4,): 0.25},
-    look_timings=[Timed("same", "ahead", 1.0, 1.5)],
+    scoring_timings=[Timed("same", "ahead", 1.0, 1.5)],
     draft_timings=[Timed("same", "ahead", 2.0, 2.25), Timed("same", "ahead", 3.0, 4.0)],
 )
 PASS = Timed("llm", "forward", 0.5, 3.25)

@@ -11,7 +11,7 @@ import torch
 
 from core import Request, SamplingParams
 from core.errors import ConfigError
-from core.models.machine import TorchAlone, take_turns, use_threads
+from core.models.machine import TorchAlone, shorten_switch_interval, use_threads
 from tests.core.engines import engine_of, tables
 
 
@@ -39,7 +39,7 @@ def test_a_number_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_turn_at_pythons_lock_is_short() -> None:
     sys.setswitchinterval(0.005)
-    take_turns()
+    shorten_switch_interval()
     assert sys.getswitchinterval() == pytest.approx(0.001)
 
 

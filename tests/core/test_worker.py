@@ -16,7 +16,7 @@ from core.errors import (
 )
 from core.events import Event, RunCancelled, RunCompleted, RunStarted
 from core.events.outcome import Outcome
-from core.models.machine import TURN_S
+from core.models.machine import SWITCH_INTERVAL_S
 from tests.core.gated import (
     CONTEXT,
     SOON,
@@ -65,7 +65,10 @@ def test_what_submit_would_refuse_is_refused_without_a_run(worker: Worker) -> No
 def test_a_worker_shortens_turns_at_pythons_lock(engine: Engine) -> None:
     usual = sys.getswitchinterval()
     try:
-        for before, after in ((0.005, TURN_S), (TURN_S / 2, TURN_S / 2)):
+        for before, after in (
+            (0.005, SWITCH_INTERVAL_S),
+            (SWITCH_INTERVAL_S / 2, SWITCH_INTERVAL_S / 2),
+        ):
             sys.setswitchinterval(before)
             Worker(engine).close()
             assert sys.getswitchinterval() == pytest.approx(after)

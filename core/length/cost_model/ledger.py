@@ -46,7 +46,7 @@ class DraftCosts:
 
     def add(self, start_ms: float, rest_ms: float, steps: int, *, late: bool) -> None:
         """One draft: its catch-up, and `steps` further model passes in `rest_ms`."""
-        # A draft of one pass has no step; what was measured behind the catch-up belongs to the
+        # A draft of one pass has no step; what was measured after the catch-up belongs to the
         # start.
         total = start_ms if steps else start_ms + rest_ms
         (self.late if late else self.start).add(total)

@@ -67,7 +67,7 @@ class Switch:
         trial = statistics.fmean(self._baseline.log_ratio(*one) for one in self._trial)
         count = len(self._trial)
         last = count == LONG and not self.on
-        # Likely is enough for the last round of a trial of off, see the class.
+        # In the last round of a trial of off, being likely better is enough, see the class.
         doubt = 0.0 if last else SURELY * self._baseline.deviation(count)
         won = trial < min(math.log(CLEARLY), -doubt)
         lost = trial >= math.log(CLEARLY) if count >= TRIAL else trial > doubt

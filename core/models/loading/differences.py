@@ -24,7 +24,7 @@ POSITION_FIELDS = (
     "max_seq_len",
     "seq_length",
 )
-# Rotary frequencies that depend on the longest position of a pass: one token behind the switch
+# Rotary frequencies that depend on the longest position of a pass: one token past the switch
 # changes the keys of all tokens, and of all rows in the pass.
 SWITCHING_ROPE = ("longrope", "dynamic")
 # Fields of a generation config that change which tokens `generate` chooses, with the values that
@@ -68,6 +68,7 @@ def context_length_of(module: Any) -> int:
 def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
+    # The first name that a configuration has; the smallest of it and of all position tables counts.
     found = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings
@@ -86,6 +87,7 @@ def switch_position(config: Any) -> int:
     """The number of tokens up to which rotary frequencies stay as they are."""
     limits = [UNLIMITED]
     for rope in _rope_parameters(config):
+        # Older configurations say `type`.
         if str(rope.get("rope_type", rope.get("type"))) in SWITCHING_ROPE:
             limits += [
                 value

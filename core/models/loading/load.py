@@ -131,6 +131,7 @@ def _load_all(
     tokenizer = load_tokenizer(llm_source)
     for source in sources:
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
+    # Together: each of them alone may fit.
     check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
     big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", llm_source))
     check_embedding(tokenizer, big.info)
@@ -141,6 +142,7 @@ def _load_all(
         check_embedding(tokenizer, model.info)
         name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.rename(name)
+    # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))
     warnings = load_warnings(big._module)
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
@@ -192,6 +194,7 @@ def load_one(
             **where,
         )
         module, report = loaded
+        # transformers would fill missing weights with random numbers and only warn.
         _check_complete(source, report)
         module = module.to(device).eval()
     except UnpicklingError as error:

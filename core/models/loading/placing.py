@@ -42,6 +42,7 @@ __all__ = [
 
 DTYPES = MappingProxyType({"float32": torch.float32, "bfloat16": torch.bfloat16})
 DEVICES = ("auto", "cpu", "cuda")
+# Parameters. Up to here `auto` is float32, in which trees and plain decoding agree token for token.
 SMALL_ENOUGH_FOR_FLOAT32 = 200_000_000
 
 
@@ -134,6 +135,7 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name=name,
         parameters=parameters,
         dtype=str(wanted).removeprefix("torch."),
+        # Weights that are here count by their files' headers, others by the catalog.
         bytes=size or parameters * wanted.itemsize,
         here=size > 0 or is_folder(name) or snapshot(name) is not None,
     )

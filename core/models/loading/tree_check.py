@@ -49,6 +49,7 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
     """
     seen = [f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)]
     # Chunked or local layers would pass the check, whose prefix is short, and fail past it.
+    # A wrong kind of mask shows as an error or as a difference; the next one is tried.
     for masks in mask_kinds(module.config) if not seen else ():
         try:
             model = HfModel(module, info, masks)
@@ -76,6 +77,7 @@ def _leanest(model: HfModel, module: Any) -> HfModel:
     weights = lean_weights(module)
     if weights is None:
         return model
+    # Making it has turned the module's weights into views: no second copy is in memory.
     lean = HfModel(module, model.info, model.masks, weights)
     return lean if tree_error(lean, module) <= tolerance(lean.dtype) else model
 
@@ -97,6 +99,7 @@ def mask_kinds(config: Any) -> list[MaskKind]:
     if not window:
         return [MaskKind()]
     mixed = len(kinds) > 1
+    # A model with both kinds of layers must take a mask for each.
     order = (True,) if mixed else (False, True)
     return [MaskKind(window, by_layer_type) for by_layer_type in order]
 
@@ -124,6 +127,7 @@ def tree_error(model: HfModel, module: Any) -> float:
         #      c ── d ── e
         logits = model.forward([Feed(row, [a, c, b, d, e], [ROOT, ROOT, 0, 1, 3])])[0]
         # The longer branch must also survive its commit.
+        # Node numbers of the feed above: c, d, e.
         model.commit(row, [1, 3, 4])
         after = model.forward([chain(row, [b])])[0]
     finally:
@@ -140,6 +144,7 @@ def _difference(module: Any, model: HfModel, got: torch.Tensor, path: Sequence[i
     plain = module(input_ids=torch.tensor([path], device=model.device)).logits[0, -1].float()
     if not bool(torch.isfinite(plain).all() & torch.isfinite(got).all()):
         return float("inf")
+    # The plain pass makes its own mask and positions: it shares nothing with the pass under test.
     return float((got - plain).abs().max() / plain.abs().max().clamp(min=1.0))
 
 

@@ -71,7 +71,7 @@ def value_sums(typing, count, part, seen, weights, values, to):
 
 
 def _dispatch(
-    made: Callable[[Any, int, Kind], Any],
+    emit: Callable[[Any, int, Kind], Any],
     context: Any,
     builder: Any,
     signature: Any,
@@ -85,17 +85,19 @@ def _dispatch(
         SlotRange(*cgutils.unpack_tuple(builder, arguments[1])),
         kind_of(signature.args[4].dtype),
     )
+    # Address of slot 0 in this head's keys or values, at the first dimension to process.
     begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
     slots = cgutils.unpack_tuple(builder, seen.shape)[0]
     own_at = builder.gep(own.data, [part.begin])
     taken = [begin, part.size, seen.data, slots, weights.data, own_at, part.onto]
     end = builder.append_basic_block("done")
     chosen = builder.switch(arguments[0], end)
+    # A constant count lets LLVM keep every accumulator in a register.
     for count in range(1, MAX_VECTORS + 1):
         block = builder.append_basic_block(f"of_{count}")
         chosen.add_case(ir.IntType(64)(count), block)
         with builder.goto_block(block):
-            builder.call(made(builder.module, count, kind), taken)
+            builder.call(emit(builder.module, count, kind), taken)
             builder.branch(end)
     builder.position_at_end(end)
 
@@ -104,31 +106,33 @@ class _SlotLoop:
     """An LLVM function that loops over a head's slots; callers write its blocks."""
 
     def __init__(self, module: Any, name: str, kind: Kind, count: int) -> None:
-        self.whole, self.single = whole, single = ir.IntType(64), ir.FloatType()
-        numbers, slots = single.as_pointer(), ir.IntType(32).as_pointer()
-        taken = [kind.kept.as_pointer(), whole, slots, whole, numbers, numbers, whole]
-        self.made = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
-        self.made.linkage = "internal"
-        self.made.attributes.add("noinline")
+        self.int64, self.float32 = int64, float32 = ir.IntType(64), ir.FloatType()
+        numbers, slots = float32.as_pointer(), ir.IntType(32).as_pointer()
+        taken = [kind.kept.as_pointer(), int64, slots, int64, numbers, numbers, int64]
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+        # Internal and not inlined: one copy serves all callers, or compiling takes seconds more.
+        self.function.linkage = "internal"
+        self.function.attributes.add("noinline")
         self.kept, self.size, self.seen, self.slots, self.weights, self.own, self.onto = (
-            self.made.args
+            self.function.args
         )
         self.kind, self.count, self.lanes = kind, count, registers()[0]
-        self.vector = ir.VectorType(single, self.lanes)
+        self.vector = ir.VectorType(float32, self.lanes)
         self.zero = ir.Constant(self.vector, [0.0] * self.lanes)
 
     def block(self, name: str) -> Any:
-        return self.made.append_basic_block(name)
+        return self.function.append_basic_block(name)
 
     def vectors(self, builder: Any, j: Any) -> list[Any]:
         """Vectors of the j-th slot."""
-        slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.whole)
+        # `seen` is int32, half the memory of int64.
+        slot = builder.sext(builder.load(builder.gep(self.seen, [j])), self.int64)
         place = builder.gep(self.kept, [builder.mul(slot, self.size)])
         return self.kind.vectors(builder, place, self.lanes, self.count)
 
     def own_vectors(self, builder: Any) -> list[Any]:
         """Pointers to the query's, or the output's, vectors."""
-        return [self.at(builder, self.own, self.whole(v * self.lanes)) for v in range(self.count)]
+        return [self.at(builder, self.own, self.int64(v * self.lanes)) for v in range(self.count)]
 
     def at(self, builder: Any, numbers: Any, j: Any) -> Any:
         """Pointer to the vector at index j."""
@@ -142,48 +146,53 @@ def _emit_key_products(module: Any, count: int, kind: Kind) -> Any:
     """A vector of slots at a time; past the end the last slot is repeated, and its weights there
     are never read."""
     name = f"matched_{count}_{kind.name}"
+    # Emitted once a module, however often it is called.
     if name in module.globals:
         return module.globals[name]
-    made = _SlotLoop(module, name, kind, count)
-    entry, body, end = (made.block(name) for name in ("entry", "body", "end"))
-    whole, builder = made.whole, ir.IRBuilder(entry)
-    own = [builder.load(place, align=4) for place in made.own_vectors(builder)]
-    fresh = builder.icmp_signed("==", made.onto, whole(0))
-    last = builder.sub(made.slots, whole(1))
-    builder.cbranch(builder.icmp_signed(">", made.slots, whole(0)), body, end)
+    loop = _SlotLoop(module, name, kind, count)
+    entry, body, end = (loop.block(name) for name in ("entry", "body", "end"))
+    int64, builder = loop.int64, ir.IRBuilder(entry)
+    # The query stays in registers over all slots.
+    own = [builder.load(place, align=4) for place in loop.own_vectors(builder)]
+    # A select instead of a branch: the first part of a head overwrites what is in `weights`.
+    fresh = builder.icmp_signed("==", loop.onto, int64(0))
+    last = builder.sub(loop.slots, int64(1))
+    builder.cbranch(builder.icmp_signed(">", loop.slots, int64(0)), body, end)
     builder.position_at_end(body)
-    j = builder.phi(whole)
+    j = builder.phi(int64)
 
     def product(k: int) -> Any:
         """Partial sums of q k of one slot: a vector still to be reduced."""
-        mine = builder.add(j, whole(k))
+        mine = builder.add(j, int64(k))
         mine = builder.select(builder.icmp_signed("<", mine, last), mine, last)
-        keys = made.vectors(builder, mine)
+        keys = loop.vectors(builder, mine)
         # Two accumulators hide the latency of multiply-add.
         sums = [builder.fmul(own[v], keys[v]) for v in range(min(count, 2))]
         for v in range(2, count):
             sums[v % 2] = kind.multiply_add(builder, sums[v % 2], own[v], keys[v])
         return sums[0] if count == 1 else builder.fadd(*sums)
 
-    total = _added_up(builder, product, range(made.lanes))
-    place = made.at(builder, made.weights, j)
-    before = builder.select(fresh, made.zero, builder.load(place, align=4))
+    # `lanes` slots give `lanes` vectors of partial sums, which become one vector of products.
+    total = _sum_vectors(builder, product, range(loop.lanes))
+    place = loop.at(builder, loop.weights, j)
+    before = builder.select(fresh, loop.zero, builder.load(place, align=4))
     builder.store(builder.fadd(before, total), place).align = 4
-    following = builder.add(j, whole(made.lanes))
-    _add_incoming([j], ([whole(0)], entry), ([following], body))
-    builder.cbranch(builder.icmp_signed("<", following, made.slots), body, end)
+    following = builder.add(j, int64(loop.lanes))
+    _add_incoming([j], ([int64(0)], entry), ([following], body))
+    builder.cbranch(builder.icmp_signed("<", following, loop.slots), body, end)
     builder.position_at_end(end)
     builder.ret_void()
-    return made.made
+    return loop.function
 
 
-def _added_up(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
-    """The sums of the numbers of as many vectors as one has numbers, as one vector; of each in the
-    same order. Two vectors at a time, so that an addition makes a whole vector of sums."""
+def _sum_vectors(builder: Any, vector: Callable[[int], Any], of: range) -> Any:
+    """Horizontal sums of `lanes` vectors as one vector: element j is the sum of vector j's
+    elements, each in the same order. Adds two vectors at a time, so that no lane of an addition is
+    idle."""
     if len(of) == 1:
         return vector(of[0])
     each = len(of) // 2
-    two = [_added_up(builder, vector, half) for half in (of[:each], of[each:])]
+    two = [_sum_vectors(builder, vector, half) for half in (of[:each], of[each:])]
     # Both have blocks of one number of each of their vectors. Those of the same four are added
     # first: to cross from one four to another takes a processor longer.
     apart = 2 if each == 1 else 1
@@ -206,49 +215,52 @@ def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
     name = f"weighed_{count}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    made = _SlotLoop(module, name, kind, count)
+    loop = _SlotLoop(module, name, kind, count)
     entry, body, left, last, end = (
-        made.block(name) for name in ("entry", "body", "left", "last", "end")
+        loop.block(name) for name in ("entry", "body", "left", "last", "end")
     )
-    whole, builder = made.whole, ir.IRBuilder(entry)
+    int64, builder = loop.int64, ir.IRBuilder(entry)
+    # Twice as many accumulators must still fit the registers.
     sides = 2 if count <= MAX_VECTORS // 2 else 1
-    places, zeros = made.own_vectors(builder), [made.zero] * count
-    fresh = builder.icmp_signed("==", made.onto, whole(0))
-    before = [builder.select(fresh, made.zero, builder.load(place, align=4)) for place in places]
+    places, zeros = loop.own_vectors(builder), [loop.zero] * count
+    fresh = builder.icmp_signed("==", loop.onto, int64(0))
+    before = [builder.select(fresh, loop.zero, builder.load(place, align=4)) for place in places]
 
     def further(j: Any, sums: list[Any]) -> list[Any]:
-        weight = builder.load(builder.gep(made.weights, [j]))
-        one, values = spread(builder, weight, made.lanes), made.vectors(builder, j)
+        weight = builder.load(builder.gep(loop.weights, [j]))
+        one, values = spread(builder, weight, loop.lanes), loop.vectors(builder, j)
         return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
-    even = builder.and_(made.slots, whole(-sides))
-    builder.cbranch(builder.icmp_signed(">", even, whole(0)), body, left)
+    # Slots that the unrolled loop takes; with two sides an odd last one is left.
+    even = builder.and_(loop.slots, int64(-sides))
+    builder.cbranch(builder.icmp_signed(">", even, int64(0)), body, left)
     builder.position_at_end(body)
-    j, sums = builder.phi(whole), [made.phis(builder) for _ in range(sides)]
-    totals = [further(builder.add(j, whole(side)), sums[side]) for side in range(sides)]
-    following = builder.add(j, whole(sides))
+    j, sums = builder.phi(int64), [loop.phis(builder) for _ in range(sides)]
+    totals = [further(builder.add(j, int64(side)), sums[side]) for side in range(sides)]
+    following = builder.add(j, int64(sides))
     builder.cbranch(builder.icmp_signed("<", following, even), body, left)
     initial = [before, zeros][:sides]
-    _add_incoming([j], ([whole(0)], entry), ([following], body))
+    _add_incoming([j], ([int64(0)], entry), ([following], body))
     for side in range(sides):
         _add_incoming(sums[side], (initial[side], entry), (totals[side], body))
     builder.position_at_end(left)
-    so_far = [made.phis(builder) for _ in range(sides)]
+    so_far = [loop.phis(builder) for _ in range(sides)]
     for side in range(sides):
         _add_incoming(so_far[side], (initial[side], entry), (totals[side], body))
-    builder.cbranch(builder.icmp_signed("<", even, made.slots), last, end)
+    builder.cbranch(builder.icmp_signed("<", even, loop.slots), last, end)
     builder.position_at_end(last)
     one_more = further(even, so_far[0])
     builder.branch(end)
     builder.position_at_end(end)
-    found = made.phis(builder)
+    found = loop.phis(builder)
     _add_incoming(found, (so_far[0], left), (one_more, last))
+    # Even and odd sums are added last, in one order.
     for other in so_far[1:]:
         found = [builder.fadd(*two) for two in zip(found, other, strict=True)]
     for one, place in zip(found, places, strict=True):
         builder.store(one, place).align = 4
     builder.ret_void()
-    return made.made
+    return loop.function
 
 
 def _add_incoming(phis: list[Any], *arguments: tuple[list[Any], Any]) -> None:

@@ -40,9 +40,11 @@ __all__ = [
     "power_of_two",
     "registers",
     "round_like",
-    "weaves",
+    "interleaves_weights",
 ]
 
+# Allowed in all functions: fused multiply-add, no care for NaN and signed zeros. None of them
+# changes the order of a sum.
 IN_ORDER = ("contract", "nnan", "nsz")
 # Only compiled code calls them: without a way in from Python a sixth of the compiling is saved.
 INNER = MappingProxyType({"no_cpython_wrapper": True, "no_cfunc_wrapper": True})
@@ -118,27 +120,27 @@ def cpu_features() -> frozenset[str]:
 
 @cache
 def registers() -> tuple[int, int]:
-    """Float32 lanes of a vector; and the most tokens that are multiplied together without tiles.
+    """(float32 lanes of a vector register, most tokens multiplied together without tiles).
 
-    Before AVX-512 there were 16 registers of 8 numbers, which six tokens' sums of half a block
-    fill; with it there are 32 of 16. There 6 to 24 tokens of the bundled LLM took 0.9 of the time
-    that they took with the others (medians of three interleaved runs on a Zen 4; more than 12 at
-    once was not tried).
+    Without AVX-512 there are 16 registers of 8 lanes, filled by six tokens' sums of half a block;
+    with it 32 registers of 16. With (16, 12), 6 to 24 tokens of the bundled LLM took 0.9 of the
+    time that they took with (8, 6): medians of three interleaved runs on a Zen 4; more than 12 at
+    once was not tried.
     """
     return (16, 12) if "avx512f" in cpu_features() else (8, 6)
 
 
 @cache
 def multiplies_pairs() -> bool:
-    """Whether what is compiled adds two products of bfloat16 to a float32 at once (AVX512_BF16)."""
+    """Whether compiled code may use AVX512_BF16: two bfloat16 products added to a float32."""
     return {"avx512f", "avx512bf16"} <= cpu_features()
 
 
 @cache
 def multiplies_tiles() -> bool:
-    """Whether what is compiled multiplies tiles of bfloat16 (AMX), and the system lets this process
-    have them, for which it keeps more of each thread: it does not where one has too little room for
-    that when it gets a signal. Sums round otherwise then; nothing else is different."""
+    """Whether compiled code may use AMX tiles of bfloat16. The kernel has to permit it to the
+    process, and refuses if a thread's alternate signal stack is too small for the tiles' state.
+    Other formats round sums differently; nothing else depends on it."""
     if not {"amx-tile", "amx-bf16", "avx512f"} <= cpu_features() or sys.platform != "linux":
         return False
     status: int = ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, TILE_DATA)
@@ -146,8 +148,8 @@ def multiplies_tiles() -> bool:
 
 
 @cache
-def weaves() -> bool:
-    """Whether weights of 16 bits are interleaved (see `weight_formats`): if half a block is two
+def interleaves_weights() -> bool:
+    """Whether 16-bit weights are interleaved (see `weight_formats`): half a block must be two
     vectors."""
     return 2 * registers()[0] == HALF_BLOCK
 
@@ -158,9 +160,10 @@ def weaves() -> bool:
 
 @intrinsic
 def number(typing, kept):
-    """A kept number as float32: one that is kept in 16 bits is the upper half of it."""
+    """A stored number as float32; 16 bits are the upper half of it (bfloat16)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # float32 arrays need nothing; both branches are chosen while compiling.
         if kept != types.uint16:
             return arguments[0]
         bits = builder.zext(arguments[0], ir.IntType(32))
@@ -171,7 +174,8 @@ def number(typing, kept):
 
 @intrinsic
 def round_like(typing, like, x):
-    """A float32 as an array like this keeps it: to 16 bits it is rounded to the nearest even."""
+    """A float32 as an array of this type stores it: as bfloat16 rounded to nearest, ties to
+    even."""
     kept = like.dtype
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -179,6 +183,7 @@ def round_like(typing, like, x):
             return arguments[1]
         bits, one = ir.IntType(32), ir.IntType(32)(1)
         found = builder.bitcast(arguments[1], bits)
+        # Ties to even: adding 0x7FFF + the last bit that stays carries exactly where it must.
         odd = builder.and_(builder.lshr(found, bits(16)), one)
         nearest = builder.add(found, builder.add(odd, bits(0x7FFF)))
         return builder.trunc(builder.lshr(nearest, bits(16)), ir.IntType(16))
@@ -192,6 +197,7 @@ def power_of_two(typing, n):
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         bits = ir.IntType(32)
+        # Bias 127, 23 bits of mantissa.
         exponent = builder.shl(builder.add(arguments[0], bits(127)), bits(23))
         return builder.bitcast(exponent, ir.FloatType())
 

@@ -56,14 +56,14 @@ def empty_batch() -> DraftBatch:
 def empty_outputs(batch: DraftBatch, limits: DraftLimits, outputs: int) -> DraftOutputs:
     """Empty drafts with room for `limits`; `outputs`: the padded vocabulary."""
     n, widest, most = len(batch.requests), int(batch.widths.max(initial=1)), limits.nodes
-    cached_entry = limits.rows if len(batch.noise) else 1
+    kept_rows = limits.rows if len(batch.noise) else 1
     return DraftOutputs(
         np.empty((n, most, 3), np.int64), np.empty((n, most), np.int64),
         np.empty((n, most + 1), np.int64), np.zeros((n, 3), np.int64),
         np.empty((n, most), np.int64), np.empty((n, most)), np.empty((n, most)),
         np.empty((n, most), np.int64), batch.requests[:, TOKENS] - batch.requests[:, READ],
         np.empty(widest, np.int64), np.empty(widest),
-        np.empty(cached_entry * outputs), np.empty((limits.rows, 3)),
+        np.empty(kept_rows * outputs), np.empty((limits.rows, 3)),
     )  # fmt: skip
 
 
@@ -86,6 +86,8 @@ def compute_utilities(logits, noise, noise_at, temperature, found):
             found[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
+            # Division in float32 and addition in float64, as the torch path does, so that ties fall
+            # alike.
             found[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
@@ -96,6 +98,7 @@ def largest(utilities, wide, ids, values):
     found = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
+        # Insertion into a short sorted list; equal values keep the lower id, which came first.
         if found == wide and value <= values[found - 1]:
             continue
         found = min(found + 1, wide)
@@ -113,25 +116,29 @@ def softmax_moments(utilities, most, calibration_temperature):
     variance under these weights; and the plain sum of the utilities."""
     total, first, second, whole = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
+        # NaN if any utility is: comparisons skip a NaN, so it could not be seen otherwise.
         whole += utilities[i]
+        # -inf would give 0 x inf = NaN in the moments.
         below = max(utilities[i] - most, IMPOSSIBLE)
         weight = np.float64(exp(np.float32(below) / calibration_temperature))
         total += weight
         first += weight * below
         second += weight * below * below
     mean = first / total
+    # Moments of u - most, shifted back: smaller numbers, less cancellation.
     return total, most + mean, second / total - mean * mean, whole
 
 
 @exact
 def write_text(batch, i, inputs, t, extent):
     """Writes the unread tokens of a draft's text as queries from index t on; returns the index
-    behind them."""
+    after them."""
     request = batch.requests[i]
     for slot in range(request[READ], request[TOKENS]):
         inputs.tokens[t] = batch.text[request[UNREAD] + slot - request[READ]]
         inputs.positions[t] = inputs.slots[t] = slot
         inputs.rows[t] = request[ROW]
+        # Causal: the token itself and all before it.
         inputs.full[t * extent : t * extent + slot + 1] = True
         t += 1
     return t
@@ -139,7 +146,7 @@ def write_text(batch, i, inputs, t, extent):
 
 @exact
 def write_frontier(batch, i, g, level, inputs, t, extent):
-    """Writes a draft's frontier as queries from index t on; returns the index behind them. A node
+    """Writes a draft's frontier as queries from index t on; returns the index after them. A node
     attends to the text, its ancestors and itself."""
     request = batch.requests[i]
     for f in range(g.width[i]):
@@ -147,7 +154,9 @@ def write_frontier(batch, i, g, level, inputs, t, extent):
         g.fed[i, place], g.places[i, node] = node, place
         g.counts[i, FED] += 1
         inputs.tokens[t] = g.nodes[i, node, TOKEN]
+        # Level 1 follows the last text token; siblings share a position.
         inputs.positions[t] = request[TOKENS] - 1 + level
+        # The text ends at slot TOKENS - 1; fed nodes follow in order.
         inputs.slots[t] = request[TOKENS] + place
         inputs.rows[t] = request[ROW]
         inputs.full[t * extent : t * extent + request[TOKENS]] = True
@@ -167,6 +176,7 @@ def next_pass(batch, g, inputs, level, row):
     n, members = batch.requests.shape[0], inputs.first.shape[0] - 1
     total, extent, wanted, t, i = 0, 0, 0, 0, 0
     for each in range(n):
+        # `width` 0: this draft has ended, and has no tokens in the pass.
         if g.width[each]:
             total += g.width[each]
             fed = g.counts[each, FED] + g.width[each] if level else 0
@@ -174,10 +184,12 @@ def next_pass(batch, g, inputs, level, row):
     inputs.full[: total * extent] = False
     for m in range(members):
         inputs.first[m] = t
+        # Requests are grouped by member, as the pass wants its tokens.
         while i < n and batch.requests[i, MEMBER] == m:
             begin = t
             if g.width[i] and level == 0:
                 t = write_text(batch, i, inputs, t, extent)
+                # Of the text only the last token's logits are wanted: the root's.
                 begin = t - 1
             elif g.width[i]:
                 t = write_frontier(batch, i, g, level, inputs, t, extent)
@@ -195,8 +207,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     """Adds the children of a node, or of the root, that this row of logits gives."""
     wide, count = batch.widths[i, level], batch.requests[i, CANDIDATES]
     noise_at, calibration_temperature = batch.noise_at[i, level], batch.calibration_temperature[i]
-    at, cached_entry = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
-    utilities = g.utilities[cached_entry : cached_entry + count]
+    at, utilities_at = row * outputs, row * outputs if g.utilities.shape[0] > outputs else 0
+    utilities = g.utilities[utilities_at : utilities_at + count]
     compute_utilities(
         logits[at : at + count], batch.noise, noise_at, batch.temperature[i], utilities
     )
@@ -206,6 +218,8 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
     for k in range(found):
+        # log(score_k / score_0), at most 0; `values` are descending, so the first too small one
+        # ends it.
         below = (g.values[k] - g.values[0]) / calibration_temperature
         if below < -far:
             break
@@ -228,10 +242,12 @@ def select_frontier(batch, i, g, level, before):
         token, grows = g.nodes[i, node, TOKEN], g.scores[i, node] >= batch.min_score[i]
         for end in range(batch.ends_at[i], batch.ends_at[i + 1]):
             grows = grows and batch.ends[end] != token
+        # End-of-text nodes and improbable ones stay in the draft, but get no children.
         if grows:
             g.frontier[i, width] = node
             width += 1
             reached += g.path_scores[i, node]
+    # The stop rule of `core.length.stop_rule`, as numbers.
     return width if min(1.0, reached) >= batch.step_scores[i, level] else 0
 
 
@@ -243,6 +259,8 @@ def absorb_logits(batch, g, level, logits, outputs):
         if g.width[i] == 0:
             continue
         g.counts[i, PASSES] += 1
+        # Nodes from `before` on are the new level; the pass has fed the last `width` of the `fed`
+        # nodes.
         before, fed = g.counts[i, NODES], g.counts[i, FED]
         if level == 0:
             # As a variable: for a constant numba would compile `add_children` once more.

@@ -52,7 +52,9 @@ PATIENCE = 2000
 def exp(x):
     """e^x to about two units in the last place."""
     x = min(max(x, np.float32(LOWEST)), np.float32(HIGHEST))
+    # Nearest whole number of ln 2s in x.
     n = np.floor(x * np.float32(LOG2_E) + np.float32(0.5))
+    # ln 2 in two parts, the first with few bits, so that n times it is exact.
     r = x - n * np.float32(LN2_HIGH) - n * np.float32(LN2_LOW)
     p = np.float32(1.9875691500e-4) * r + np.float32(1.3981999507e-3)
     p = p * r + np.float32(8.3334519073e-3)
@@ -68,6 +70,7 @@ def rms_norm(x, weight, eps, y):
     size, total = weight.shape[0], np.float32(0)
     for i in range(size):
         total += x[i] * x[i]
+    # One division a vector instead of one an element.
     by = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
     for i in range(size):
         y[i] = x[i] * by * weight[i]
@@ -78,6 +81,7 @@ def rotate_head(head, cos, sin, to):
     """Rotary embedding of a head (size,)."""
     half = head.shape[0] // 2
     for i in range(half):
+        # The first half of the sines is negative: (a, b) -> (a cos - b sin, b cos + a sin).
         to[i] = round_like(to, head[i] * cos[i] + head[i + half] * sin[i])
         to[i + half] = round_like(to, head[i + half] * cos[i + half] + head[i] * sin[i + half])
 
@@ -91,12 +95,15 @@ def attend(q, keys, values, bases, views, weights, to):
     stride). Slots are tiled, so that their keys and values stay in the L1 cache for all tokens.
     """
     seen, counts, extent = views
+    # `weights` (tokens, room): a vector more than slots, see `key_products`.
     tokens, room, most = bases.shape[0], extent + vector(), np.int64(0)
     size = q.shape[0] // tokens
     for t in range(tokens):
         most = max(most, counts[t])
     for begin in range(0, most, SLOTS):
         for t in range(tokens):
+            # Each token has its own list of slots: a tile of one may cover other slots than
+            # another's.
             slots = min(counts[t] - begin, SLOTS)
             if slots > 0:
                 seen_at, at = t * extent + begin, t * room + begin
@@ -105,6 +112,7 @@ def attend(q, keys, values, bases, views, weights, to):
     scale = np.float32(1) / np.sqrt(np.float32(size))
     for t in range(tokens):
         softmax_inplace(weights[t * room : t * room + counts[t]], scale)
+        # A padded query without slots: no softmax over nothing.
         if counts[t] == 0:
             to[0][t * to[1] : t * to[1] + size] = 0
     for begin in range(0, most, SLOTS):
@@ -124,9 +132,11 @@ def products_of(q, keys, base, seen, weights):
     whole, step = size // lanes * lanes, MAX_VECTORS * lanes
     for begin in range(0, whole, step):
         count = min(MAX_VECTORS, (whole - begin) // lanes)
+        # `onto` is `begin`: the first dimensions overwrite the weights, later ones add.
         key_products(count, SlotRange(base, size, begin, begin), seen, weights, keys, q)
     for i in range(whole, size):
         for j in range(seen.shape[0]):
+            # A head smaller than a vector has no whole vectors before.
             before = weights[j] if i else np.float32(0)
             weights[j] = before + q[i] * number(keys[base + seen[j] * size + i])
 
@@ -140,6 +150,7 @@ def sums_of(to, values, base, seen, weights, onto):
         count = min(MAX_VECTORS, (whole - begin) // lanes)
         value_sums(count, SlotRange(base, size, begin, onto), seen, weights, values, to)
     for i in range(whole, size):
+        # `onto` is the tile's first slot: 0 for the first tile, which overwrites.
         to[i] = to[i] if onto else np.float32(0)
         for j in range(seen.shape[0]):
             to[i] += weights[j] * number(values[base + seen[j] * size + i])
@@ -150,8 +161,10 @@ def softmax_inplace(weights, scale):
     """weights = softmax(scale weights)."""
     most, total, slots = np.float32(-np.inf), np.float32(0), weights.shape[0]
     for j in range(slots):
+        # Before scaling: the scale is positive, so the largest stays the largest.
         most = max(most, weights[j])
     for j in range(slots):
+        # At most e^0, so nothing overflows.
         weights[j] = exp((weights[j] - most) * scale)
     for j in range(slots):
         total += weights[j]
@@ -166,6 +179,8 @@ def barrier_wait(arrived, workers, stage):
     if workers > 1:
         arrive(arrived)
         looks = 0
+        # The count only grows: stage s is over when (s + 1) times all threads have arrived. Nothing
+        # is reset, so no thread can miss it.
         while arrivals(arrived) < (stage + 1) * workers:
             looks += 1
             if looks > PATIENCE:  # another thread may need this core
@@ -182,6 +197,8 @@ def list_slots(mask, n, extent, room):
         count = 0
         for slot in range(extent):
             if mask[t * extent + slot]:
+                # Ascending, so sums over slots have one order; a list, so masked slots cost
+                # nothing.
                 seen[t * extent + count] = slot
                 count += 1
         counts[t] = count
@@ -215,4 +232,5 @@ def apply_gate(wide, bias, active, part):
         out = active[to : to + HALF_BLOCK]
         for i in range(HALF_BLOCK):
             gate = gates[i] + gate_bias[i]
+            # silu(g) = g / (1 + e^-g).
             out[i] = gate / (np.float32(1) + exp(-gate)) * (ups[i] + up_bias[i])

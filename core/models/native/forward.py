@@ -76,6 +76,7 @@ class CompiledForward:
         # As many as torch has now, if there is work for them: later torch may be kept to one.
         most = self._weights.matrices.nbytes // WORTH_A_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
+        # bfloat16 parts of an activation, which the workspace must have room for.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._draft_step = draft_step(True)
 
@@ -102,6 +103,7 @@ class CompiledForward:
         arena.reserve(count, 1)
         row, seen = np.zeros((count, 1), np.int64), np.ones((count, 1, 1), np.bool_)
         plan = SlotPlan(tuple(range(count)), (0,) * count, (1,) * count, 1, 1)
+        # One thread is enough to compile and to try.
         workers, self._pool.workers = self._pool.workers, 1
         try:
             with torch.inference_mode():
@@ -112,6 +114,7 @@ class CompiledForward:
 
     def member(self, place: int, lean: LeanWeights) -> CompiledForward:
         """The pass of one stacked model, over views of the same weights."""
+        # Shares everything but what is replaced here; weights stay the stack's.
         one = copy.copy(self)
         one._lean = lean
         own, count = self._weights, self._shape.members
@@ -140,6 +143,7 @@ class CompiledForward:
             return logits[None]
         if places is None:
             return logits.view(rows, width, -1) if rows > 1 else logits[None]
+        # Padded queries are left uninitialized: nothing reads them.
         spread = logits.new_empty(rows * width, self._vocabulary)
         spread[places] = logits
         return spread.view(rows, width, -1)
@@ -158,6 +162,8 @@ class CompiledForward:
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
+        # `draft_step` takes in the last pass's logits and writes the next one's inputs; 0 tokens
+        # end it.
         while (
             sizes := self._draft_step(draft_batch, drafted, inputs, flat, outputs, len(passes), row)
         )[0]:
@@ -167,6 +173,8 @@ class CompiledForward:
             self._run(slice_inputs(inputs, sizes), arena, into)
             ended = time.perf_counter()
             row += wanted
+            # Between two passes: here the noise of the level's children is computed, if any draft
+            # is coupled.
             ready(len(passes))
             passes.append((began, ended))
         return DraftResult(drafted, self._without_padding(found), tuple(passes))
@@ -200,6 +208,7 @@ class CompiledForward:
         """Makes sure that the rotary tables hold this position."""
         held = len(self._weights.cos) // self._shape.size
         if position >= held:
+            # Replaced, not grown in place: a pass that runs now keeps its table.
             cos, sin = rotation_tables(self._lean, max(position + 1, 2 * held))
             self._weights = self._weights._replace(cos=cos, sin=sin)
 
@@ -226,6 +235,7 @@ class _WorkerPool:
         """One pass at a time: passes share buffers, and two at once would deadlock at a barrier."""
         tokens = len(inputs.tokens)
         sizes = tokens, len(inputs.full) // tokens, self.workers
+        # The LLM and an SSM have pools of their own, and run side by side.
         with self._busy:
             store, scratch, workspaces = self._buffers.of(shape, parts, sizes, arena)
             self.kernel = run_kernel = self.kernel or kernel(True)
@@ -255,6 +265,7 @@ class _WorkerPool:
     ) -> None:
         """A thread that fails or is interrupted releases the barrier, so that the others end."""
         if self._others is None:
+            # The calling thread is the first worker.
             self._others = ThreadPoolExecutor(self.workers - 1, "pass")
         parts: list[Future[None]] = []
         completed = False

@@ -22,6 +22,7 @@ __all__ = [
 
 BLOCK = 32
 """Outputs of a matrix that are contiguous in memory: the width of a block of weights."""
+# Gate and up outputs alternate by half blocks, so one block holds both of 16 inner units.
 HALF_BLOCK = 16
 
 

@@ -1,6 +1,9 @@
 """The native pass as one compiled function (`kernel`), layer by layer: attention half, gated half.
 numba compiles it when it is first needed, in some seconds, and caches it for the next start.
 """
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
+# mypy: disable-error-code="var-annotated"
+# numba types these functions, by what they are called with.
 
 from __future__ import annotations
 
@@ -37,9 +40,6 @@ __all__ = [
     "source_hash_of",
     "stretch",
 ]
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
 
 
 MAX_HEAD_TOKENS = 16
@@ -108,9 +108,11 @@ def store_kv(shape, w, at, inputs, span, s, layer_row, store, head):
     for t in range(span[0], span[0] + span[1]):
         angle = inputs.positions[t] * size
         for j in range(shape.kv_heads):
+            # Arena (layers, rows, heads, slots, size), flat.
             row = (layer_row + inputs.rows[t]) * shape.kv_heads + j
             to = (row * slots[1] + inputs.slots[t]) * size
             key = (shape.heads + j) * size
+            # A row of `projected`: all query heads, all key heads, all value heads.
             value = key + shape.kv_heads * size
             projected = stretch(s.projected, t * at.qkv + key, size)
             head_of(projected, stretch(w.vectors, at.qkv_bias + key, size), norm, w.eps, head)
@@ -132,6 +134,7 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, pa
     size, heads = shape.size, shape.heads
     norm = stretch(w.vectors, at.q_norm, size if shape.normed_heads else 0)
     items = span[1] * heads
+    # Threads get equal shares of heads times tokens, whatever the number of heads.
     item, end = items * part[0] // part[1], items * (part[0] + 1) // part[1]
     while item < end:
         # Heads are the outer loop: tokens of one head read the same keys and values from the cache.
@@ -146,6 +149,7 @@ def attend_heads(shape, w, at, inputs, span, s, layer_row, store, views, own, pa
             cos, sin = stretch(w.cos, angle, size), stretch(w.sin, angle, size)
             rotate_head(head, cos, sin, stretch(q, i * size, size))
             row = (layer_row + inputs.rows[t]) * shape.kv_heads
+            # Grouped queries: heads / kv_heads query heads read one KV head.
             bases[i] = (row + j * shape.kv_heads // heads) * slots[1] * size
         mine = (seen[first * extent :], counts[first:], extent)
         to = (s.attended[first * at.width + query :], at.width)
@@ -168,11 +172,13 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part,
     """x += attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
     x, h, halved = own.x, own.h, own.halved
     first, count = span
+    # Every thread norms all rows into its own `h`, which saves a barrier.
     norm_rows(shape, w, at.norm, count, x, h)
     products(
         h, np.int64(0), shape.hidden, w.matrices, at.w,
         s.projected, first * at.qkv, at.qkv, count, part, halved,
     )  # fmt: skip
+    # QKV is complete: keys and queries of all outputs are read by every thread.
     stage = barrier_wait(s.arrived, part[1], stage)
     store_kv(shape, w, at, inputs, span, s, rows, store, own.head)
     attend_heads(shape, w, at, inputs, span, s, rows, store, views, own, part)
@@ -196,6 +202,8 @@ def gated_half(shape, w, at, span, s, own, part, stage):
         h, np.int64(0), shape.hidden, w.matrices, at.up,
         s.wide, first * up, up, count, part, halved,
     )  # fmt: skip
+    # No barrier before: a thread gates the very blocks that it has multiplied, as gate and up of a
+    # unit are in one block.
     apply_gates(shape, w, at, span, s, part)
     stage = barrier_wait(s.arrived, part[1], stage)
     products(
@@ -211,15 +219,11 @@ def gated_half(shape, w, at, span, s, own, part, stage):
 def embed(shape, w, member, tokens, x):
     """x = embeddings of a member's tokens."""
     for t in range(tokens.shape[0]):
+        # `embedding` (members, V, hidden), flat.
         token = member * shape.vocabulary + tokens[t]
         row = stretch(w.embedding, token * shape.hidden, shape.hidden)
         for i in range(shape.hidden):
             x[t * shape.hidden + i] = number(row[i])
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
-# mypy: disable-error-code="untyped-decorator"
-# numba types these functions, by what they are called with.
 
 
 @cache
@@ -246,6 +250,7 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
         _ = source_hash
         n, hidden = inputs.tokens.shape[0], shape.hidden
         extent = inputs.full.shape[0] // n
+        # By each thread for itself, once a pass: layers share the lists.
         all_seen = near_seen = list_slots(inputs.full, n, extent, own.full)
         if inputs.near.shape[0]:
             near_seen = list_slots(inputs.near, n, extent, own.near)
@@ -264,6 +269,8 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
                 )
                 stage = gated_half(shape, w, at, span, s, own, part, stage)
                 w_at, v_at = at.w_end, at.v_end
+            # `wanted` is ascending, and tokens are grouped by member: this member's part begins
+            # here.
             begin = done
             norm = stretch(w.vectors, v_at, hidden)
             while done < inputs.wanted.shape[0] and inputs.wanted[done] < first + count:
@@ -275,6 +282,7 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
                 logits, begin * shape.outputs, shape.outputs, done - begin, part, own.halved,
             )  # fmt: skip
             w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
+        # Logits are complete when the first thread returns.
         barrier_wait(s.arrived, part[1], stage)
 
     return run

@@ -18,10 +18,10 @@ from core.models.layer_ops import table
 from core.models.lean import LeanLayer, LeanWeights, map_tensors
 from core.models.native.compiling import (
     LINE,
+    interleaves_weights,
     multiplies_pairs,
     multiplies_tiles,
     registers,
-    weaves,
 )
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, PackedWeights, Shape
 from core.models.native.weight_formats import TILE, interleave, kind_of_array
@@ -56,12 +56,13 @@ def pack_weights(
     """`windowed`: for each layer, whether it has the sliding window; `positions`: length of the
     rotary tables."""
     shape, members = shape_of(weights), _members(weights)
+    # All or none: one kernel has one format of weights.
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
     kept = _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
     cos, sin = rotation_tables(weights, positions)
     return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
-        matrices=_one_behind_another(members, shape, kept),
+        matrices=_pack_matrices(members, shape, kept),
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
         cos=cos,
         sin=sin,
@@ -78,16 +79,18 @@ def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
         return np.int64 if rounded else np.int32
     if multiplies_pairs() and rounded and all(count % 2 == 0 for count in inputs):
         return np.uint32
-    return np.int16 if weaves() else np.uint16
+    return np.int16 if interleaves_weights() else np.uint16
 
 
-def _one_behind_another(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
+def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _round_up(shape.hidden, BLOCK)
+    # Weights of a layer: inputs times padded outputs of QKV, gate and up, attention output, down.
     layer = shape.hidden * (qkv + 2 * shape.inner)
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
+    # An element holds several weights in pairs and tiles.
     found = empty_aligned(entries // kind_of_array(kept).inputs, kept)
     at = 0
     for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
@@ -103,6 +106,7 @@ def empty_aligned(entries: int, kept: type[Any]) -> Array:
     times as long to load."""
     size = np.dtype(kept).itemsize
     room = np.empty(entries + LINE // size, kept)
+    # Elements to the next cache line.
     begin = -room.ctypes.data % LINE // size
     return room[begin : begin + entries]
 
@@ -138,6 +142,7 @@ def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tens
         yield layer.qkv
         yield layer.out
         yield _interleave_gates(layer.gate_up, shape.inner)
+        # Padded inner units: their gates and ups are 0, and so is what `down` gets of them.
         pad = shape.inner - layer.down.shape[0]
         yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
     yield weights.head
@@ -145,13 +150,14 @@ def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tens
 
 def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
     """Norms and biases, in order; zeros where the model has none."""
+    # Keeps the layout alike for all models; the kernel skips norms of heads where there are none.
     none = torch.zeros(shape.size)
     found = []
     for layer in weights.layers:
-        found += [_whole(layer.input_norm), _whole(layer.post_norm)]
-        found += [_whole(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
+        found += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
+        found += [_as_float32(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
         found += _biases(layer, shape)
-    return [*found, _whole(weights.norm)]
+    return [*found, _as_float32(weights.norm)]
 
 
 def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
@@ -169,7 +175,7 @@ def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
     found = np.zeros(size, np.float32)
     if bias is not None:
-        found[: len(bias)] = _whole(bias)
+        found[: len(bias)] = _as_float32(bias)
     return found
 
 
@@ -182,14 +188,15 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
 
 
 def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
-    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 woven; in pairs and tiles (blocks,
-    inputs / 2, BLOCK), of two inputs the first in the lower half."""
+    """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 interleaved; in pairs and tiles
+    (blocks, inputs / 2, BLOCK), of two inputs the first in the lower half."""
     half = kept is not np.float32
     found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
     inputs, outputs = found.shape
     wide = np.pad(found, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
     if kind_of_array(kept).inputs > 1:
+        # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
         return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
     return interleave(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
@@ -202,7 +209,7 @@ def _is_half(matrix: torch.Tensor) -> bool:
     return bool(torch.equal(matrix, matrix.bfloat16().float()))
 
 
-def _whole(tensor: torch.Tensor) -> Array:
+def _as_float32(tensor: torch.Tensor) -> Array:
     found: Array = tensor.detach().float().numpy()
     return found
 

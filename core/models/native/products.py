@@ -3,6 +3,9 @@
 The matrix is read once for all vectors: block by block, each multiplied with all of them in
 registers, or in AMX tiles, while the next is prefetched. Every sum is in order of its inputs.
 """
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
+# mypy: disable-error-code="untyped-decorator"
+# numba types these functions, by what they are called with.
 
 from __future__ import annotations
 
@@ -30,10 +33,6 @@ __all__ = [
     "select_operand",
 ]
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, var-annotated"
-# mypy: disable-error-code="untyped-decorator"
-# numba types these functions, by what they are called with.
-
 
 STRETCH = 512
 """Inputs of a block that are multiplied at a time: 32 KiB of them, if they are kept in 16 bits."""
@@ -44,18 +43,21 @@ def products(x, x_at, inputs, w, w_at, y, y_at, step, n, part, halved):
     """y (n, step) = x (n, inputs) times w (blocks, inputs, BLOCK), whose blocks are divided
     among threads: `part` is (thread, threads). `w_at` counts weights. `halved`: buffer for x as
     bfloat16, used by pairs and tiles."""
+    # In elements of w from here on: an element holds `each` weights.
     parts, each, begin, x_step = parts_of(w), inputs_of(w), x_at, inputs
     if parts:
         begin, x_step = np.int64(0), parts * inputs // each
         split_bfloat16(x[x_at : x_at + n * inputs], inputs, parts, halved)
     rows, inputs, w_at = select_operand(w, x, halved), inputs // each, w_at // each
     blocks, tile = step // BLOCK, configure_tiles(w, next_token_count(n, w))
+    # A thread's own blocks, so no two threads write the same outputs.
     for b in range(blocks * part[0] // part[1], blocks * (part[0] + 1) // part[1]):
         for i in range(0, inputs, STRETCH // each):
             size, from_w = min(STRETCH // each, inputs - i), w_at + (b * inputs + i) * BLOCK
             # The next stretch is prefetched, a share in each walk over this one.
             walks = (n + most(w) - 1) // most(w) * (BLOCK // width_of(next_token_count(n, w), w))
             ahead, pace = from_w + size * BLOCK, BLOCK // walks
+            # The first stretch overwrites y, the others add: sums are in order of inputs.
             to, first = y_at + b * BLOCK, int(i == 0)
             stretch = ProductArgs(
                 begin + i, x_step, from_w, to, step, size, first, ahead, pace, tile
@@ -72,6 +74,7 @@ def split_bfloat16(x, inputs, parts, to):
         whole, own = x[begin : begin + inputs], to[begin * parts : (begin + inputs) * parts]
         high, middle, low = own[:inputs], own[inputs : 2 * inputs], own[2 * inputs :]
         for i in range(inputs):
+            # x = high + middle + low exactly: 3 x 8 bits of mantissa are float32's 24.
             high[i] = round_like(high, whole[i])
         if parts == 3:
             for i in range(inputs):
@@ -103,6 +106,7 @@ def next_token_count(left, w):
     """How many of the remaining tokens to multiply next, so that the last group is not small."""
     if left <= most(w):
         return left
+    # Two groups of nearly equal size instead of a full one and a rest of few tokens.
     if left <= 2 * most(w):
         return (left + 1) // 2
     return most(w)
@@ -112,10 +116,6 @@ def next_token_count(left, w):
 def width_of(count, w):
     """Outputs computed at once for `count` tokens."""
     return BLOCK if count <= broad(w) else HALF_BLOCK
-
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
 
 
 CROWDED = 16
@@ -195,7 +195,7 @@ def multiply(typing, tokens, x, w, y, at):
             return context.get_dummy_value()
         ahead = builder.gep(w, [args.ahead])
         counts = args.x_step, args.y_step, args.inputs, args.first, args.pace
-        end = builder.append_basic_block("multiply_stretch")
+        end = builder.append_basic_block("done")
         chosen = builder.switch(arguments[0], end)
         for count in range(1, registers()[1] + 1):
             block = builder.append_basic_block(f"by_{count}")
@@ -217,25 +217,26 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     name = f"sums_{count}_{wide}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    whole, single = ir.IntType(64), ir.FloatType()
-    select_operand = [
-        *(one.as_pointer() for one in (kind.x_type, kind.kept, single, kind.kept)),
-        *[whole] * 5,
+    int64, float32 = ir.IntType(64), ir.FloatType()
+    argument_types = [
+        *(one.as_pointer() for one in (kind.x_type, kind.kept, float32, kind.kept)),
+        *[int64] * 5,
     ]
-    made = ir.Function(module, ir.FunctionType(ir.VoidType(), select_operand), name)
-    made.linkage = "internal"
-    made.attributes.add("noinline")
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), argument_types), name)
+    function.linkage = "internal"
+    function.attributes.add("noinline")
     if count * wide > CROWDED:
         # Else two steps are made of one, whose factors are not to be had in registers too: a pass
         # over 11 tokens of a grown 0.5 B model took 67 ms that takes 36 so.
-        made.attributes.add("optsize")
-    x, w, y, ahead, x_step, y_step, inputs, first, pace = made.args
-    entry = made.append_basic_block("entry")
+        function.attributes.add("optsize")
+    x, w, y, ahead, x_step, y_step, inputs, first, pace = function.args
+    entry = function.append_basic_block("entry")
     builder = ir.IRBuilder(entry)
-    vector = ir.VectorType(single, lanes)
-    rows = [builder.gep(x, [builder.mul(x_step, whole(t))]) for t in range(count)]
-    places = [_places(builder, y, builder.mul(y_step, whole(t)), wide) for t in range(count)]
-    fresh, zero = builder.icmp_signed("!=", first, whole(0)), ir.Constant(vector, [0.0] * lanes)
+    vector = ir.VectorType(float32, lanes)
+    # Addresses of the tokens' inputs and outputs; `sums` has count x wide accumulators.
+    rows = [builder.gep(x, [builder.mul(x_step, int64(t))]) for t in range(count)]
+    places = [_places(builder, y, builder.mul(y_step, int64(t)), wide) for t in range(count)]
+    fresh, zero = builder.icmp_signed("!=", first, int64(0)), ir.Constant(vector, [0.0] * lanes)
     before = [
         [builder.select(fresh, zero, builder.load(place, align=4)) for place in row]
         for row in places
@@ -243,9 +244,10 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     loop, end = builder.append_basic_block("loop"), builder.append_basic_block("end")
     builder.branch(loop)
     builder.position_at_end(loop)
-    i = builder.phi(whole)
+    i = builder.phi(int64)
     sums = [[builder.phi(vector) for _ in range(wide)] for _ in range(count)]
-    row = builder.gep(w, [builder.mul(i, whole(BLOCK))])
+    row = builder.gep(w, [builder.mul(i, int64(BLOCK))])
+    # Loaded once for all tokens.
     weights = kind.vectors(builder, row, lanes, wide)
     totals = []
     for t in range(count):
@@ -253,11 +255,12 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
         totals.append(
             [kind.multiply_add(builder, sums[t][v], one, weights[v]) for v in range(wide)]
         )
+    # One prefetch a cache line of what follows, spread over this loop.
     per_line = LINE // kind.align
     for step in range(0, wide * lanes, per_line):
-        _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), whole(step))]))
-    following = builder.add(i, whole(1))
-    i.add_incoming(whole(0), entry)
+        _fetch(builder, builder.gep(ahead, [builder.add(builder.mul(i, pace), int64(step))]))
+    following = builder.add(i, int64(1))
+    i.add_incoming(int64(0), entry)
     i.add_incoming(following, loop)
     builder.cbranch(builder.icmp_signed("<", following, inputs), loop, end)
     builder.position_at_end(end)
@@ -267,7 +270,7 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
             sums[t][v].add_incoming(totals[t][v], loop)
             builder.store(totals[t][v], places[t][v]).align = 4
     builder.ret_void()
-    return made
+    return function
 
 
 def _places(builder: Any, y: Any, at: Any, wide: int) -> list[Any]:

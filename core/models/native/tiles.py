@@ -1,10 +1,10 @@
 """Products of a few vectors with a block of weights in AMX tiles, as LLVM IR: one instruction
 multiplies 16 rows of 32 bfloat16 with 32 x 16 weights and accumulates in float32.
 
-A float32 is the sum of three bfloat16 of 8 digits each, whose products with a bfloat16 are float32
-without rounding: in three rows of a tile it is multiplied as such. (Numbers too small for a normal
-float32 are 0 here, and of the largest float32 the first part would be infinite.) Each row's sums
-are made in one order whatever else is in its tile.
+A float32 is the sum of three bfloat16 with 8 bits of mantissa each, whose products with a bfloat16
+are exact in float32: it takes three rows of a tile. (Subnormal numbers count as 0, and the first
+part of the largest float32 would be infinite.) Each row is summed in one order, whatever else is in
+its tile.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
 # numba types these functions, by what they are called with.
@@ -26,6 +26,7 @@ __all__ = ["release_tiles", "configure_tiles", "multiply_tiles"]
 
 # Tiles by number: of sums those of the first rows, both halves of a block's outputs, then those of
 # the second rows; of x the first rows and the second; of weights both halves.
+# All eight tiles of a core are in use.
 SUMS, ROWS, HALVES = ((0, 1), (2, 3)), (4, 5), (6, 7)
 ROW = BLOCK * 4
 """Bytes of a block's outputs, and of its weights for two inputs; half of one is a row of a tile."""
@@ -39,13 +40,14 @@ def configure_tiles(typing, w, tokens):
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if not kind.tiles:
-            return _whole(0)
-        count, one = arguments[1], _whole(1)
-        fits = builder.icmp_signed("<=", count, _whole(kind.most // 2))
+            return _int64(0)
+        count, one = arguments[1], _int64(1)
+        fits = builder.icmp_signed("<=", count, _int64(kind.most // 2))
+        # More tokens than one tile takes: divided evenly between two.
         half = builder.lshr(builder.add(count, one), one)
         tile = builder.select(fits, count, half)
         tile = builder.select(builder.icmp_signed(">", tile, one), tile, one)
-        rows = builder.trunc(builder.mul(tile, _whole(kind.parts)), ir.IntType(8))
+        rows = builder.trunc(builder.mul(tile, _int64(kind.parts)), ir.IntType(8))
         # The first byte says which form this has; then 16 bytes on each tile's bytes of a row, two
         # of them, and 48 on its rows.
         blank = ir.Constant(ir.ArrayType(ir.IntType(8), 64), [1] + [0] * 63)
@@ -53,9 +55,9 @@ def configure_tiles(typing, w, tokens):
         builder.store(blank, config)
         begin = builder.bitcast(config, _byte_pointer())
         for number in range(8):
-            builder.store(_byte(LINE), builder.gep(begin, [_whole(16 + 2 * number)]))
+            builder.store(_byte(LINE), builder.gep(begin, [_int64(16 + 2 * number)]))
             size = _byte(TILE) if number in HALVES else rows
-            builder.store(size, builder.gep(begin, [_whole(48 + number)]))
+            builder.store(size, builder.gep(begin, [_int64(48 + number)]))
         builder.call(_intrinsic(builder.module, "ldtilecfg", _byte_pointer()), [begin])
         return tile
 
@@ -78,6 +80,7 @@ def multiply_tiles(
     builder: Any, kind: Kind, begins: list[Any], tokens: Any, at: ProductArgs
 ) -> None:
     """`multiply` for weights in tiles; `begins`: pointers to x, w, y."""
+    # One or two tiles of tokens share each load of weights.
     two = builder.icmp_signed(">", tokens, at.tile)
     arguments = [*begins, at.x_step, at.y_step, at.inputs, at.first, tokens, at.tile]
     with builder.if_else(two) as (then, otherwise):
@@ -92,19 +95,21 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
     name = f"tiles_{many}_{kind.name}"
     if name in module.globals:
         return module.globals[name]
-    single = ir.FloatType()
-    pointers = [one.as_pointer() for one in (kind.x_type, kind.kept, single)]
-    made = ir.Function(
+    float32 = ir.FloatType()
+    pointers = [one.as_pointer() for one in (kind.x_type, kind.kept, float32)]
+    function = ir.Function(
         module, ir.FunctionType(ir.VoidType(), [*pointers, *[ir.IntType(64)] * 6]), name
     )
-    made.linkage = "internal"
-    made.attributes.add("noinline")
-    x, w, y, x_step, y_step, inputs, first, tokens, tile = made.args
-    builder = ir.IRBuilder(made.append_basic_block("entry"))
-    kept = builder.alloca(ir.ArrayType(single, 2 * TILE * BLOCK))
+    function.linkage = "internal"
+    function.attributes.add("noinline")
+    x, w, y, x_step, y_step, inputs, first, tokens, tile = function.args
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    # Sums go through memory: tiles cannot be added to y in registers.
+    kept = builder.alloca(ir.ArrayType(float32, 2 * TILE * BLOCK))
     kept.align = LINE
-    of_token = builder.mul(x_step, _whole(2 * kind.inputs))
-    row = builder.udiv(of_token, _whole(kind.parts))
+    of_token = builder.mul(x_step, _int64(2 * kind.inputs))
+    # Bytes from one row of a tile to the next: a token's parts are rows of their own.
+    row = builder.udiv(of_token, _int64(kind.parts))
     rows = [builder.bitcast(x, _byte_pointer())]
     rows.append(builder.gep(rows[0], [builder.mul(of_token, tile)]))
     sums = [number for pair in SUMS[:many] for number in pair]
@@ -112,16 +117,17 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
         builder.call(_intrinsic(module, "tilezero", ir.IntType(8)), [_byte(number)])
     load = _intrinsic(module, "tileloadd64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
     multiply = _intrinsic(module, "tdpbf16ps", ir.IntType(8), ir.IntType(8), ir.IntType(8))
-    steps = builder.udiv(inputs, _whole(2 * TILE // kind.inputs))
+    steps = builder.udiv(inputs, _int64(2 * TILE // kind.inputs))
     with cgutils.for_range(builder, steps) as loop:
         weights = builder.gep(
             builder.bitcast(w, _byte_pointer()),
-            [builder.mul(loop.index, _whole(TILE * ROW))],
+            [builder.mul(loop.index, _int64(TILE * ROW))],
         )
-        here = builder.mul(loop.index, _whole(LINE))
+        here = builder.mul(loop.index, _int64(LINE))
         for half, number in enumerate(HALVES):
-            begin = builder.gep(weights, [_whole(half * LINE)])
-            builder.call(load, [_byte(number), begin, _whole(ROW)])
+            begin = builder.gep(weights, [_int64(half * LINE)])
+            builder.call(load, [_byte(number), begin, _int64(ROW)])
+            # Each weight tile is used for all tokens before the next is loaded.
             for which in range(many):
                 if half == 0:
                     begin = builder.gep(rows[which], [here])
@@ -129,15 +135,15 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
                 taken = [SUMS[which][half], ROWS[which], number]
                 builder.call(multiply, [_byte(one) for one in taken])
     begin = builder.bitcast(kept, _byte_pointer())
-    of_tile = builder.mul(tile, _whole(kind.parts * ROW))
+    of_tile = builder.mul(tile, _int64(kind.parts * ROW))
     store = _intrinsic(module, "tilestored64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
     for number in sums:
-        to = builder.gep(begin, [_whole(number % 2 * LINE)])
+        to = builder.gep(begin, [_int64(number % 2 * LINE)])
         to = builder.gep(to, [of_tile]) if number in SUMS[1] else to
-        builder.call(store, [_byte(number), to, _whole(ROW)])
+        builder.call(store, [_byte(number), to, _int64(ROW)])
     _sum_parts(builder, kind, begin, (y, y_step), tokens, first)
     builder.ret_void()
-    return made
+    return function
 
 
 def _sum_parts(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first: Any) -> None:
@@ -145,17 +151,18 @@ def _sum_parts(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first
     y, y_step = to
     vector = ir.VectorType(ir.FloatType(), TILE)
     zero = ir.Constant(vector, [0.0] * TILE)
-    fresh = builder.icmp_signed("!=", first, _whole(0))
+    fresh = builder.icmp_signed("!=", first, _int64(0))
     with cgutils.for_range(builder, tokens) as loop:
-        token = builder.gep(begin, [builder.mul(loop.index, _whole(kind.parts * ROW))])
+        token = builder.gep(begin, [builder.mul(loop.index, _int64(kind.parts * ROW))])
         for half in range(2):
             place = builder.gep(y, [builder.mul(loop.index, y_step)])
-            place = builder.gep(place, [_whole(half * TILE)])
+            place = builder.gep(place, [_int64(half * TILE)])
             place = builder.bitcast(place, vector.as_pointer())
             total = None
             for part in range(kind.parts):
-                own = builder.gep(token, [_whole(part * ROW + half * LINE)])
+                own = builder.gep(token, [_int64(part * ROW + half * LINE)])
                 own = builder.load(builder.bitcast(own, vector.as_pointer()), align=LINE)
+                # high first, then middle and low, always.
                 total = own if total is None else builder.fadd(total, own)
             before = builder.select(fresh, zero, builder.load(place, align=4))
             builder.store(builder.fadd(before, total), place).align = 4
@@ -166,7 +173,7 @@ def _intrinsic(module: Any, name: str, *taken: Any) -> Any:
     return cgutils.get_or_insert_function(module, kind, f"llvm.x86.{name}")
 
 
-def _whole(value: int) -> Any:
+def _int64(value: int) -> Any:
     return ir.IntType(64)(value)
 
 

@@ -1,11 +1,12 @@
 """Storage formats of weights and how each is multiplied: a `Kind` for each element type.
 
-float32; the upper 16 bits of one, which a bfloat16 is; such ones woven, so that two vectors of
-outputs come of one load, by a shift and a mask; or two bfloat16 of one output beside each other, of
-one input and the next, which AVX512_BF16 multiplies as they are, and AMX in tiles (`tiles`).
+Formats: float32; bfloat16 (the upper 16 bits of a float32); bfloat16 interleaved, so that one load
+gives two vectors of outputs by a shift and a mask; pairs of bfloat16, of two successive inputs of
+one output, which AVX512_BF16 multiplies directly and AMX in tiles (`tiles`).
 
 All pairs have the same memory layout; the array's type selects the instruction: uint32 AVX512_BF16,
-int32 and int64 AMX (float32 and bfloat16 activations). An int64 holds the pairs of two outputs.
+int32 AMX with float32 activations, int64 AMX with bfloat16 ones. An int64 holds the pairs of two
+outputs.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -29,6 +30,7 @@ __all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "spread", "interleave"]
 
 Array = npt.NDArray[Any]
 
+# Rows of 64 bytes: 16 float32 sums, or 32 bfloat16 weights.
 TILE = 16
 """Rows of a tile."""
 
@@ -59,7 +61,7 @@ class Kind:
 
 def kind_of(element: Any) -> Kind:
     """By numba's type of an element of w."""
-    single, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
+    float32, bits, most = ir.FloatType(), ir.IntType(32), registers()[1]
     if element == types.int64:
         return _in_tiles("rounded", ir.IntType(64), 4, 1)
     if element == types.int32:
@@ -68,11 +70,20 @@ def kind_of(element: Any) -> Kind:
         return Kind("pairs", bits, bits, 2, 4, 1, most, 12, _load_vectors, _dot_pairs)
     if element == types.int16:
         return Kind(
-            "woven", ir.IntType(16), single, 1, 2, 0, most, 2, _load_interleaved, _multiply_add
+            "interleaved",
+            ir.IntType(16),
+            float32,
+            1,
+            2,
+            0,
+            most,
+            2,
+            _load_interleaved,
+            _multiply_add,
         )
     if element == types.uint16:
-        return Kind("half", ir.IntType(16), single, 1, 2, 0, most, 2, _load_widened, _multiply_add)
-    return Kind("whole", single, single, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
+        return Kind("half", ir.IntType(16), float32, 1, 2, 0, most, 2, _load_widened, _multiply_add)
+    return Kind("whole", float32, float32, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
 
 
 def kind_of_array(kept: type[Any]) -> Kind:
@@ -89,6 +100,8 @@ def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
 
 def spread(builder: Any, one: Any, lanes: int) -> Any:
     """Broadcasts a scalar to a vector."""
+    # LLVM's idiom for a broadcast: insert at 0, shuffle with zeros; one instruction in machine
+    # code.
     nothing = ir.Constant(ir.VectorType(one.type, lanes), ir.Undefined)
     first = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(
@@ -111,6 +124,7 @@ def _load_vectors(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
 
 def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """As float32."""
+    # A bfloat16 is the upper half of a float32: widening is a zero extension and a shift.
     half, bits = (ir.VectorType(ir.IntType(size), lanes) for size in (16, 32))
     found = []
     for v in range(count):
@@ -123,24 +137,27 @@ def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
 def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
     takes a load, a shuffle and a shift for each."""
-    bits, single = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
+    bits, float32s = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
     found = []
     for v in range(0, count, 2):
         step = builder.gep(place, [ir.IntType(64)(v * lanes)])
         two = builder.load(builder.bitcast(step, bits.as_pointer()), align=2)
+        # 32 bits hold a of the first vector (lower) and b of the second: b needs no shift, only a
+        # mask.
         second = builder.and_(two, ir.Constant(bits, [0xFFFF0000] * lanes))
-        found += [_upper(builder, two), builder.bitcast(second, single)]
+        found += [_upper(builder, two), builder.bitcast(second, float32s)]
     return found
 
 
 def _upper(builder: Any, found: Any) -> Any:
     """Shifts the lower 16 bits up and reads them as float32."""
     shift = ir.Constant(found.type, [16] * found.type.count)
-    single = ir.VectorType(ir.FloatType(), found.type.count)
-    return builder.bitcast(builder.shl(found, shift), single)
+    float32s = ir.VectorType(ir.FloatType(), found.type.count)
+    return builder.bitcast(builder.shl(found, shift), float32s)
 
 
 def _multiply_add(builder: Any, sums: Any, x: Any, w: Any) -> Any:
+    # Fused: one rounding for product and sum, on every processor alike.
     name, taken = f"llvm.fma.v{sums.type.count}f32", [sums.type] * 3
     return builder.call(_intrinsic(builder, name, sums.type, taken), [x, w, sums])
 

@@ -59,6 +59,7 @@ class BufferCache:
         if tokens > KEPT_TOKENS:
             return allocate_buffers(shape, parts, sizes, arena)
         if self._kept is None or extent > self._sizes[1] or workers != self._sizes[2]:
+            # Always for KEPT_TOKENS tokens: only the extent makes the buffers grow.
             capacity = KEPT_TOKENS, -(-extent // STEP) * STEP, workers
             self._kept = allocate_buffers(shape, parts, capacity, arena)[1:]
             self._sizes = capacity  # not before: there may be no memory for it
@@ -77,6 +78,7 @@ def allocate_buffers(
 
 def _kv_arrays(arena: KVArena) -> tuple[Array, Array, tuple[int, int]]:
     keys, values = arena.stacked_kv
+    # Views: the kernel writes new keys and values into the arena itself.
     return bits(keys).reshape(-1), bits(values).reshape(-1), (arena.rows, arena.slots)
 
 
@@ -85,6 +87,7 @@ def _shared_buffers(shape: Shape, tokens: int) -> SharedBuffers:
     back = -(-shape.hidden // BLOCK) * BLOCK
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
+    # Uninitialized: each is written whole before it is read.
     made = (np.empty(tokens * size, np.float32) for size in sizes)
     return SharedBuffers._make((*made, np.zeros(1, np.int64)))
 
@@ -93,6 +96,7 @@ def _workspace(shape: Shape, parts: int, tokens: int, extent: int) -> Workspace:
     widest = max(shape.hidden, shape.heads * shape.size, shape.inner)
     # Tiles are loaded whole, also past the last token.
     halved = empty_aligned((tokens + TILE) * widest * parts, np.uint16)
+    # Attention weights have room for a vector more than slots: `key_products` writes whole vectors.
     together = min(MAX_HEAD_TOKENS, tokens)
     full, near = (
         (np.empty(tokens * extent, np.int32), np.empty(tokens, np.int64)) for _ in range(2)
@@ -123,11 +127,14 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     rows, width = batch.tokens.shape
     if rows == 1:
         return _pack_single(batch), None
+    # Row r is of member r modulo their number.
     order = [row for member in range(members) for row in range(member, rows, members)]
     counts = np.array([batch.plan.counts[row] for row in order])
     ends = np.cumsum(counts)
+    # Index of each token within its row: 0, 1, ..., for each row anew.
     nodes = np.arange(ends[-1]) - np.repeat(ends - counts, counts)
     places = np.repeat(np.array(order) * width, counts) + nodes
+    # No padding, and the rows are grouped already: then nothing is gathered.
     asis = len(places) == rows * width and (members == 1 or rows == members)
 
     def gather(part: Array) -> Array:
@@ -137,6 +144,7 @@ def pack_inputs(batch: Batch, members: int) -> tuple[BatchInputs, torch.Tensor |
     slots = np.repeat(np.array([batch.plan.starts[row] for row in order]), counts) + nodes
     windowed = batch.near is not batch.full
     per_member = counts.reshape(members, -1).sum(1)
+    # Logits of every token; native code computes them for these alone.
     wanted = np.arange(ends[-1])
     inputs = BatchInputs(
         tokens=gather(batch.tokens),

@@ -86,7 +86,7 @@ def _walk(
             return verdict_of(tree, path, target_token, trials, rejected=bool(children[node]))
         path.append(accepted_node)
         node = accepted_node
-        # The text ends here: there is no own token behind an accepted end.
+        # The text ends here: there is no own token after an accepted end.
         if target_token in eos_ids:
             return Verdict(tuple(path), None, "none", tuple(trials))
 

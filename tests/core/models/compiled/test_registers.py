@@ -92,12 +92,12 @@ def as_matrix(blocks: Any) -> Any:
 def digest() -> str:
     """Of the products of 1 to 26 vectors with weights of 16 and of 32 bits; asserts that they are
     numpy's, but for the order of sums, and with woven weights the same."""
-    from core.models.native.compiling import registers, weaves
+    from core.models.native.compiling import interleaves_weights, registers
     from core.models.native.weight_formats import interleave
 
     seen = hashlib.sha256()
     whole, upper = weights()
-    crossed = interleave(upper, registers()[0]) if weaves() else None
+    crossed = interleave(upper, registers()[0]) if interleaves_weights() else None
     for w, matrix in ((whole, as_matrix(whole)), (upper, as_matrix(meant(upper)))):
         first = None
         for x in vectors():
