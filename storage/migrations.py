@@ -330,3 +330,9 @@ def m016_routing(db: Database) -> None:
     """Which SSMs of a run that routes drafted in each round, and why; older runs route none."""
     db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
     db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")
+
+
+@migrations()
+def m017_fusion(db: Database) -> None:
+    """Whose proposal each node of a tree with fused drafts is; older trees have none."""
+    db.execute("ALTER TABLE rounds ADD COLUMN origins_json TEXT DEFAULT '[]'")

@@ -118,6 +118,7 @@ def _vote_fields(values: Fields) -> dict[str, Any]:
         "masses": tuple(from_json(values["masses_json"])),
         "dropped_masses": tuple(from_json(values["dropped_masses_json"])),
         "winner": text_back(values["winner"]),
+        "origins": tuple(from_json(values["origins_json"] or "[]")),
     }
 
 

@@ -115,6 +115,7 @@ class _RoundWriter:
             masses_json=to_json(event.masses),
             dropped_masses_json=to_json(event.dropped_masses),
             winner=text_in(event.winner),
+            origins_json=to_json(event.origins),
             num_nodes=size,
             tree_depth=max(event.depths, default=0),
         )

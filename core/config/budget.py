@@ -36,14 +36,14 @@ def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
     return (min(shape[0], budget),) if len(shape) == 1 else shape
 
 
-def shares(combine: str, nodes: int, names: Sequence[str]) -> list[int]:
+def shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") -> list[int]:
     """Nodes that each of the named drafters may draft, so that at most `nodes` are verified.
 
     By `CombineRule.node_budget`: `each` drafter has all of it, since the rule selects among drafts;
     `divided`: equal shares, the remainder to the first drafters; `pooled`: the SSMs draft one tree
     of the sum of their shares, beside prompt lookup's chain.
     """
-    budget = combine_rule(combine).node_budget
+    budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":
         return [nodes] * len(names)
     # Shares add up to `nodes`: no union of the drafts can be larger.
@@ -63,7 +63,7 @@ def longest(config: SpeculationConfig, names: Sequence[str], length: int) -> int
     if not isinstance(config.max_tree_nodes, int):
         return length
     # The first drafters have the remainder; the deepest draft is that of the largest share.
-    share = max(shares(config.combine, config.max_tree_nodes, names))
+    share = max(shares(config.combine, config.max_tree_nodes, names, config.draft))
     # Best first spends its nodes by score: its deepest tree is a chain.
     if draft_kind(config.draft).by_score:
         return min(length, share)

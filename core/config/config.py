@@ -259,6 +259,9 @@ class SpeculationConfig:
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
             # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"
+        if draft_kind(draft).fused and self.combine != "union":
+            allowed = "any but fused ones where combine is not union: the SSMs make one tree"
+            raise ConfigError.of("draft", self.draft, allowed)
         rules = lossless_rules(draft, temperature, self.combine)
         if not rules:
             raise ConfigError.of(
@@ -281,9 +284,9 @@ class SpeculationConfig:
     def shape(self, length: int) -> tuple[int, ...]:
         """The expansion of a draft of `length` steps: its first entries, padded with 1.
 
-        Where a rule chooses among sequences, each step has one child.
+        Where a rule chooses among sequences, and in fused drafts, each step has one child.
         """
-        if combine_rule(self.combine).chains:
+        if combine_rule(self.combine).chains or draft_kind(self.draft).fused:
             return (1,) * length
         padded = self.expansion + (1,) * max(0, length - len(self.expansion))
         return padded[:length]

@@ -39,6 +39,8 @@ __all__ = [
     "choices_of",
     "combine_rule",
     "draft_kind",
+    "can_begin_ahead",
+    "drafts_together",
     "fields_that_depend",
     "implementation_of",
     "length_policy",
@@ -138,12 +140,15 @@ class LengthPolicyRecord:
 @dataclass(frozen=True, slots=True)
 class DraftKind:
     """How a drafter chooses the children of a node. `drawn`: at random, verified with their q;
-    `coupled`: with the target's own noise; `by_score`: a node budget instead of a shape."""
+    `coupled`: with the target's own noise; `by_score`: a node budget instead of a shape. `fused`:
+    the SSMs draft one trunk together, `by_credit` with each one's score times its weight."""
 
     name: str
     drawn: bool = False
     coupled: bool = False
     by_score: bool = False
+    fused: bool = False
+    by_credit: bool = False
     meaning: str = ""
 
 
@@ -326,6 +331,19 @@ DRAFT_KINDS: Mapping[str, DraftKind] = _by_name(
             by_score=True,
             meaning="no fixed shape: the most probable paths first, until the node budget is spent",
         ),
+        DraftKind(
+            "fused",
+            coupled=True,
+            fused=True,
+            meaning="the SSMs write one chain, each token by the one that is surest of it (CoSine)",
+        ),
+        DraftKind(
+            "fused_credit",
+            coupled=True,
+            fused=True,
+            by_credit=True,
+            meaning="`fused`, an SSM's score times how well it foretold the text",
+        ),
     ]
 )
 
@@ -451,6 +469,17 @@ def draft_kind(name: str) -> DraftKind:
 def verify_rule(name: str) -> VerifyRule:
     """The record of a verification rule; of an unknown name as in `combine_rule`."""
     return VERIFY_RULES.get(name) or VerifyRule(name, name)
+
+
+def drafts_together(draft: str, combine: str) -> bool:
+    """Whether the SSMs draft in lock-step, within one share of the node budget. Such drafts are
+    not begun ahead: every SSM would have to guess the same outcomes."""
+    return combine_rule(combine).pooled or draft_kind(draft).fused
+
+
+def can_begin_ahead(draft: str, combine: str) -> bool:
+    """Whether drafts may begin before the previous verdict."""
+    return combine_rule(combine).ahead and not draft_kind(draft).fused
 
 
 def routing_rule(name: str) -> RoutingRule:

@@ -21,7 +21,7 @@ from core.errors import DrafterError
 from core.events.parts import Timed
 from core.trees.draft import Draft
 
-__all__ = ["PooledRequest", "PooledDrafting"]
+__all__ = ["PooledDrafting", "PooledRequest", "fitting_requests"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +106,26 @@ class PooledDrafting:
         return [found.get(request.index, Draft()) for request in pool.requests]
 
     def _members(self, pool: PooledRequest) -> list[_Member]:
-        """The SSMs that take part, weights normalized; all with the shortest of their shapes."""
+        """The SSMs that take part, weights normalized."""
+        # Normalized over all requests of the pool: an SSM that cannot take part leaves the others'
+        # ratio as it was.
         total = sum(pool.weights)
-        members = []
-        for request, weight in zip(pool.requests, pool.weights, strict=True):
-            drafter = self._ssms[request.name]
-            fitted = drafter.fit_context(request)
-            if fitted.worth_starting:
-                # Normalized over all requests of the pool: an SSM that cannot take part leaves the
-                # others' ratio as it was.
-                members.append(_Member(drafter, fitted, weight / total))
-        # Every node is fed to every SSM, so the SSM of the shortest context bounds the depth.
-        shortest = min((len(m.request.shape) for m in members), default=0)
-        for member in members:
-            member.request = replace(member.request, shape=member.request.shape[:shortest])
-        return members
+        return [
+            _Member(self._ssms[request.name], request, weight / total)
+            for request, weight in fitting_requests(pool, self._ssms)
+        ]
+
+
+def fitting_requests(
+    pool: PooledRequest, ssms: Mapping[str, SsmDrafter]
+) -> list[tuple[DraftRequest, float]]:
+    """The requests of SSMs that can take part, with their weights; all with the shortest of their
+    shapes, since every node is fed to every SSM."""
+    pairs = zip(pool.requests, pool.weights, strict=True)
+    fitted = [(ssms[request.name].fit_context(request), weight) for request, weight in pairs]
+    fitted = [(request, weight) for request, weight in fitted if request.worth_starting]
+    shortest = min((len(request.shape) for request, _ in fitted), default=0)
+    return [(replace(one, shape=one.shape[:shortest]), weight) for one, weight in fitted]
 
 
 def _pooled_logits(members: list[_Member], growth: Growth | None) -> torch.Tensor:

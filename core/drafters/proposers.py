@@ -134,14 +134,17 @@ class IidProposer:
 
 
 def proposer(kind: str, *, greedy: bool) -> Proposer:
-    """The proposer of a resolved draft kind. `best_first` chooses as topk, above T = 0 as
-    coupled."""
+    """The proposer of a resolved draft kind. `best_first` and fusion choose as topk, above
+    T = 0 as coupled."""
+    by_temperature: type[Proposer] = TopKProposer if greedy else CoupledProposer
     makers: dict[str, type[Proposer]] = {
         "topk": TopKProposer,
         "coupled": CoupledProposer,
         "sampled": SampledProposer,
         "sampled_iid": IidProposer,
-        "best_first": TopKProposer if greedy else CoupledProposer,
+        "best_first": by_temperature,
+        "fused": by_temperature,
+        "fused_credit": by_temperature,
     }
     return makers[kind]()
 

@@ -247,6 +247,14 @@ class SsmDrafter:
         found = yield from self._feeder.feed_frontiers([(self.state(request), [growth])])
         return found[0]
 
+    def feed_steps(
+        self, request: DraftRequest, token_ids: list[int], parents: list[int]
+    ) -> Steps[tuple[list[int], torch.Tensor]]:
+        """One pass over new nodes below fed ones (`parents`: their places); the nodes' places and
+        logits (n, V)."""
+        found = yield from self._feeder.feed_nodes([(self.state(request), token_ids, parents)])
+        return found[0]
+
     def forget(self, request: DraftRequest) -> None:
         """Drops the nodes fed since the last commit."""
         self._feeder.drop_pending(self.state(request))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from core.drafters.ahead import AheadDrafting, AheadDraftsByName, AheadPlan, PassEnded
 from core.drafters.base import DraftRequest, Drafts
+from core.drafters.fused_drafting import FusedDrafting
 from core.drafters.lockstep import StepsRun, run_all
 from core.drafters.native_drafting import NativeDrafting
 from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
@@ -38,6 +39,7 @@ class SsmPool:
     def __init__(self, models: Mapping[str, LanguageModel], vocab_size: int) -> None:
         self.ssms = {name: SsmDrafter(name, model, vocab_size) for name, model in models.items()}
         self._pooled = PooledDrafting(self.ssms)
+        self._fused = FusedDrafting(self.ssms)
         self.batched: BatchedDrafting = NativeDrafting(self.ssms)
 
     def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
@@ -52,6 +54,10 @@ class SsmPool:
     def draft_pooled(self, request: PooledRequest) -> list[Draft]:
         """One tree drafted by several SSMs together; see PooledDrafting."""
         return self._pooled.draft(request)
+
+    def draft_fused(self, request: PooledRequest, *, weighted: bool) -> list[Draft]:
+        """One trunk drafted by several SSMs together; see FusedDrafting."""
+        return self._fused.draft(request, weighted=weighted)
 
     def audition(
         self,

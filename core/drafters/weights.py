@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from core.config import SpeculationConfig
-from core.config.mechanisms import combine_rule, routing_rule
+from core.config.mechanisms import combine_rule, draft_kind, routing_rule
 
 __all__ = [
     "WEIGHT_RULES",
@@ -223,4 +223,5 @@ def make_weights(config: SpeculationConfig, names: Iterable[str]) -> DrafterWeig
 def needs_likelihoods(config: SpeculationConfig) -> bool:
     """Whether drafters must keep the probabilities of committed tokens."""
     weighted = combine_rule(config.combine).weighted and config.weights == "full_information"
-    return weighted or routing_rule(config.routing).reads_likelihoods
+    by_credit = draft_kind(config.draft).by_credit
+    return weighted or by_credit or routing_rule(config.routing).reads_likelihoods

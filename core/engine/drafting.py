@@ -13,7 +13,7 @@ from collections.abc import Sequence as Many
 from contextlib import suppress
 
 from core.config.budget import cut_shape, shape_nodes
-from core.config.mechanisms import combine_rule, draft_kind
+from core.config.mechanisms import draft_kind, drafts_together
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadDraft, AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
@@ -98,7 +98,7 @@ class Drafting:
         for state in states:
             self._route(state)
             # `log_pool` needs all SSMs of a run at each step, so it drafts request by request.
-            for draft_request in self._draft_pooled(state, self.draft_requests(state)):
+            for draft_request in self._draft_together(state, self.draft_requests(state)):
                 # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
@@ -212,16 +212,24 @@ class Drafting:
                 found[name] = error
         return found
 
-    def _draft_pooled(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
-        """`log_pool`: the SSMs of a run draft one tree. Returns the requests left for the other
-        drafters."""
+    def _draft_together(
+        self, state: RoundState, requests: list[DraftRequest]
+    ) -> list[DraftRequest]:
+        """`log_pool` and fusion: the SSMs of a run draft one tree. Returns the requests left for
+        the other drafters."""
         pooled = [one for one in requests if one.name in self.ssm_pool.ssms]
-        if not combine_rule(state.speculation.combine).pooled or not pooled:
+        speculation = state.speculation
+        if not drafts_together(speculation.draft, speculation.combine) or not pooled:
             return requests
+        kind = draft_kind(speculation.draft)
         weights = state.vote_weights.weights
         shared = PooledRequest(tuple(pooled), tuple(weights[one.index] for one in pooled))
         try:
-            drafts = self.ssm_pool.draft_pooled(shared)
+            drafts = (
+                self.ssm_pool.draft_fused(shared, weighted=kind.by_credit)
+                if kind.fused
+                else self.ssm_pool.draft_pooled(shared)
+            )
             for draft_request, draft in zip(pooled, drafts, strict=True):
                 state.drafts[draft_request.index] = draft
         except MODEL_FAULTS as error:

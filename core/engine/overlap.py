@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from core.config.mechanisms import NGRAM, combine_rule
+from core.config.mechanisms import NGRAM, can_begin_ahead
 from core.drafters.ahead import PassEnded
 from core.engine.drafting import hidden_ms
 from core.engine.round_state import ActiveRequest, RoundState, next_round
@@ -220,7 +220,8 @@ def observe_switch(batch: RoundBatch, auto: PipelineSwitch, began: float) -> Non
 
 
 def _can_draft_ahead(request: ActiveRequest) -> bool:
-    return _has_ssms(request) and combine_rule(request.sequence.speculation.combine).ahead
+    speculation = request.sequence.speculation
+    return _has_ssms(request) and can_begin_ahead(speculation.draft, speculation.combine)
 
 
 def _has_ssms(request: ActiveRequest) -> bool:

@@ -6,6 +6,7 @@ The only place that turns tensors into numbers for readers. Knows nothing of Gra
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Many
 from typing import Any
 
 import torch
@@ -103,6 +104,7 @@ class Recorder:
             state.combined.node_weights,
             state.combined.dropped_node_weights,
             state.winner,
+            _origins(state, names),
         )
 
     def verified_event(self, state: RoundState) -> Verified:
@@ -209,6 +211,21 @@ def _reported_probabilities(state: RoundState) -> tuple[float, tuple[float, ...]
         return 0.0 if own is None else target.token_probs[after], target.node_probs
     own_shown = 0.0 if own is None else float(state.target.display_probabilities[after, own])
     return own_shown, tuple(state.target.chances(tree)) if tree.token_ids else ()
+
+
+def _origins(state: RoundState, names: Many[str]) -> tuple[str, ...]:
+    """Of a tree with fused drafts, the drafter whose proposal each node is."""
+    if not any(draft.origins for draft in state.drafts.values()):
+        return ()
+    origin: dict[tuple[int, ...], str] = {}
+    for index, draft in state.drafts.items():
+        paths: list[tuple[int, ...]] = []
+        for node, parent in enumerate(draft.parents):
+            paths.append((*(paths[parent] if parent >= 0 else ()), draft.token_ids[node]))
+            by = draft.origins[node] if draft.origins else index
+            origin.setdefault(paths[-1], names[by])
+    tree = state.tree
+    return tuple(origin[tree.tokens_to(node)] for node in range(len(tree)))
 
 
 def _node_of(draft: Draft, token_ids: tuple[int, ...]) -> int | None:

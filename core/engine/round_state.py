@@ -111,7 +111,8 @@ class ActiveRequest:
         if self.max_tree_nodes is None:
             return [full] * len(indices)
         names = [self.drafters[index].name for index in indices]
-        return shares(self.sequence.speculation.combine, self.max_tree_nodes, names)
+        speculation = self.sequence.speculation
+        return shares(speculation.combine, self.max_tree_nodes, names, speculation.draft)
 
     def effective_choice(self, choice: Choice) -> Choice:
         """A choice with its length cut to how deep the coming drafts can be; a length that the user

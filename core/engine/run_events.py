@@ -8,7 +8,7 @@ import platform
 from datetime import UTC, datetime
 from functools import cache
 
-from core.config.mechanisms import combine_rule
+from core.config.mechanisms import can_begin_ahead, draft_kind
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
@@ -93,10 +93,12 @@ def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
     if not sequence.speculation.drafters:
         warnings.append("no drafters: this is plain decoding")
     speculation = sequence.speculation
-    if speculation.pipeline == "ahead" and not combine_rule(speculation.combine).ahead:
+    draft, combine = speculation.draft, speculation.combine
+    if speculation.pipeline == "ahead" and not can_begin_ahead(draft, combine):
+        by = f"draft={draft}" if draft_kind(draft).fused else f"combine={combine}"
         warnings.append(
-            f"pipeline=ahead does nothing with combine={speculation.combine}: its SSMs draft one "
-            "tree together, and begin it when the round begins"
+            f"pipeline=ahead does nothing with {by}: its SSMs draft one tree together, and begin "
+            "it when the round begins"
         )
     return tuple(warnings)
 

@@ -105,6 +105,8 @@ class Combined:
     `rule` is the combine rule. Where it weighs the drafters, `weights` are those it used (by
     drafter), `masses` the weight behind each node, `dropped_masses` behind each dropped token, and
     `winner` the drafter whose sequence a vote chose.
+
+    `origins`: of a tree with fused drafts, the drafter whose proposal each node is; else empty.
     """
 
     run_id: str
@@ -124,6 +126,7 @@ class Combined:
     masses: tuple[float, ...] = ()
     dropped_masses: tuple[float, ...] = ()
     winner: str = ""
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

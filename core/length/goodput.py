@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from core.config import SpeculationConfig
 from core.config.budget import longest
-from core.config.mechanisms import NGRAM, combine_rule, routing_rule
+from core.config.mechanisms import NGRAM, combine_rule, draft_kind, routing_rule
 from core.events import Estimate
 from core.length.base import Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
@@ -76,7 +76,7 @@ class Goodput:
         self._config, self._costs = config, costs
         self._backoffs = RunBackoffs(costs.backoffs)
         # A vote or a pool is one drafter made of several.
-        as_one = combine_rule(config.combine).one_draft
+        as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
         ssms = tuple(name for name in config.drafters if as_one or name != NGRAM)
         routed = bool(routing_rule(config.routing).implementation)
         whole = as_one or routed

@@ -26,6 +26,8 @@ class Draft:
     `next_temperature`: the calibration temperature after the round, if the drafting pass has
     already committed (`core.cuda`). `moments`: mean and variance of each row's utilities under the
     scores, if computed.
+
+    `origins`: of a fused draft, for each node the index of the drafter that proposed it.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -42,6 +44,7 @@ class Draft:
     ahead: int = 0
     next_temperature: float | None = None
     moments: Many[tuple[float, float]] | None = None
+    origins: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -65,6 +65,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m014_between",
         "m015_fingerprints",
         "m016_routing",
+        "m017_fusion",
     ]
 
 

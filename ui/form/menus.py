@@ -63,6 +63,8 @@ def draft_choices(temperature: float, verify: str = "auto", combine: str = "unio
 
 
 def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> str:
+    if draft_kind(draft).fused and combine != "union":
+        return f"{draft} (only with combine union: the SSMs make one tree)"
     if draft != "auto" and not lossless_rules(draft, temperature, combine):
         return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
     if not _lossless(draft, verify, temperature, combine):

@@ -1,0 +1,241 @@
+"""FusedDrafting: confidence-based token fusion (CoSine): several SSMs draft one trunk in lock-step.
+
+At each position every SSM proposes one token after each of its two live branches, its own chain and
+the trunk, in one batched pass. The trunk goes on with the proposal of the highest calibrated score
+(ties: drafter order), which every SSM is fed; what it did not choose stays as side leaves. Of all
+nodes the most probable paths are kept, within the node budget and K (m + 1) for m SSMs and K steps.
+
+No single SSM's q stands behind a fused token, so only `greedy` and `match` are lossless. `weighted`
+(ours): a score counts times the SSM's weight, so that an SSM that is sure and wrong stops winning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from core.drafters.base import DraftRequest
+from core.drafters.lockstep import Steps, run_all
+from core.drafters.pooled_drafting import PooledRequest, fitting_requests
+from core.drafters.proposers import Child, Frontier, proposer
+from core.drafters.ssm import SsmDrafter
+from core.errors import DrafterError
+from core.events.parts import Timed
+from core.trees.draft import Draft
+from core.trees.sampling import penalize_repetition
+from core.trees.tree import ROOT
+
+__all__ = ["FusedDrafting"]
+
+
+@dataclass
+class _Tree:
+    """All proposals as a trie. `values`: of each path, the product of the scores with which its
+    tokens were proposed; `origins`: the drafter index of the proposal that put the token there, on
+    the trunk of the one that was fused."""
+
+    token_ids: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    origins: list[int] = field(default_factory=list)
+    trunk: list[int] = field(default_factory=list)
+    _children: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def add(self, parent: int, child: Child, origin: int) -> int:
+        """The node of a proposal, new or known."""
+        value = child.score * self.value(parent)
+        key = (parent, child.token_id)
+        if key not in self._children:
+            self._children[key] = len(self.token_ids)
+            self.token_ids.append(child.token_id)
+            self.parents.append(parent)
+            self.values.append(value)
+            self.origins.append(origin)
+        node = self._children[key]
+        if value > self.values[node]:
+            self.values[node], self.origins[node] = value, origin
+        return node
+
+    def value(self, node: int) -> float:
+        """The probability of the path to a node; 1 for the root."""
+        return 1.0 if node == ROOT else self.values[node]
+
+    def tokens_to(self, node: int) -> list[int]:
+        """The tokens from the root to a node, in any order (a repetition penalty needs none)."""
+        tokens = []
+        while node != ROOT:
+            tokens.append(self.token_ids[node])
+            node = self.parents[node]
+        return tokens
+
+    def best(self, count: int) -> list[int]:
+        """The `count` nodes of the most probable paths. A child's value is at most its parent's,
+        and its number higher, so the set is closed under ancestors."""
+        nodes = sorted(range(len(self.token_ids)), key=lambda node: (-self.values[node], node))
+        return sorted(nodes[:count])
+
+
+@dataclass
+class _Member:
+    """One SSM. `own`: the tip of its chain, None once that has ended. `places`: the pending node
+    of its model by node of the tree; `rows`: the row of its logits after each node it was fed."""
+
+    drafter: SsmDrafter
+    request: DraftRequest
+    weight: float
+    own: int | None = ROOT
+    places: dict[int, int] = field(default_factory=lambda: {ROOT: ROOT})
+    rows: dict[int, int] = field(default_factory=dict)
+    proposed: set[int] = field(default_factory=set)
+    logits: list[torch.Tensor] = field(default_factory=list)
+    utilities: list[torch.Tensor] = field(default_factory=list)
+    timings: list[Timed] = field(default_factory=list)
+
+    def tips(self, trunk: int) -> list[int]:
+        """The nodes after which it proposes: the trunk's tip, and that of its own chain."""
+        return [trunk] if self.own in (None, trunk) else [trunk, self.own]
+
+    def next_logits(self, tree: _Tree, tips: list[int]) -> Steps[torch.Tensor]:
+        """Logits (tips, V) after the tips; after the root it first reads the committed text."""
+        if tips == [ROOT]:
+            (rows,) = yield from self.drafter.catch_up_steps([self.request])
+            return rows
+        token_ids = [tree.token_ids[node] for node in tips]
+        parents = [self.places[tree.parents[node]] for node in tips]
+        places, rows = yield from self.drafter.feed_steps(self.request, token_ids, parents)
+        self.places.update(zip(tips, places, strict=True))
+        return rows
+
+    def propose(
+        self, tree: _Tree, tips: list[int], logits: torch.Tensor, depth: int
+    ) -> list[tuple[int, float]]:
+        """Adds its best token after each tip to the tree; the nodes with its own score of each,
+        ROOT and 0 where it has none."""
+        sequence = self.request.sequence
+        sampling = sequence.sampling
+        if sampling.penalizes:
+            paths = [tree.tokens_to(tip) for tip in tips]
+            penalty = sampling.repetition_penalty
+            logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
+        position = self.request.root_position + depth
+        calibration = self.drafter.calibration(sequence)
+        frontier = Frontier(logits, position, (), sampling, sequence.noise, calibration)
+        rule = proposer(self.request.kind, greedy=sampling.greedy)
+        (found,) = rule.propose([frontier], [1])
+        for tip in tips:
+            self.rows[tip] = len(self.rows)
+        self.logits.append(logits)
+        if found.utilities is not None:
+            self.utilities.append(found.utilities)
+        proposals = [
+            (tree.add(tip, family[0], self.request.index), family[0].score)
+            if family
+            else (ROOT, 0.0)
+            for tip, family in zip(tips, found.children, strict=True)
+        ]
+        self.proposed.update(node for node, _ in proposals if node != ROOT)
+        return proposals
+
+    def draft(self, tree: _Tree, kept: list[int]) -> Draft:
+        """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
+        wanted = self.proposed | {*tree.trunk}
+        nodes = [node for node in kept if node in wanted]
+        number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
+        logits = torch.cat(self.logits)
+        utilities = torch.cat(self.utilities) if self.utilities else None
+        calibration = self.drafter.calibration(self.request.sequence)
+        scores = calibration.scores(logits if utilities is None else utilities)
+        token_ids = [tree.token_ids[node] for node in nodes]
+        rows = [self.rows[tree.parents[node]] for node in nodes]
+        return Draft(
+            token_ids,
+            [number[tree.parents[node]] for node in nodes],
+            scores[rows, token_ids].tolist() if nodes else [],
+            [1.0] * len(nodes),
+            [0] * len(nodes),
+            {number[node]: row for node, row in self.rows.items() if node in number},
+            logits,
+            utilities,
+            timings=tuple(self.timings),
+            passes=len(self.logits),
+            origins=tuple(tree.origins[node] for node in nodes),
+        )
+
+
+class FusedDrafting:
+    """Drafts with the loaded SSMs, by name."""
+
+    def __init__(self, ssms: Mapping[str, SsmDrafter]) -> None:
+        self._ssms = ssms
+
+    def draft(self, pool: PooledRequest, *, weighted: bool) -> list[Draft]:
+        """One draft per SSM: the trunk and its own side leaves.
+
+        Raises DrafterError with the name of an SSM that fails; the others' states are restored.
+        """
+        members = [
+            _Member(self._ssms[request.name], request, weight if weighted else 1.0)
+            for request, weight in fitting_requests(pool, self._ssms)
+        ]
+        if not members:
+            return [Draft() for _ in pool.requests]
+        tree = _Tree()
+        steps, budget = len(members[0].request.shape), members[0].request.budget
+        try:
+            for depth in self._depths(tree, members, steps):
+                _extend(tree, members, depth)
+        except DrafterError:
+            for member in members:
+                member.drafter.forget(member.request)
+            raise
+        kept = tree.best(min(budget, steps * (len(members) + 1)))
+        drafts = {member.request.index: member.draft(tree, kept) for member in members}
+        return [drafts.get(request.index, Draft()) for request in pool.requests]
+
+    def _depths(self, tree: _Tree, members: list[_Member], steps: int) -> Iterator[int]:
+        """Depths from 1, while the trunk goes on and the length policy wants another step."""
+        request = members[0].request
+        ends = request.sequence.eos_ids
+        for depth in range(1, steps + 1):
+            if depth > 1:
+                tip = tree.trunk[-1] if len(tree.trunk) == depth - 1 else ROOT
+                if tip == ROOT or tree.token_ids[tip] in ends:
+                    return
+                grows = request.stop is None or request.stop.grows(tree.values[tip])
+                if not grows or not request.steps(depth, [tree.values[tip]]):
+                    return
+            yield depth
+
+
+def _extend(tree: _Tree, members: list[_Member], depth: int) -> None:
+    """One pass: every SSM proposes after its tips, then the trunk takes the best proposal."""
+    trunk = tree.trunk[-1] if tree.trunk else ROOT
+    tips = {member.drafter.name: member.tips(trunk) for member in members}
+    works = run_all(
+        {
+            m.drafter.name: (m.drafter.model, m.next_logits(tree, tips[m.drafter.name]))
+            for m in members
+        }
+    )
+    stage = "catch_up" if depth == 1 else "draft"
+    best, highest = ROOT, 0.0
+    for member in members:
+        name = member.drafter.name
+        work = works[name]
+        if work.error is not None:
+            raise DrafterError(name, work.error) from work.error
+        assert work.result is not None
+        share = work.share(work.start, work.end)
+        member.timings.append(Timed(name, stage, work.start, work.end, share))
+        proposals = member.propose(tree, tips[name], work.result, depth)
+        fused, score = proposals[0]
+        if score * member.weight > highest:
+            best, highest = fused, score * member.weight
+            tree.origins[best] = member.request.index
+        own = proposals[-1][0]
+        ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
+        member.own = None if ended or member.own is None else own
+    if best != ROOT:
+        tree.trunk.append(best)
