@@ -7,11 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.config import (
-    Request,
-    SamplingParams,
-    SpeculationConfig,
-)
+from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 
 NAN, INF = float("nan"), float("inf")

@@ -8,15 +8,7 @@ import pytest
 import torch
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.events import (
-    Combined,
-    Drafted,
-    Event,
-    RoundCompleted,
-    RunCompleted,
-    RunStarted,
-    Verified,
-)
+from core.events import Combined, Drafted, Event, RoundCompleted, RunCompleted, RunStarted, Verified
 from core.events.outcome import Outcome
 from core.metrics import StatsFold
 from tests.core.engines import GREEDY, TREE, WARM, engine_of, request, tables

@@ -10,10 +10,7 @@ import time
 import pytest
 
 from core import Engine, Request, SpeculationConfig, Worker
-from core.errors import (
-    ConfigError,
-    ContextLengthError,
-)
+from core.errors import ConfigError, ContextLengthError
 from core.events import Event, RunCancelled, RunCompleted, RunStarted
 from core.events.outcome import Outcome
 from core.models.machine import TURN_S

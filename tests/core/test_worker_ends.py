@@ -7,21 +7,9 @@ import threading
 import pytest
 
 from core import Engine, Worker
-from core.errors import (
-    EngineBusyError,
-    EngineClosedError,
-)
+from core.errors import EngineBusyError, EngineClosedError
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
-from tests.core.gated import (
-    SOON,
-    GatedModel,
-    all_of,
-    both_running,
-    ids,
-    release,
-    request,
-    until,
-)
+from tests.core.gated import SOON, GatedModel, all_of, both_running, ids, release, request, until
 
 
 class Mistake(Exception):

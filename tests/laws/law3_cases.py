@@ -104,12 +104,7 @@ ONE_ROUND: Cases = {
         case, 1, "sampled", (2, 1), eos_ids=ENDS, prompt_ids=(0, 1)
     ),
     "two drafters and prompt lookup": partial(
-        case,
-        2,
-        "sampled",
-        (1,),
-        drafters=("model-1", "ngram", "model-2"),
-        prompt_ids=LOOKUP_PROMPT,
+        case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
 # Where a chance below 1 meets several proposals: what `traversal` does beyond `mss`.
@@ -166,10 +161,7 @@ SHOWN_BY: dict[str, list[Callable[..., Case]]] = {
         partial(case, 1, "sampled_iid", (1,), 1),
     ],
     "without_replacement_with_the_full_q": [partial(case, 1, "sampled", (2,), 3)],
-    "by_token_id": [
-        partial(case, 1, "sampled_iid", (2,), 2),
-        partial(case, 2, "sampled", (1,), 2),
-    ],
+    "by_token_id": [partial(case, 1, "sampled_iid", (2,), 2), partial(case, 2, "sampled", (1,), 2)],
     "by_descending_q": [
         partial(case, 1, "sampled_iid", (2,), 1),
         partial(case, 2, "sampled", (1,), 2),

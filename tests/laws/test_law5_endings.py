@@ -89,11 +89,7 @@ def expected_story(prompt: int, count: int) -> list[int]:
     return [STORY[(prompt + i) % len(STORY)] for i in range(count)]
 
 
-@paired(
-    place=range(len(STORY) - 2),
-    shape=SHAPES,
-    rule=("greedy", "match", "mss", "traversal"),
-)
+@paired(place=range(len(STORY) - 2), shape=SHAPES, rule=("greedy", "match", "mss", "traversal"))
 def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
     prompt = 2
     eos = STORY[prompt + place]

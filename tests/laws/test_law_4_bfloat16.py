@@ -78,9 +78,7 @@ def compiled() -> Engine:
     return engine_on("cpu")
 
 
-def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
-    uncompiled: Engine,
-) -> None:
+def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(uncompiled: Engine) -> None:
     gap, margin, last = measured(uncompiled)
     assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
     assert float(margin.max()) <= gap

@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.events import Combined, Event, RoundCompleted, RunStarted, Verified
-from storage.codec import (
-    contiguous,
-    decode_start,
-    encode_models,
-    encode_start,
-    text_back,
-    text_in,
-)
+from storage.codec import contiguous, decode_start, encode_models, encode_start, text_back, text_in
 from storage.process import Process
 from storage.round_decoder import decode_rounds
 from storage.round_encoder import encode_round

@@ -14,24 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.events import (
-    Event,
-    RoundCompleted,
-    RunStarted,
-    event_from_plain,
-    event_to_plain,
-)
+from core.events import Event, RoundCompleted, RunStarted, event_from_plain, event_to_plain
 from storage import RunQuery, RunStore
 from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
-from tests.synthetic import (
-    DRAFTERS,
-    ENDINGS,
-    HOSTILE_TEXTS,
-    MINIONS,
-    Mechanisms,
-    synthetic_run,
-)
+from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
 
 NUMBERS = count()
 

@@ -127,9 +127,7 @@ def test_a_study_is_claimed_by_one_process(path: Path) -> None:
         assert store.studies.claim("b")
 
 
-def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(
-    path: Path,
-) -> None:
+def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(path: Path) -> None:
     def beaten(seconds_ago: float) -> None:
         values = ("a container that ended", time.time() - seconds_ago)
         with closing(sqlite3.connect(path)) as raw, raw:

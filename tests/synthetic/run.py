@@ -198,11 +198,7 @@ class Tape:
 
 @lru_cache(maxsize=64)
 def _tape(
-    seed: int,
-    drafters: tuple[str, ...],
-    hostile: bool,
-    uses: Mechanisms,
-    stop: tuple[str, ...],
+    seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Tape:
     """One for runs of every number of rounds: a run is the beginning of a longer one."""
     language = Language(seed, hostile)

@@ -10,11 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from core.errors import ConfigError
 from core.models.loading.load import load_models

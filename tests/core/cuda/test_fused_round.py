@@ -261,9 +261,7 @@ def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPa
     assert len(notes) == 3 and all("no memory" in note for note in notes)
 
 
-def test_the_next_round_runs_while_events_are_consumed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
     made, awaited = [], []
     graph = fused_round._RoundGraph
     draft, finish = graph.launch_draft, graph.finish

@@ -11,12 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from core import load_models
-from core.errors import (
-    ConfigError,
-    ModelLoadError,
-    OutOfMemoryError,
-    VocabMismatchError,
-)
+from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, VocabMismatchError
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
 from core.models.machine import available_bytes, parameter_count, readable, weight_bytes

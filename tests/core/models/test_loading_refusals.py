@@ -14,10 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import T5Config, T5ForConditionalGeneration
 
 from core import load_models
-from core.errors import (
-    ModelLoadError,
-    UnsupportedModelError,
-)
+from core.errors import ModelLoadError, UnsupportedModelError
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 
@@ -144,10 +141,7 @@ def test_code_in_the_folder_is_never_run(copy: Path, tmp_path: Path) -> None:
     mark = tmp_path / "it-ran"
     config = json.loads((copy / "config.json").read_text())
     config["model_type"] = "homemade"
-    config["auto_map"] = {
-        "AutoConfig": "evil.Config",
-        "AutoModelForCausalLM": "evil.Model",
-    }
+    config["auto_map"] = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
     (copy / "config.json").write_text(json.dumps(config))
     (copy / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
     refused(ModelLoadError, copy)
@@ -158,7 +152,7 @@ def test_an_encoder_decoder(tmp_path: Path) -> None:
     folder = tmp_path / "t5"
     config = T5Config(
         vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4,
-        decoder_start_token_id=0,
+        decoder_start_token_id=0
     )  # fmt: skip
     T5ForConditionalGeneration(config).save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)

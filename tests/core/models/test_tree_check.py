@@ -84,8 +84,7 @@ def test_masks_are_tried_by_what_the_configuration_says(family: str, kinds: list
 
 
 @pytest.mark.parametrize(
-    ("family", "wrong"),
-    [("mistral", MaskKind()), ("gemma2", MaskKind()), ("llama", MaskKind(4))],
+    ("family", "wrong"), [("mistral", MaskKind()), ("gemma2", MaskKind()), ("llama", MaskKind(4))]
 )
 def test_control_a_wrong_mask_is_measured(family: str, wrong: MaskKind) -> None:
     module = tiny_module(family, seed=1)

@@ -249,9 +249,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
     assert made == [(6, 12, 1), (4, 32, 1)]
 
 
-def test_a_failed_allocation_is_not_cached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failed_allocation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, made = scratch.BufferCache(), [True, False, True]
     kept = object()
 
