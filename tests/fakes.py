@@ -4,8 +4,6 @@ A `TableModel` is a LanguageModel whose distributions a function gives, so that 
 drafters, rules and engine run unchanged on a vocabulary of three. Knows core's contracts only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,23 +19,6 @@ from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.sequence import Sequence as LiveSequence
 from core.trees.noise import Noise, SeededNoise
-
-__all__ = [
-    "CONTEXT",
-    "FAMILIES",
-    "NoText",
-    "TableModel",
-    "VOCAB",
-    "WINDOW",
-    "info_of",
-    "loaded",
-    "loaded_tables",
-    "perturbed",
-    "random_table",
-    "sequence_of",
-    "tiny_module",
-    "word_tokenizer",
-]
 
 VOCAB = 64
 CONTEXT = 128
@@ -198,8 +179,6 @@ def sequence_of(
         **{**settings, **fields},
     )
 
-
-# -- models that are tables --
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
 """Context (all tokens) to the probabilities of the next token."""

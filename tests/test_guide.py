@@ -3,8 +3,6 @@
 `python -m tests.test_guide` writes it anew.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """A gated model, an engine over it, and a worker that leaves nothing behind."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

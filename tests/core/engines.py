@@ -1,14 +1,10 @@
 """Engines over tables, for the tests of engine and worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Event, RoundCompleted
 from tests.fakes import TableModel, loaded_tables, random_table
-
-__all__ = ["GREEDY", "TREE", "WARM", "engine_of", "ids_of_events", "open_rows", "request", "tables"]
 
 VOCAB = 8
 GREEDY = SamplingParams(12, seed=1)

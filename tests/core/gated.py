@@ -1,7 +1,5 @@
 """A model whose passes wait at a gate, and what tests of the worker do with it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,19 +10,6 @@ from core import Request, Run, SamplingParams, SpeculationConfig, Worker
 from core.events import Event, RoundCompleted
 from core.models.protocol import Feed
 from tests.fakes import TableModel, random_table
-
-__all__ = [
-    "CONTEXT",
-    "SOON",
-    "VOCAB",
-    "GatedModel",
-    "all_of",
-    "both_running",
-    "ids",
-    "release",
-    "request",
-    "until",
-]
 
 VOCAB = 8
 CONTEXT = 4000

@@ -1,7 +1,5 @@
 """Drafting ahead within one request: the text stays, guesses come true, what is made is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -2,8 +2,6 @@
 made ahead is saved, waited for or wasted.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -218,8 +216,6 @@ def test_what_is_made_in_the_last_round_is_wasted() -> None:
     assert {(0, one.drafter): one.wasted_ms} == pytest.approx(worked(events))
     assert one.outcomes > 0
 
-
-# -- the reckoning alone --
 
 SEEN = AheadDraft(
     outcomes={(3, 5): 0.5, (4,): 0.25},

@@ -1,7 +1,5 @@
 """Before the first round `goodput` hears which SSM foresees the prompt: that one drafts first."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence as Many

@@ -1,8 +1,6 @@
 """The budget of nodes: no combine rule has more verified, and a recorded length is one that was
 drafted."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from core import Engine, SamplingParams, SpeculationConfig
 from core.config import COMBINES
 from core.config.budget import longest, shares
-from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted
+from core.events import Combined, Drafted, Event, RoundCompleted
 from core.length import Choice, LengthPolicy, RoundOutcome
 from core.length.cost_model import Costs
 from tests.core.engines import engine_of, ids_of_events, request, tables
@@ -55,9 +53,6 @@ def deepest(events: list[Event]) -> list[int]:
         for event in events
         if isinstance(event, Drafted)
     ]
-
-
-# -- how it is divided --
 
 
 @pytest.mark.parametrize(
@@ -130,9 +125,6 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
     )
     sizes = [len(e.token_ids) for e in run(config) if isinstance(e, Combined)]
     assert max(sizes) >= (4 if combine == "union" else 6), "a union's drafts have nodes in common"
-
-
-# -- how deep it lets a draft be --
 
 
 @pytest.mark.parametrize(
@@ -228,11 +220,7 @@ def test_a_given_length_stays_and_the_reason_says_what_becomes_of_it(length: str
 
 def test_the_setting_of_a_run_keeps_what_the_user_asked_for() -> None:
     (started, *_) = run(SpeculationConfig(max_tree_nodes=3, speculation_length=8))
-    assert isinstance(started, RunStarted)
     assert started.config["speculation"]["speculation_length"] == 8
-
-
-# -- a vote is over sequences --
 
 
 @pytest.mark.parametrize(("temperature", "draft"), [(0.0, "topk"), (0.8, "coupled")])

@@ -1,7 +1,5 @@
 """Configuration: only lossless pairs pass; presets, text and JSON to fields and back."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any
@@ -23,8 +21,6 @@ from core.config import (
 )
 from core.config.field_text import parse_field
 from core.errors import ConfigError
-
-# -- what is lossless --
 
 DETERMINISTIC = ("topk", "coupled", "best_first")
 DRAWN = ("sampled", "sampled_iid")
@@ -84,9 +80,6 @@ def test_a_refusal_names_the_lossless_choices() -> None:
     assert "lossless choices are auto, match" in str(caught.value)
     with pytest.raises(ConfigError, match=r"choose auto, topk or best_first"):
         SpeculationConfig(draft="sampled").resolved(0.0)
-
-
-# -- presets, shapes, text --
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

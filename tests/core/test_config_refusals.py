@@ -1,7 +1,5 @@
 """Configuration: every refusal names field, value and what is allowed."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

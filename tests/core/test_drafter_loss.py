@@ -1,7 +1,5 @@
 """A drafter that dies in mid-run costs no text: the run goes on without it, and says so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Engine: the order of events, what they add up to, and many runs at once."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -13,8 +11,6 @@ from core.events.outcome import Outcome
 from core.metrics import StatsFold
 from tests.core.engines import GREEDY, TREE, WARM, engine_of, request, tables
 from tests.fakes import word_tokenizer
-
-# -- the events of a run --
 
 
 def test_events_come_in_their_order_and_are_numbered() -> None:
@@ -109,7 +105,6 @@ def test_the_start_tells_the_whole_request_resolved() -> None:
     engine = engine_of(*tables())
     asked = Request("w1 w2", SamplingParams(4, temperature=0.7))
     started = next(iter(engine.generate(asked)))
-    assert isinstance(started, RunStarted)
     assert started.asked == asked.to_plain()
     assert started.drafters == ("same", "ssm-2")
     config = started.config
@@ -169,9 +164,6 @@ def test_texts_joined_are_the_decoded_continuation() -> None:
     assert plain["summary"]["finish_reason"] == "length"
     assert plain["prompt_token_ids"] == [1, 2, 3]
     assert plain["error"] == ""
-
-
-# -- many at once --
 
 
 def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
@@ -238,9 +230,6 @@ def test_drafts_stand_in_the_drafters_order_also_in_a_batch() -> None:
             order = orders[event.run_id]
             made = [order.index(draft.drafter) for draft in event.drafts]
             assert made == sorted(made)
-
-
-# -- plain decoding --
 
 
 def test_without_drafters_no_drafter_runs() -> None:

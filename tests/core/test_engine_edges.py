@@ -1,7 +1,5 @@
 """Engine: one owner, nothing left behind, what a prompt may be, what verification costs."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections import Counter
@@ -25,8 +23,6 @@ from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_cost
 from core.models.protocol import Feed
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, request, tables
 from tests.fakes import TableModel
-
-# -- busy, closed, broken --
 
 
 def test_one_call_at_a_time() -> None:
@@ -94,9 +90,6 @@ def test_a_bad_request_among_good_ones_is_refused_before_any_work() -> None:
     with pytest.raises(ContextLengthError):
         next(engine.generate_many([request(), request("w1 " * 80)]))
     assert llm.passes == 0 and not engine.busy.locked()
-
-
-# -- what a prompt may be --
 
 
 @pytest.mark.parametrize(("words", "fits"), [(62, True), (63, True), (64, False), (90, False)])
@@ -277,9 +270,6 @@ def test_unknown_drafters_are_refused_with_the_names_there_are() -> None:
         engine_of(*tables()).prepare(request(config=SpeculationConfig(drafters=("nobody",))))
     with pytest.raises(ConfigError, match="no SSM is loaded"):
         engine_of(tables()[0], []).prepare(request())
-
-
-# -- what verification costs --
 
 
 def test_the_affordable_tree_is_the_largest_within_half_as_much_again() -> None:

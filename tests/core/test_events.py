@@ -1,7 +1,5 @@
 """Events: plain, frozen, and the same after a trip through JSON."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import typing

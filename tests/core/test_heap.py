@@ -1,7 +1,5 @@
 """Memory that a thread freed goes back to the system, in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

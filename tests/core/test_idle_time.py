@@ -1,7 +1,5 @@
 """What of a round lies between its stages, on a made-up clock and as a length policy is told it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from types import SimpleNamespace

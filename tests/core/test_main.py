@@ -1,7 +1,5 @@
 """`python -m core`: what it prints, its exit codes, its one-line errors."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -80,9 +78,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     tiny_module("llama", seed=1, dtype=torch.float32).save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)
     return str(folder)
-
-
-# -- what it prints --
 
 
 def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture[str]) -> None:
@@ -172,9 +167,6 @@ def test_prompts_come_from_files_and_standard_input(
         assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
 
 
-# -- models --
-
-
 def test_a_model_without_ssms_decodes_plainly(
     capsys: pytest.CaptureFixture[str], alone: str
 ) -> None:
@@ -207,8 +199,6 @@ def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> Non
     assert [model["name"] for model in made["models"]] == ["tiny", "tiny", "tiny-2"]
     assert made["summary"]["num_accepted_tokens"] > 0
 
-
-# -- errors --
 
 BAD: list[tuple[list[str], str]] = [
     ([], "one of the arguments --prompt --prompt-file is required"),
@@ -279,9 +269,6 @@ def test_other_ends_have_their_codes(
     assert main(SHORT) == code
 
 
-# -- as a process --
-
-
 def process(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONWARNINGS": "error", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
@@ -298,7 +285,6 @@ def process(*arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.nightly
 def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
     running = process(*LONG)
-    assert running.stdout is not None
     for _ in range(9):
         assert running.stdout.readline()
     running.send_signal(signal.SIGINT)

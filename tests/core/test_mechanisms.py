@@ -1,7 +1,5 @@
 """Every mechanism has what its record says it has, and a new one needs its record alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from core import SpeculationConfig

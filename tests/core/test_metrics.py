@@ -1,7 +1,5 @@
 """RunStats on rounds made by hand, with answers computed by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Noise: a pure function of seed and key, uniform, and never asked twice by mistake."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter
@@ -32,9 +30,6 @@ def by_hand(seed: int, position: int, token_id: int) -> float:
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
     x ^= x >> 31
     return -math.log(-math.log(max(x >> 11, 1) * 2.0**-53))
-
-
-# -- the target's Gumbel noise --
 
 
 def test_the_target_noise_is_the_documented_hash() -> None:
@@ -95,9 +90,6 @@ def test_the_extremes_of_the_hash_stay_finite() -> None:
     assert bool(values.isfinite().all())
 
 
-# -- coins and choices --
-
-
 def test_coins_are_fair_and_strict() -> None:
     noise = SeededNoise(4, 3)
     keys = [("accept", i, (), 0) for i in range(4000)]
@@ -152,9 +144,6 @@ def test_what_has_no_weight_is_never_chosen(weights: list[float]) -> None:
     only = max(range(3), key=weights.__getitem__)
     tensor = torch.tensor(weights, dtype=torch.float64)
     assert {noise.choose(tensor, ("final", i)) for i in range(200)} == {only}
-
-
-# -- draws without replacement --
 
 
 def test_distinct_draws_have_the_sequential_distribution() -> None:

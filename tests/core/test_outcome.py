@@ -1,7 +1,5 @@
 """Outcome: the one object of `--json` and of the page's endpoints."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

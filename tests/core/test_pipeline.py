@@ -1,7 +1,5 @@
 """Pipelining across requests: whose turn it is, what overlaps, and that the text stays the same."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -40,9 +38,6 @@ def drafting_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("drafting")]
 
 
-# -- the text --
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
 @pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -74,9 +69,6 @@ def test_pipelined_and_plain_requests_share_a_batch() -> None:
     mixed = [across[0], plain[1], across[2]]
     alone = texts(list(engine_of(*tables()).generate_many(plain)))
     assert texts(list(engine_of(*tables()).generate_many(mixed))) == alone
-
-
-# -- the turns --
 
 
 def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
@@ -180,9 +172,6 @@ def test_hidden_drafting_is_counted() -> None:
     assert all(entry.saved_ms >= 0 for entry in ahead)
 
 
-# -- ends --
-
-
 @pytest.mark.parametrize("steps", range(1, 30, 3))
 def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
     engine = engine_of(*tables())
@@ -242,9 +231,6 @@ def test_the_llms_failure_ends_everything() -> None:
     with pytest.raises(RuntimeError, match="out of memory"):
         list(engine.generate_many(requests(4, pipeline="across")))
     assert open_rows(engine) == [(), (), ()] and not drafting_threads()
-
-
-# -- the lane --
 
 
 def test_a_lane_raises_what_its_job_raised() -> None:

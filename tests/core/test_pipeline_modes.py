@@ -1,7 +1,5 @@
 """Runs whose pipelining changes from round to round, and runs of several modes side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

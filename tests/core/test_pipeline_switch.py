@@ -1,7 +1,5 @@
 """What `auto`'s switch is shown of a round, on made-up times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

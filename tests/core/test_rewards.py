@@ -1,7 +1,5 @@
 """The paper's weights in whole runs: replayed by hand from the recorded events, round by round."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

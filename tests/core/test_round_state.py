@@ -1,8 +1,6 @@
 """What a length policy is told of a round, on made-up times: what the LLM's pass for another
 request hid is none of the round's. What a combine rule is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig

@@ -1,7 +1,5 @@
 """Processing equals transformers' warpers and their definition; residuals; what a Target shows."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -131,8 +129,6 @@ def test_the_unprocessed_softmax_knows_a_calibration() -> None:
     assert torch.allclose(unprocessed_probabilities(logits, 2.0), (logits / 2).softmax(-1))
 
 
-# -- residuals --
-
 P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
 
@@ -165,9 +161,6 @@ def test_acceptance_and_residual_give_p_back() -> None:
         accepted = torch.minimum(p, q)
         total = accepted + (1 - accepted.sum()) * residual(p, q)
         assert (total - p).abs().max() < 1e-12
-
-
-# -- Target --
 
 
 @pytest.mark.parametrize("vocab", [3, 17, 64, 4096])

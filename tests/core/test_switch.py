@@ -1,7 +1,5 @@
 """The switch of `pipeline=auto` on made-up rounds whose right answer is known."""
 
-from __future__ import annotations
-
 import random
 
 from hypothesis import given

@@ -1,8 +1,6 @@
 """The switch of `pipeline=auto` where rounds vary, by chance or with what is drafted: the right
 answer of each trace is known, and what it may cost is bounded."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

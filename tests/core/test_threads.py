@@ -1,7 +1,5 @@
 """Threads of a CPU pass: one core is left to everybody else, unless a number is asked for."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

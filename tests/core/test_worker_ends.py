@@ -1,7 +1,5 @@
 """Worker: stops, failures, and the end; whoever waits is told, and nothing is left behind."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
@@ -14,9 +12,6 @@ from tests.core.gated import SOON, GatedModel, all_of, both_running, ids, releas
 
 class Mistake(Exception):
     """An error that no model raises."""
-
-
-# -- stops --
 
 
 def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:
@@ -89,9 +84,6 @@ def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
     assert run.poll(timeout=0.05) == [] and run.done
 
 
-# -- failures --
-
-
 @pytest.mark.parametrize("when", [0, 1, 4])
 def test_a_failing_run_says_so_and_the_next_one_works(
     worker: Worker, llm: GatedModel, when: int
@@ -154,9 +146,6 @@ def test_an_unforeseen_error_is_heard_by_everyone_who_waits(
         assert isinstance(last, RunFailed) and last.error == "Mistake"
     assert llm.open_rows == ()
     assert len(ids(all_of(worker.submit(request())))) == 20
-
-
-# -- the end --
 
 
 def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: GatedModel) -> None:

@@ -1,7 +1,5 @@
 """Studies of grids with results whose figures a test chooses; no run is behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from core.config import SamplingParams, SpeculationConfig
@@ -11,8 +9,6 @@ from lab.measured import Measured
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration
-
-__all__ = ["AXES", "grid_results", "grid_study", "result"]
 
 AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion", "1 | 2,1"))
 

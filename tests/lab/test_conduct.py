@@ -1,7 +1,5 @@
 """The generator behind every study: order, what is kept, what comes again, where it stops."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 import pytest

@@ -1,7 +1,5 @@
 """Studies measured on a fake worker, kept in a real log: to their end, stopped, beside visitors."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Grids: axes as they are typed, every combination, what is refused, a study's own grid."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -146,9 +144,6 @@ def test_a_grid_has_axes_each_once_and_not_too_many_points() -> None:
     many = ",".join(map(str, range(1, 41)))
     with pytest.raises(ConfigError, match="points of the grid is 1600: at most 1000"):
         grid(BASE, [axis_from_text("vote_nodes", many), axis_from_text("eta", many)])
-
-
-# -- the grid behind a study --
 
 
 def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:

@@ -2,8 +2,6 @@
 it were still measured.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time

@@ -1,7 +1,5 @@
 """Prompts from what is typed, pasted or uploaded, and from the domains of the examples."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -99,9 +97,6 @@ def test_ids_are_made_unique_and_the_first_keeps_its_own(ids: list[str]) -> None
     found = unique_prompts(StudyPrompt(one, "text") for one in ids)
     assert len({one.id for one in found}) == len(ids)
     assert found[0].id == ids[0]
-
-
-# -- the examples --
 
 
 def test_the_examples_are_the_prompts_of_the_benchmarks() -> None:

@@ -3,8 +3,6 @@
 Each is a partial of `case` that still takes the verification rule, as `verify=`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,21 +12,6 @@ import pytest
 from core import SamplingParams, SpeculationConfig
 from tests.fakes import TableModel, random_table
 from tests.laws.whole_rounds import Case, joint_of_rounds, plain_joint, total_variation
-
-__all__ = [
-    "DEEP",
-    "ENDS",
-    "EXACT",
-    "LOOKUP_PROMPT",
-    "NOTICED",
-    "ONE_ROUND",
-    "SHOWN_BELOW",
-    "SHOWN_BY",
-    "TWO_ROUNDS",
-    "case",
-    "deviation",
-    "tables",
-]
 
 EXACT = 1e-12
 NOTICED = 0.01

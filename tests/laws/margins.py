@@ -4,8 +4,6 @@ At a first divergence the float64, teacher-forced margin between the two tokens 
 and at most one prompt of a law's prompts may diverge at all (ALGORITHMS 9, laws 1 and 2).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from functools import cache
@@ -16,8 +14,6 @@ import torch
 from core import SamplingParams
 from core.trees.noise import SeededNoise
 from core.trees.sampling import process_logits
-
-__all__ = ["Divergences", "first_difference"]
 
 NEAR_TIE = 1e-4
 
@@ -64,7 +60,6 @@ class Divergences:
             logits = _double(self._module)(input_ids=torch.tensor([list(context)])).logits[0, -1]
         scores = logits
         if not sampling.greedy:
-            assert sampling.seed is not None
             gumbel = SeededNoise(sampling.seed, len(logits)).gumbel(len(context))
             scores = process_logits(logits[None], sampling)[0].double() + gumbel
         return float((scores[one] - scores[other]).abs())

@@ -5,15 +5,11 @@ value that covers most of what is missing; among equals the first, so the cheape
 The same fields give the same rows.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-
-__all__ = ["NEVER", "affordable", "missing_pairs", "of_effect", "paired", "pairwise"]
 
 Row = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]

@@ -1,7 +1,5 @@
 """The enumerating noises keep their promise: every walk once, no key twice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

@@ -3,8 +3,6 @@
 Every value of every field, pairwise, alone, batched, and in a batch with other settings.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import cache

@@ -3,8 +3,6 @@
 For every tree rule, coupled or not, with top-k and top-p, alone and batched.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
 

@@ -2,8 +2,6 @@
 true, they leave the distribution of whole rounds as it is. By enumeration of both rounds.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

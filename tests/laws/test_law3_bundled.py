@@ -4,8 +4,6 @@ Logits are cached, the noise is drawn anew for every round. Chi-square at a fals
 control that tries a token proposed twice only once must fail it.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator

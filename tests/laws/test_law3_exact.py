@@ -5,8 +5,6 @@ The production engine (draft, combine, verify, commit) runs under the enumeratin
 three tokens; the joint of the first tokens is compared with plain sampling's. Cases: law3_cases.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from core import SamplingParams, SpeculationConfig
@@ -71,9 +69,6 @@ def a_pair(draft: str, rule: str) -> SpeculationConfig:
     return SpeculationConfig(
         draft=draft, expansion=(2,), speculation_length=1, max_tree_nodes="uncut", verify=rule
     )
-
-
-# -- negative controls --
 
 
 @pytest.mark.parametrize("name", TRAPS)

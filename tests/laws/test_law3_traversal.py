@@ -2,8 +2,6 @@
 two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 
@@ -43,8 +41,6 @@ def test_two_rounds_of_a_tree_are_plain_sampling() -> None:
     assert deviation(of, rounds=2, count=4) <= EXACT
 
 
-# -- accepted tokens --
-
 ALL = {**TWO_ROUNDS, **ONE_ROUND, **DEEP}
 BY_A_TENTH = ("a chain of three", "a fork in the middle")
 
@@ -55,9 +51,6 @@ def test_no_fewer_tokens_are_accepted_than_by_mss(name: str) -> None:
     print(f"{name}: mss {of_mss:.4f}, traversal {accepted:.4f}")
     assert accepted >= of_mss - EXACT
     assert accepted > of_mss + 0.1 or name not in BY_A_TENTH
-
-
-# -- negative controls --
 
 
 @pytest.mark.parametrize("name", TRAPS)

@@ -2,8 +2,6 @@
 of a fresh prefill of the same tokens.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

@@ -4,8 +4,6 @@ Tokens a round are 1 to depth + 1. An end-of-text token, a stop string, the limi
 end the text at the same token whatever the trees look like.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,9 +46,6 @@ def speculation(shape: tuple[int, ...], **fields: object) -> SpeculationConfig:
     return SpeculationConfig(**settings)
 
 
-# -- tokens a round --
-
-
 @LAW
 @given(
     seed=st.integers(0, 500),
@@ -80,9 +75,6 @@ def test_a_round_gives_one_to_depth_plus_one_tokens(
             given_lengths.append(len(event.token_ids))
     assert sum(given_lengths) == 20
     assert len(given_lengths) == 20 or length > 0
-
-
-# -- the end of text --
 
 
 def expected_story(prompt: int, count: int) -> list[int]:
@@ -138,9 +130,6 @@ def test_ignored_ends_go_on() -> None:
     assert ids_of(engine, Request("w3 w7", sampling, speculation((2, 2)))) == expected_story(2, 20)
 
 
-# -- stop strings --
-
-
 @LAW
 @given(
     first=st.integers(0, 10),
@@ -173,9 +162,6 @@ def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
     (only,), last = completed(engine.generate(request))
     assert (len(only.token_ids), only.num_accepted, only.num_cut) == (3, 3, 2)
     assert (last.stats.num_accepted_tokens, last.stats.num_draft_tokens) == (3, 3)
-
-
-# -- limits --
 
 
 @pytest.mark.parametrize("shape", SHAPES)

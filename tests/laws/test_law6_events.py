@@ -5,8 +5,6 @@ The control: whatever column of the log is changed, what is read back differs, b
 named here, which repeat what others hold.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Iterator

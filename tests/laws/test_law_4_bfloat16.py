@@ -4,8 +4,6 @@ The gap is measured in the run: twice the 99.9th percentile of what the number o
 does to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in float32 there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The generator of rows keeps its promise."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import LENGTHS

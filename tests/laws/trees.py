@@ -1,7 +1,5 @@
 """Strategies for random trees and drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -10,8 +8,6 @@ from hypothesis import strategies as st
 
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
-
-__all__ = ["LAW", "ancestors", "drafts", "parents"]
 
 LAW = settings(derandomize=True, deadline=None, max_examples=40)
 """The same examples in every run, however slow the machine."""

@@ -3,8 +3,6 @@
 Each strategy is built once: where an event stands in its run is filled in when it is drawn.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """What plain decoding was measured at beside a run is kept with it, exactly."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Opening the file: making it, migrating it, refusing it with a message that helps."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -102,10 +100,8 @@ def test_several_processes_may_make_the_file_at_once(path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(4)]
     for process in started:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in started:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in started:
@@ -120,9 +116,6 @@ def test_writer_and_reader_use_the_pragmas(store: RunStore, keep: Any, path: Pat
         with closing(connect(path, read_only=read_only, timeout=1)) as connection:
             assert connection.execute("PRAGMA foreign_keys").fetchone()[0] == 1
             assert connection.execute("PRAGMA synchronous").fetchone()[0] == 1
-
-
-# -- where it is --
 
 
 def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -150,9 +143,6 @@ def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
         keep(store, synthetic_run(1))
         assert list(store.events("synthetic-0")) == synthetic_run(1)
     assert (tmp_path / name).exists()
-
-
-# -- what is refused --
 
 
 def refused(path: Path) -> str:

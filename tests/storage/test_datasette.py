@@ -1,7 +1,5 @@
 """metadata.yaml: what Datasette is told of a log is true, and every query of it runs."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -95,9 +93,6 @@ def test_all_it_names_is_there(filled: RunStore) -> None:
             named = {*told.get("facets", ()), *told.get("columns", ())}
             named |= {told[k] for k in ("sort", "sort_desc", "label_column", "fts_pk") if k in told}
             assert named <= columns, table
-
-
-# -- the command --
 
 
 def test_the_command_for_the_usual_name(tmp_path: Path) -> None:

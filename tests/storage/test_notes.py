@@ -1,7 +1,5 @@
 """Notes on runs, and lists by what a run was made with and when."""
 
-from __future__ import annotations
-
 import dataclasses
 import gzip
 import sqlite3
@@ -13,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError, UnknownRunError
-from core.events import Event, RunStarted
+from core.events import Event
 from storage import NO_DRAFTER, ORDERS, RunChoices, RunQuery, RunStore
 from storage.database import reading
 from storage.selection import _where
@@ -22,9 +20,6 @@ from tests.storage.test_queries import ids
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 
 OLDER = Path(__file__).parent / "older" / "m004.db.gz"
-
-
-# -- notes --
 
 
 def test_a_note_is_kept_found_and_changed(store: RunStore, keep: Any) -> None:
@@ -94,12 +89,8 @@ def test_the_index_is_touched_by_texts_alone(store: RunStore, keep: Any, sql: An
     assert sql("SELECT * FROM runs_fts_data") != before
 
 
-# -- filters --
-
-
 def made(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list[Event]:
     first, *rest = synthetic_run(2 + seed, seed=seed, drafters=drafters)
-    assert isinstance(first, RunStarted)
     models = (dataclasses.replace(first.models[0], name=llm), *first.models[1:])
     return [dataclasses.replace(first, created_utc=created, models=models), *rest]
 
@@ -174,9 +165,6 @@ def test_fewest_passes_come_first_and_runs_without_figures_last(store: RunStore,
     ):
         keep(store, synthetic_run(rounds, seed=seed, end=end))
     assert ids(store, order="passes") == [f"synthetic-{seed}" for seed in (2, 3, 0, 1)]
-
-
-# -- older logs --
 
 
 def test_runs_of_an_older_log_are_found_and_sorted_too(path: Path) -> None:

@@ -1,7 +1,5 @@
 """Who records a run, and whether it is still there."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Retention: thinning bit by bit, beside others, by itself; and the space it gives back."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time
@@ -21,8 +19,6 @@ from tests.storage.test_thinning import thinned, told
 from tests.storage.trouble import locked
 from tests.synthetic import synthetic_run
 from ui.run.view import reduce_all
-
-# -- in portions --
 
 
 def test_a_run_is_thinned_in_portions_and_reads_well_at_each(
@@ -67,9 +63,6 @@ def test_others_write_while_it_is_thinned(store: RunStore, keep: Any) -> None:
         watcher.join()
     assert len(slowest) > 5
     assert max(slowest) < 2
-
-
-# -- the setting --
 
 
 def test_the_setting_is_kept_in_the_log(path: Path) -> None:
@@ -142,9 +135,6 @@ def test_what_another_program_broke_does_not_stop_the_log(
     keep(store, synthetic_run(3, seed=2))
     assert list(store.events("synthetic-2")) == synthetic_run(3, seed=2) or thinned(store)
     assert not store.status().paused
-
-
-# -- space --
 
 
 def test_the_file_shrinks_by_itself(

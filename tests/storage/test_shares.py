@@ -1,7 +1,5 @@
 """SSMs that drafted at once: kept as they were, and their time is counted once in every sum."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -85,9 +83,6 @@ def test_no_span_is_without_a_share(store: RunStore, keep: Any, sql: Any) -> Non
         sql("UPDATE spans SET share = NULL")
 
 
-# -- figures --
-
-
 def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
     keep(store, SHARED)
     stats = folded(SHARED)
@@ -133,9 +128,6 @@ def test_datasette_is_told_of_the_time_once(store: RunStore, keep: Any) -> None:
         rows = connection.execute(query, {"run_id": "synthetic-4"}).fetchall()
     drafted = sum(ms for lane, name, _, ms in rows if lane in DRAFTERS and name != "prefill")
     assert drafted == pytest.approx(folded(APART).draft_ms, abs=0.01 * len(rows))
-
-
-# -- exports --
 
 
 def table(events: list[Event]) -> list[dict[str, str]]:

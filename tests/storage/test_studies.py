@@ -1,7 +1,5 @@
 """Studies in the log's file: kept, listed, cut off, deleted."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import time

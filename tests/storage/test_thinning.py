@@ -1,7 +1,5 @@
 """Thinning: what remains of an old run, and that it tells what the whole one told."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from itertools import count
@@ -56,7 +54,6 @@ def check_coherent(events: tuple[Event, ...]) -> None:
             tree = event
             check_tree(tree, drafts)
         elif isinstance(event, Verified):
-            assert tree is not None
             assert event.path == tuple(range(len(tree.token_ids)))
             assert event.outcomes == ("accepted",) * len(event.path)
             assert len(event.llm_probabilities) == len(event.path)
@@ -70,7 +67,6 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
     assert len(tree.texts) == len(tree.proposals) == size
     assert len(tree.masses) in (0, size)
     assert tree.dropped == tree.dropped_masses == ()
-    assert drafted is not None
     held = {(d.drafter, d.depths[i], d.token_ids[i]) for d in drafted.drafts for i in places(d)}
     for node, proposals in enumerate(tree.proposals):
         for one in proposals:
@@ -116,8 +112,6 @@ def test_a_thinned_run_tells_what_the_whole_one_told(
     for row, old in zip(view(store.path, "ssm_scoreboard", "synthetic-3"), scores, strict=True):
         assert row == pytest.approx(old)
     first, whole = events[0], run[0]
-    assert isinstance(first, RunStarted)
-    assert isinstance(whole, RunStarted)
     assert first == dataclasses.replace(whole, warnings=(*whole.warnings, THINNED))
     for new, old in zip(events, run, strict=True):
         if not isinstance(new, (RunStarted, Drafted, Combined, Verified)):

@@ -1,7 +1,5 @@
 """The views tell the same figures as the fold over the events."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import sqlite3
@@ -154,8 +152,6 @@ def test_the_scoreboard_counts_what_each_drafter_gave(store: RunStore, keep: Any
         elif isinstance(event, Verified):
             verdict = event
         elif isinstance(event, RoundCompleted):
-            assert tree is not None
-            assert verdict is not None
             emitted = verdict.path[: event.num_accepted]
             for node, proposals in enumerate(tree.proposals):
                 names = {proposal.drafter for proposal in proposals}
@@ -182,12 +178,10 @@ def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: A
     """Drawn twice (sampled_iid): one node, that the drafter alone proposed."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
-    assert isinstance(tree, Combined)
     twice = tuple(proposals * 2 for proposals in tree.proposals)
     events[2] = dataclasses.replace(tree, proposals=twice)
     keep(store, events)
     (row,) = view(store.path, "ssm_scoreboard", "synthetic-0")
     assert row["num_nodes"] == len(tree.token_ids)
     last = events[4]
-    assert isinstance(last, RoundCompleted)
     assert row["num_accepted"] == row["num_accepted_alone"] == last.num_accepted

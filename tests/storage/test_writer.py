@@ -1,7 +1,5 @@
 """The writer under trouble: whoever records never waits and never sees an error."""
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Trouble on purpose, and the check that whoever records does not notice."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

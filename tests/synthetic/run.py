@@ -4,8 +4,6 @@ Every run says so itself: its prompt begins with SYNTHETIC, its models are named
 its warnings name this package. The same arguments give the same events.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading
@@ -37,19 +35,7 @@ from core.models.detokenize import Detokenizer
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed
 from tests.synthetic.text import HOSTILE_TEXTS, Language, tokenizer, vocabulary
-from tests.synthetic.times import MINIONS, Mechanisms, on_a_clock
-
-__all__ = [
-    "DRAFTERS",
-    "ENDINGS",
-    "HOSTILE_TEXTS",
-    "MINIONS",
-    "Mechanisms",
-    "SyntheticFailure",
-    "model_infos",
-    "plain_twin",
-    "synthetic_run",
-]
+from tests.synthetic.times import Mechanisms, on_a_clock
 
 DRAFTERS = ("ssm-code", "ssm-dialogue", "ssm-stories")
 ENDINGS = ("completed", "cancelled", "failed", "cut")
@@ -120,7 +106,6 @@ def plain_twin(
     `margin`: by how much, in nats, each token beats the runner-up.
     """
     started = events[0]
-    assert isinstance(started, RunStarted)
     size, first = started.models[0].vocab_size, len(started.prompt_token_ids)
     rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
     tokens = [token_id for token_ids in rounds for token_id in token_ids]
@@ -146,9 +131,6 @@ def plain_twin(
     made = [replace(started, drafters=()), *made[1:]]
     every = (*made, *_ending(made, hostile, "completed"))
     return [replace(event, run_id=started.run_id) for event in every]
-
-
-# -- the engine over tables --
 
 
 class Tape:
@@ -189,7 +171,6 @@ class Tape:
             while not sequence.finish_reason:
                 if sequence.round == self._loses[0]:
                     for ssm in list(self._models.ssms.values())[-1:]:
-                        assert isinstance(ssm, FailingModel)
                         ssm.failure = self._loses[1]
                 yield from engine.round([live])
         finally:
@@ -266,9 +247,6 @@ def _models(hostile: bool, llm: Logits, ssms: Mapping[str, Logits]) -> LoadedMod
     return LoadedModels(TableModel(large, llm), {**tables}, tokenizer(hostile), (0,))
 
 
-# -- what the events say of the run --
-
-
 def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConfig:
     vote = uses.combine == "vote"
     length = VOTE_LENGTH if vote else len(EXPANSION)
@@ -297,7 +275,6 @@ def _request(
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
     """The start of a run that says that it is none, and what it claims to have been asked for."""
-    assert isinstance(event, RunStarted)
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(
@@ -325,7 +302,6 @@ def _hostile_text(hostile: bool) -> str:
 def _ending(events: Sequence[Event], hostile: bool, end: str, failure: str = "") -> Iterator[Event]:
     """The last event, with the figures of the events before it and the text that they held back."""
     started = events[0]
-    assert isinstance(started, RunStarted)
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:
         fold.observe(event)

@@ -1,8 +1,6 @@
 """A preset that prepares in a second, a run at its beginning, and seconds that pass by one a
 reading."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from zoo.beginning import beginning

@@ -1,7 +1,5 @@
 """Tokenizers of other houses, small: how GPT-2 and Qwen spell, and how Llama 2 and Mistral do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model begins with fresh weights or a folder's; a deeper one says what that one says."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -127,9 +125,6 @@ def test_folders_are_told_by_their_names(store: TokenStore) -> None:
     assert named([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
     with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
         named([Path("mine")], SMALL.models)
-
-
-# -- embeddings of a wider model --
 
 
 def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:

@@ -2,8 +2,6 @@
 line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What becomes a document, and what is left out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """SSMs learn their LLM's distribution, and a pool of them to cover it together."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -101,9 +99,6 @@ def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]
     assert seeded.texts.folder != folder and seeded.texts.folder.parent == folder.parent
 
 
-# -- what it begins with --
-
-
 def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) -> None:
     (one, _), teaching = teach(1)
     minimised = Distillation(teaching.teacher)
@@ -120,9 +115,6 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     begun = beginning(still, run.preset, run.store, run.seed, new.begins(teaching))
     ours, theirs = (each.get_input_embeddings().weight for each in (saved, begun))
     torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
-
-
-# -- what is minimised --
 
 
 def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
@@ -160,9 +152,6 @@ def test_a_teacher_does_not_learn(store: TokenStore) -> None:
     assert any(one.grad is not None for one in model.parameters())
 
 
-# -- the LLM's own texts --
-
-
 def test_own_texts_go_on_from_corpus_prefixes_and_are_kept(store: TokenStore) -> None:
     model = fresh(store, 0, 1)
     texts = OwnTexts(model, store.train, store.folder / "own", SHORT)
@@ -197,9 +186,6 @@ def test_a_batch_of_another_form_is_refused(store: TokenStore) -> None:
         other.batch("code", 0)
 
 
-# -- what is foreseen --
-
-
 def test_runs_are_agreements_behind_one_another() -> None:
     agrees = torch.tensor([[True, True, False, True, True, True]])
     assert runs_of(agrees, 3).tolist() == [[2, 1, 0, 3]]
@@ -225,9 +211,6 @@ def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenSt
     p, q = (log_probabilities(model, inputs)[:, 3:] for model in (llm, one))
     hits = (q.topk(3).indices == p.argmax(-1, keepdim=True)).any(-1).float().mean()
     assert found["one"] == pytest.approx(float(hits))
-
-
-# -- runs --
 
 
 def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
@@ -371,9 +354,6 @@ def test_a_curve_goes_on_where_a_run_does(tmp_path: Path) -> None:
         curve.add(step, {"code": step / 100})
     curve.add(20, {"code": 0.9})
     assert [(line["step"], line["code"]) for line in curve.lines()] == [(10, 0.1), (20, 0.9)]
-
-
-# -- the command line --
 
 
 def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,5 @@
 """Held-out figures equal a plain computation, and only models of the same tokens are measured."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable

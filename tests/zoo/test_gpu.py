@@ -2,8 +2,6 @@
 devices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Commands that are killed end, when they are called again, as if they had not been."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -81,9 +79,6 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[ob
     return calls
 
 
-# -- prepare --
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What prepare makes where it is left alone."""
@@ -106,9 +101,6 @@ def test_a_killed_prepare_counts_as_none_and_begins_anew(
     assert files(tmp_path) == files(undisturbed)
 
 
-# -- train --
-
-
 def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Path) -> None:
     recipe = PRESETS["smoke"].models[2]
     run = undisturbed / "runs" / recipe.name
@@ -125,9 +117,6 @@ def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Pat
     then.load_state_dict(state["model"])
     for domain, score in measure(then, store, preset.schedule.context, 2048).items():
         assert first[domain]["loss"] == score.loss
-
-
-# -- evaluate --
 
 
 def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStore) -> None:
@@ -183,9 +172,6 @@ def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert files(tmp_path).keys() == {"folder/a"}
 
 
-# -- what SSMs are worth, and samples --
-
-
 def test_what_is_judged_goes_on_from_the_runs_that_were_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,9 +208,6 @@ def test_samples_go_on_behind_those_that_were_written(
     zoo("samples", *few, "--out", tmp_path / "alone")
     assert capsys.readouterr().out == printed
     assert read(tmp_path / "killed" / "samples.json") == read(tmp_path / "alone" / "samples.json")
-
-
-# -- pieces --
 
 
 def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:

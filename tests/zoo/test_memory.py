@@ -1,7 +1,5 @@
 """What a teacher said is kept, and distils like the teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """LLMs and SSMs of other houses: whatever their tokenizer begins with, spells like or ends on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,9 +33,6 @@ SIZES = {
     "eos_token_id": None,
 }
 OWN = {"llama": {"intermediate_size": 64}, "gpt2": {}}
-
-
-# -- texts as rows --
 
 
 def test_documents_stand_between_what_begins_and_what_ends_them() -> None:
@@ -99,9 +94,6 @@ def test_what_nobody_could_count_or_part_is_refused(
     folder = saved(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
     with pytest.raises(ConfigError, match=f"tokenizer is .*{told}"):
         open_tokenizer(folder)
-
-
-# -- distilling --
 
 
 @pytest.mark.parametrize(("kind", "ssm"), [("byte level", "llama"), ("byte fallback", "gpt2")])

@@ -1,7 +1,5 @@
 """Threads that share a step's windows come to the gradients of one that makes them all."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace

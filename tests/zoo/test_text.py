@@ -1,7 +1,5 @@
 """Normalising is exact where it acts and does nothing elsewhere."""
 
-from __future__ import annotations
-
 import pytest
 
 from zoo.text import ascii_punctuation, join_wrapped_lines, long_lines, quotes_any

@@ -1,7 +1,5 @@
 """Training learns, stops when its budget is spent, and goes on after an end of any kind."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -272,9 +270,6 @@ def test_a_new_model_disturbs_no_random_state(store: TokenStore) -> None:
     torch.manual_seed(5)
     new_trainer(SSM, store)
     assert torch.rand(3).equal(expected)
-
-
-# -- progress --
 
 
 class Terminal(io.StringIO):

@@ -1,8 +1,6 @@
 """Whether an SSM is worth using with an LLM: what is counted, what is foretold of it, and the
 command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batched verification gives the verdicts of the walk, for any tree, noise and sampling."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Drafts of one pass over tensors equal drafts made pass by pass."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence as Many
 from dataclasses import replace
 from typing import Any
@@ -144,7 +142,6 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
             rows = []
             for place, sequence in ((ours, one), (theirs, other)):
                 model = place.ssms[name].model
-                assert isinstance(model, HfModel)
                 row = place.ssms[name]._states[sequence.run_id].row
                 assert model.pending(row) == 0
                 at, end = model.place(row), model.length(row)

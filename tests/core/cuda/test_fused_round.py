@@ -1,7 +1,5 @@
 """Fused rounds give the same events as rounds step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence as Many
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace

@@ -1,8 +1,6 @@
 """Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
 to float32's digits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import replace
@@ -159,7 +157,6 @@ def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     """What a round leaves behind: calibration, and keys and values of the text."""
     ssm = place.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
-    assert isinstance(model, HfModel)
     row = state.row
     assert model.pending(row) == 0
     end = model.length(row)
@@ -218,9 +215,7 @@ def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
 def by_two_threads(place: SsmPool) -> None:
     """Each pass of the SSMs, which lie on one another, is made by two threads."""
     (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in place.ssms.values()}.values()  # type: ignore[attr-defined]
-    assert isinstance(stack, Stack)
     forward = compiled_of(stack._forward)
-    assert forward is not None
     forward._pool.workers = 2
 
 
@@ -252,7 +247,6 @@ def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
             assert isinstance(ssm.model, HfModel) and isinstance(ssm.model.stack, Stack)
         stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
         forward = compiled_of(stack._forward)
-        assert forward is not None
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
         head[0, :, 3] = float("nan")  # one token's, of the last SSM

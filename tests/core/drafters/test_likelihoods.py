@@ -1,7 +1,5 @@
 """What drafters say of committed tokens: every token once, with their own plain probability."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time
@@ -124,9 +122,6 @@ def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[floa
     spoken = [p for p in heard["ngram"] if not math.isnan(p)]
     assert math.isnan(heard["ngram"][0])
     assert len(spoken) >= 15 and spoken == sorted(spoken) and spoken[-1] > 0.9
-
-
-# -- what the weights make of it, from the first round on --
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:

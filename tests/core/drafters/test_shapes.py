@@ -1,7 +1,5 @@
 """Shapes, budgets and names: what a drafter is asked for, fixed before anything is drawn."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -81,9 +79,6 @@ def test_a_walk_follows_the_first_of_equal_draws() -> None:
     assert draft.depths == (1, 1, 2, 2, 3)
 
 
-# -- names --
-
-
 @pytest.mark.parametrize(
     ("asked", "names"),
     [
@@ -117,9 +112,6 @@ def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
         "b": "b",
         "ngram": "ngram",
     }
-
-
-# -- length --
 
 
 @pytest.mark.parametrize("length", [0, 1, 16])

@@ -1,7 +1,5 @@
 """SsmDrafter over tables: what it proposes, how it keeps in step, what it costs in passes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -151,9 +149,6 @@ def test_nothing_is_fed_after_everything_ended() -> None:
     assert (len(draft), model.passes) == (2, 2)
 
 
-# -- keeping in step --
-
-
 def run_round(
     drafter: SsmDrafter, sequence: Sequence, committed: tuple[int, ...], **fields: object
 ) -> Draft:
@@ -217,9 +212,6 @@ def test_closing_gives_the_row_back_and_twice_is_harmless() -> None:
     assert drafter.temperature(one.sequence) == 1.0
 
 
-# -- sizes that differ --
-
-
 def test_a_smaller_vocabulary_is_padded_and_a_larger_one_cut() -> None:
     small, _ = drafter_of(vocab=4)
     draft = drafted(small, ask(shape=(6,)))
@@ -234,9 +226,6 @@ def test_a_short_context_shortens_the_draft(context: int, steps: int) -> None:
     drafter, _ = drafter_of(context=context)
     draft = drafted(drafter, ask(shape=(1, 1, 1)))
     assert len(draft) == steps
-
-
-# -- calibration --
 
 
 def test_calibration_is_fresh_for_each_run_unless_carried_over() -> None:

@@ -5,8 +5,6 @@ best, and here one SSM drafts; in `uncalibrated` a drafter reports wrong scores 
 calibrates, and a real drafter calibrates its own.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import random
@@ -137,9 +135,6 @@ def run(world: World, tokens: int, costs: Costs | None = None) -> Result:
     return simulate(world, tokens, Goodput(config_of(world), costs), costs)
 
 
-# -- against every fixed length --
-
-
 @pytest.mark.parametrize("name", ONE_SSM)
 def test_it_reaches_the_best_fixed_length(name: str) -> None:
     _, goodput = best_fixed(WORLDS[name], TOKENS, most=MOST.get(name, 8))
@@ -164,9 +159,6 @@ def test_drafting_that_other_work_hides_costs_less(
     _, goodput = best_fixed(world, TOKENS, most=12)
     least = 0.91 if step == 8.0 and kind is World else 0.96
     assert run(world, TOKENS).goodput(150) >= least * goodput
-
-
-# -- what changes --
 
 
 def test_it_follows_a_step_that_becomes_dear() -> None:
@@ -220,9 +212,6 @@ def test_a_machine_that_slows_down_changes_no_decision() -> None:
     assert result.goodput(200 + FOLLOWS) >= 0.97 * best_fixed(CHEAP, 2000, most=9)[1] / 4
     predicted = sum(choice.predicted_ms for choice in result.choices[-20:])
     assert predicted == pytest.approx(sum(result.true_ms[-20:]), rel=0.15)
-
-
-# -- the back-off --
 
 
 def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
@@ -308,9 +297,6 @@ def test_a_neighbours_success_brings_a_drafter_back() -> None:
     assert policies[0].choose().length > 0
 
 
-# -- which drafters --
-
-
 def policy_of(**fields: object) -> Goodput:
     given = {"drafters": ("x", "y", "ngram"), "expansion": (1,), "length": "goodput"}
     return Goodput(SpeculationConfig(**{**given, **fields}), CHEAP.costs())  # type: ignore[arg-type]
@@ -355,9 +341,6 @@ def test_without_drafters_it_is_plain_decoding() -> None:
     assert choice.reason == "plain decoding: there is no drafter"
 
 
-# -- what it says --
-
-
 @pytest.mark.parametrize("name", ["cheap", "dear", "steep"])
 def test_estimates_are_right(name: str) -> None:
     """Tokens and milliseconds of each length, on average over a run, within a tenth."""
@@ -398,9 +381,6 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
         policy.observe(RoundOutcome(count, 2, count, ms, ms, {"a": draft}, widths=ones))
     assert 0 <= policy.choose().length <= 16
     assert all(math.isfinite(e.ms) and math.isfinite(e.tokens) for e in policy.choose().estimates)
-
-
-# -- the stop rule --
 
 
 def test_a_step_is_run_while_its_tokens_are_worth_its_time() -> None:

@@ -1,8 +1,6 @@
 """Stopping a draft for what was drawn keeps the LLM's distribution exactly (ALGORITHMS 2): whole
 production rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -67,7 +65,6 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
 
 def confidence(threshold: float) -> Stop:
     stop = Confidence(SpeculationConfig(confidence_threshold=threshold)).choose().stop
-    assert stop is not None
     return stop
 
 

@@ -1,7 +1,5 @@
 """Minions' rule on traces made by hand, step by step; and its flaw, shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,14 +1,12 @@
 """The policies in the engine: the text is plain decoding's, and what was chosen is told."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import LENGTHS
-from core.events import Drafted, Event, RoundCompleted, RunStarted
+from core.events import Drafted, Event, RoundCompleted
 from core.length import Choice, RoundOutcome
 from core.length.cost_model import NODE_COUNTS, VerifyCosts
 from tests.core.engines import engine_of, tables
@@ -74,7 +72,6 @@ def test_goodput_tells_its_estimates_and_predicts_rounds() -> None:
 
 def test_goodput_bounds_its_tree_by_what_was_measured() -> None:
     (started, *_) = run(engine(), dataclasses.replace(TREE, length="goodput"))
-    assert isinstance(started, RunStarted)
     assert started.config["speculation"]["max_tree_nodes"] == 64
 
 

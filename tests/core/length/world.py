@@ -4,8 +4,6 @@ Each drafter drafts a chain. Whether its token at a text position is right is fi
 that every policy meets the same text; the best fixed length is then found by trying them all.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,17 +14,6 @@ from core.config import SpeculationConfig
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, make_policy
 from core.length.base import Stop
 from core.length.cost_model import Costs, VerifyCosts
-
-__all__ = [
-    "Result",
-    "Simulated",
-    "World",
-    "best_fixed",
-    "config_of",
-    "constant",
-    "fixed",
-    "simulate",
-]
 
 Chance = Callable[[int], float]
 Clock = Callable[[int], float]

@@ -1,7 +1,5 @@
 """Which pass a model takes: compiled where it can be, else written out in torch."""
 
-from __future__ import annotations
-
 import builtins
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Folders of other people: each is served as transformers would, or refused in one line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -73,9 +71,6 @@ def decoded(models: LoadedModels, *requests: Request) -> list[list[int]]:
     return list(found.values())
 
 
-# -- A. passes that depend on their longest position --
-
-
 def request(count: int, new: int, preset: str = "autoregressive") -> Request:
     sampling = SamplingParams(new, ignore_eos=True)
     return Request(prompt(count), sampling, SpeculationConfig.preset(preset))
@@ -122,9 +117,6 @@ def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path:
     assert load_models(str(tmp_path / "llm"), []).llm.context_length == 128
 
 
-# -- B, C. what a folder asks of transformers --
-
-
 @pytest.mark.parametrize(
     "name", ["flash_attention_2", "flash_attention_3", "flex_attention", "paged|eager", "no/kernel"]
 )
@@ -152,9 +144,6 @@ def test_a_tokenizer_whose_library_is_missing(tmp_path: Path) -> None:
     (folder / "tokenizer.model").write_bytes(b"no model")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
     assert "tokenizer is" in refused(ModelLoadError, folder)
-
-
-# -- G. what a model needs --
 
 
 def indexed(folder: Path) -> Path:
@@ -199,9 +188,6 @@ def test_one_float32_buffer_among_bfloat16(tmp_path: Path) -> None:
     assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameter_count(str(folder))
 
 
-# -- L. names --
-
-
 def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path / "somewhere")
     monkeypatch.chdir(tmp_path / "somewhere")
@@ -213,9 +199,6 @@ def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_name_that_means_something_else(name: str, tmp_path: Path) -> None:
     llm, ssm = saved(tmp_path / "big"), saved(tmp_path / name)
     assert load_models(str(llm), [str(ssm)]).drafter_names == (f"{name}-2",)
-
-
-# -- N. positions under another name --
 
 
 def test_a_decoder_whose_positions_are_targets(tmp_path: Path) -> None:
@@ -249,9 +232,6 @@ def test_a_table_of_relative_positions_bounds_no_length() -> None:
     assert context_length_of(module) == 8
 
 
-# -- the generation config --
-
-
 def warnings_with(folder: Path, **fields: Any) -> tuple[str, ...]:
     (folder / "generation_config.json").write_text(json.dumps(fields))
     return load_models(str(folder), []).warnings
@@ -264,9 +244,6 @@ def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
     assert "repetition_penalty=1.1, suppress_tokens=[5]" in said
     (said,) = warnings_with(folder, no_repeat_ngram_size=3)
     assert "no_repeat_ngram_size=3" in said
-
-
-# -- which model it is --
 
 
 def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:

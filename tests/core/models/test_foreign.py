@@ -1,7 +1,5 @@
 """Models made by somebody else: their code never runs, their vocabulary is checked."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """HfModel's interface: rows, feeds, commits, and what it refuses."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

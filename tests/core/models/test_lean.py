@@ -1,7 +1,5 @@
 """The lean pass: which models take it, and that it says what the general way says."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from typing import Any
@@ -95,7 +93,6 @@ def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
     ids = torch.tensor([[3, 9, 4, 1]])
     before = module(input_ids=ids).logits
     weights = lean_weights(module)
-    assert weights is not None
     assert torch.allclose(module(input_ids=ids).logits, before, atol=1e-5)
     stored = {p.untyped_storage().data_ptr() for p in module.parameters()}
     for layer in weights.layers:
@@ -107,7 +104,6 @@ def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
 def test_control_a_pass_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(module: Any) -> Any:
         weights = lean_weights(module)
-        assert weights is not None
         return replace(weights, rope_scale=1.001)
 
     monkeypatch.setattr(tree_check, "lean_weights", broken)

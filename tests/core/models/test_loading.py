@@ -1,7 +1,5 @@
 """Loading: names, roles, precisions, vocabularies, memory, the catalog."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -18,8 +16,6 @@ from core.models.machine import available_bytes, parameter_count, readable, weig
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.family import SSMS
-
-# -- what is loaded --
 
 
 def test_a_whole_folder_is_loaded(whole: Path) -> None:
@@ -65,9 +61,6 @@ def test_a_bundled_ssm_may_be_called_by_its_name() -> None:
     assert tuple(load_models(ssms=["ssm-code"]).ssms) == ("ssm-code",)
 
 
-# -- vocabularies --
-
-
 def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
     core = json.loads(tokenizer.backend_tokenizer.to_str())
@@ -103,9 +96,6 @@ def test_embeddings_may_be_padded_differently(whole: Path, tmp_path: Path, size:
     assert models.ssms["padded"].vocab_size == size
 
 
-# -- settings --
-
-
 def test_settings_are_refused_by_name(whole: Path) -> None:
     with pytest.raises(ConfigError, match=r"^dtype is 'float8': one of auto, float32, bfloat16$"):
         load_models(str(whole), [], dtype="float8")
@@ -129,9 +119,6 @@ def test_too_little_memory_says_how_much_is_needed(
     needed = readable(weight_bytes(str(whole), torch.float32))
     assert f"needs {needed} as float32: 10 KiB are free on cpu" in message
     assert "choose a smaller model" in message
-
-
-# -- memory and catalog --
 
 
 def test_bytes_of_weights(whole: Path, tmp_path: Path) -> None:

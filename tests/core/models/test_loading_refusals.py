@@ -1,7 +1,5 @@
 """Loading: each way a folder can be wrong has its error, which names it and what is allowed."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -17,8 +15,6 @@ from core import load_models
 from core.errors import ModelLoadError, UnsupportedModelError
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
-
-# -- what is refused --
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """RMSNorm by the vector's length is torch's own, also where vectors are tiny, huge or nothing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,8 +1,6 @@
 """Placing: device, dtype, what a model needs and what is free, before anything is loaded; and what
 is said while it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -115,9 +113,6 @@ def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> No
 def test_free_memory_is_what_the_system_says() -> None:
     free, told = free_bytes(CPU), available_bytes(CPU)
     assert free is not None and told is not None and abs(free - told) < 2**30
-
-
-# -- what is said meanwhile --
 
 
 def test_every_stage_is_said_before_it_begins(whole: Path) -> None:

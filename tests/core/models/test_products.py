@@ -1,7 +1,5 @@
 """Products with and without a bias, on their own and added to what is there."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Source: a name is a folder, a hub id, or nothing; one question to the hub decides."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

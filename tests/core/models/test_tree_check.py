@@ -1,7 +1,5 @@
 """The load-time check accepts what it can serve exactly and refuses everything else by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

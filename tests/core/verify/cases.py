@@ -1,14 +1,10 @@
 """Small trees made by hand, and distributions to verify them with."""
 
-from __future__ import annotations
-
 import torch
 
 from core.config import SamplingParams
 from core.trees.tree import ROOT, Proposal, TokenTree
 from tests.laws.enumeration import WalkNoise
-
-__all__ = ["DRAWN", "Q", "Refusing", "certain", "drawn", "logits", "tree_of"]
 
 DRAWN = SamplingParams(temperature=1.0)
 

@@ -1,7 +1,5 @@
 """`mss` on small trees made by hand: the order of trying, the ratio, what is left."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.trees.sampling import Target

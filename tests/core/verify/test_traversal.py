@@ -1,8 +1,6 @@
 """`traversal` on small trees made by hand: the walk from the leaves, what is left after a
 rejection, endings, and the record of it all. Figures are worked out in the docstrings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 
@@ -105,9 +103,6 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
         ("accept", 9, (first, first), 1),
         ("final", 9, ()),
     }
-
-
-# -- chances and what is left --
 
 
 def test_one_proposal_is_verified_as_ever() -> None:
@@ -229,9 +224,6 @@ def test_draws_without_replacement_are_tried_with_what_was_left() -> None:
     assert [t.q for t in distinct] == pytest.approx([0.5, 0.2 / 0.5])
     independent = verify("traversal", case_of(tree, Refusing(), *rows)).trials
     assert [t.q for t in independent] == pytest.approx([0.5, 0.2])
-
-
-# -- endings and the record --
 
 
 def test_an_empty_tree_is_a_plain_draw() -> None:

@@ -1,7 +1,5 @@
 """The walk of `greedy` and `match` on small trees made by hand, and the registry."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import SamplingParams

@@ -1,7 +1,5 @@
 """The compiled pass says what the general way says, and for a node always the same bits."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What was compiled is kept for the next start only while every file of it is what it was."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from core.models.native.layers import source_hash_of

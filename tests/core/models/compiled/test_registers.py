@@ -1,7 +1,5 @@
 """Products by the registers that a processor has: the same bits, whichever there are."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
