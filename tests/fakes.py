@@ -34,12 +34,8 @@ _LLAMA_LIKE: dict[str, Any] = {
     "initializer_range": 0.25,
 }
 _GPT2: dict[str, Any] = {
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": CONTEXT,
-    "initializer_range": 0.25,
-}
+    "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initializer_range": 0.25,
+}  # fmt: skip
 _NEOX = {k: v for k, v in _LLAMA_LIKE.items() if k != "num_key_value_heads"}
 _OPT: dict[str, Any] = {
     "hidden_size": 32,
@@ -118,15 +114,11 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
     """What the loader would say of a module."""
     parameter = next(module.parameters())
     return ModelInfo(
-        name=name,
-        role=role,
-        parameters=sum(p.numel() for p in module.parameters()),
+        name=name, role=role, parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
-        vocab_size=module.get_output_embeddings().weight.shape[0],
-        context_length=context,
-        dtype=str(parameter.dtype).removeprefix("torch."),
-        device="cpu",
-    )
+        vocab_size=module.get_output_embeddings().weight.shape[0], context_length=context,
+        dtype=str(parameter.dtype).removeprefix("torch."), device="cpu",
+    )  # fmt: skip
 
 
 def loaded(
@@ -170,14 +162,10 @@ def sequence_of(
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return LiveSequence(
-        run_id="run",
-        request=Request("w0", sampling, speculation),
-        sampling=sampling,
-        speculation=speculation.resolved(sampling.temperature),
-        prompt_ids=tuple(prompt_ids),
-        noise=noise or SeededNoise(sampling.seed or 0, VOCAB),
-        **{**settings, **fields},
-    )
+        run_id="run", request=Request("w0", sampling, speculation), sampling=sampling,
+        speculation=speculation.resolved(sampling.temperature), prompt_ids=tuple(prompt_ids),
+        noise=noise or SeededNoise(sampling.seed or 0, VOCAB), **{**settings, **fields},
+    )  # fmt: skip
 
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]

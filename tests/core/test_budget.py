@@ -100,15 +100,9 @@ def test_no_rule_verifies_more_nodes_than_are_allowed(
 ) -> None:
     drawn = draft.startswith("sampled") and combine == "union"
     config = SpeculationConfig(
-        drafters=drafters,
-        draft=draft,
-        expansion=shape,
-        max_tree_nodes=nodes,
-        combine=combine,
-        vote_nodes=vote_nodes,
-        length=length,
-        verify=verify if drawn else "auto",
-    )
+        drafters=drafters, draft=draft, expansion=shape, max_tree_nodes=nodes, combine=combine,
+        vote_nodes=vote_nodes, length=length, verify=verify if drawn else "auto",
+    )  # fmt: skip
     temperature = 0.8 if draft not in ("topk", "best_first") else 0.0
     events = run(config, temperature)
     trees = [len(event.token_ids) for event in events if isinstance(event, Combined)]
@@ -153,13 +147,9 @@ def test_a_length_that_was_found_is_recorded_as_it_was_drafted(
     combine: str, drafters: tuple[str, ...]
 ) -> None:
     config = SpeculationConfig(
-        drafters=drafters,
-        expansion=(1,),
-        combine=combine,
-        length="trend",
-        speculation_length=3,
+        drafters=drafters, expansion=(1,), combine=combine, length="trend", speculation_length=3,
         max_tree_nodes=7,
-    )
+    )  # fmt: skip
     events = run(config, tokens=110)
     rounds = completed(events)
     assert [event.speculation_length for event in rounds] == deepest(events), "to the last round"

@@ -272,14 +272,9 @@ def test_other_ends_have_their_codes(
 def process(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONWARNINGS": "error", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "core", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_interrupts,
-    )
+        [sys.executable, "-m", "core", *arguments], cwd=ROOT, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts,
+    )  # fmt: skip
 
 
 @pytest.mark.nightly

@@ -13,13 +13,9 @@ from tests.fakes import Table, TableModel, random_table
 NAMES = ("left", "right")
 ETA, LOW, HIGH = 0.3, 0.5, 1.6
 CONFIG = SpeculationConfig(
-    combine="vote",
-    weights="paper",
-    eta=ETA,
-    weight_bounds=(LOW, HIGH),
-    speculation_length=3,
+    combine="vote", weights="paper", eta=ETA, weight_bounds=(LOW, HIGH), speculation_length=3,
     max_tree_nodes=3,
-)
+)  # fmt: skip
 Win = tuple[str, float]
 
 

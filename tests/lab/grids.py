@@ -35,17 +35,11 @@ def grid_study(
 def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:
     """A run of 4 rounds at so many tokens a second."""
     stats = RunStats(
-        num_new_tokens=4 + accepted,
-        num_rounds=4,
-        num_accepted_tokens=accepted,
-        num_draft_tokens=12,
-        draft_acceptance_rate=accepted / 12,
-        mean_acceptance_length=1 + accepted / 4,
-        draft_ms=40.0,
-        verify_ms=60.0,
-        tokens_per_second=tps,
-        ttft_ms=5.0,
-    )
+        num_new_tokens=4 + accepted, num_rounds=4, num_accepted_tokens=accepted,
+        num_draft_tokens=12, draft_acceptance_rate=accepted / 12,
+        mean_acceptance_length=1 + accepted / 4, draft_ms=40.0, verify_ms=60.0,
+        tokens_per_second=tps, ttft_ms=5.0,
+    )  # fmt: skip
     run_id = f"{cell.contestant}/{cell.item}/{cell.repeat}"
     rounds = (accepted, 0, 0, 0)
     return Measured(run_id, (1, 2, token), stats, "length", "greedy", accepted_per_round=rounds)

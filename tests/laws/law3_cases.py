@@ -103,11 +103,7 @@ DEEP: Cases = {
     ),
     "three chains": partial(case, 3, "sampled_iid", (1, 1), 2, vocab=2, prompt_ids=(0, 1, 0)),
     "prompt lookup and chains": partial(
-        case,
-        2,
-        "sampled",
-        (1, 1),
-        drafters=("model-1", "ngram", "model-2"),
+        case, 2, "sampled", (1, 1), drafters=("model-1", "ngram", "model-2"),
         prompt_ids=LOOKUP_PROMPT,
     ),
     "prompt lookup before forks": partial(
@@ -117,7 +113,7 @@ DEEP: Cases = {
         case, 1, "sampled_iid", (1, 2, 1), 2, eos_ids=ENDS, prompt_ids=(0, 1)
     ),
     "top-k of two below": partial(case, 2, "sampled", (1, 2), 1, temperature=0.7, top_k=2),
-}
+}  # fmt: skip
 
 # For each trap the smallest cases that show it.
 SHOWN_BY: dict[str, list[Callable[..., Case]]] = {

@@ -70,14 +70,10 @@ def transformers_ids(
     """What transformers' own greedy `generate` continues with; `options` go to it as they are."""
     ids = torch.tensor([list(prompt_ids)])
     out = module.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=sampling.max_new_tokens,
-        eos_token_id=list(eos_ids) or None,
-        pad_token_id=0,
+        ids, attention_mask=torch.ones_like(ids), do_sample=False,
+        max_new_tokens=sampling.max_new_tokens, eos_token_id=list(eos_ids) or None, pad_token_id=0,
         **options,
-    )
+    )  # fmt: skip
     return [int(i) for i in out[0, len(prompt_ids) :]]
 
 

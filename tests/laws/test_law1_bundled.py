@@ -127,13 +127,9 @@ def test_stop_strings_end_the_text_where_transformers_does() -> None:
         ids = models.tokenizer(prompt)["input_ids"]
         sampling = SamplingParams(max_new_tokens=32, stop=stop)
         wanted = transformers_ids(
-            module,
-            ids,
-            sampling,
-            models.eos_ids,
-            stop_strings=list(stop),
+            module, ids, sampling, models.eos_ids, stop_strings=list(stop),
             tokenizer=models.tokenizer,
-        )
+        )  # fmt: skip
         assert ids_of(bundled_engine(), Request(prompt, sampling)) == wanted
 
 

@@ -204,17 +204,9 @@ TRAPS: Mapping[str, Callable[[Patch], None]] = MappingProxyType(
     {
         trap.__name__: trap
         for trap in (
-            duplicates_merged,
-            one_hot_merged,
-            low_q_dropped,
-            likelier_of_two_kept,
-            vote_with_the_winners_q,
-            top_k_with_the_real_q,
-            without_replacement_with_the_full_q,
-            by_token_id,
-            by_descending_q,
-            confident_drafter_first,
-            uniform_over_nodes,
+            duplicates_merged, one_hot_merged, low_q_dropped, likelier_of_two_kept,
+            vote_with_the_winners_q, top_k_with_the_real_q, without_replacement_with_the_full_q,
+            by_token_id, by_descending_q, confident_drafter_first, uniform_over_nodes,
         )
     }
-)
+)  # fmt: skip

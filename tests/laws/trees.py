@@ -31,17 +31,9 @@ def drafts(draw: st.DrawFn, vocab: int = 3, most: int = 8) -> Draft:
     q = torch.full((len(rows), vocab), 1.0 / vocab, dtype=torch.float64)
     drawn = draw(st.booleans())
     return Draft(
-        token_ids,
-        found,
-        scores,
-        [1.0 / vocab if drawn else 1.0] * len(found),
-        ranks,
-        rows,
-        {},
-        None,
-        None,
-        q if drawn else None,
-    )
+        token_ids, found, scores, [1.0 / vocab if drawn else 1.0] * len(found), ranks, rows, {},
+        None, None, q if drawn else None,
+    )  # fmt: skip
 
 
 def ancestors(parents: Sequence[int], node: int) -> set[int]:

@@ -119,13 +119,9 @@ class Case:
         if asked.drafters == ("all",):
             asked = replace(asked, drafters=names)
         return sequence_of(
-            self.prompt_ids,
-            asked,
-            self.sampling,
-            noise,
-            eos_ids=frozenset(self.eos_ids),
+            self.prompt_ids, asked, self.sampling, noise, eos_ids=frozenset(self.eos_ids),
             context_length=self.llm.context_length,
-        )
+        )  # fmt: skip
 
     def _end(self, sequence: Live, lengths: tuple[int, ...]) -> "_End":
         models = (self.llm, *self.ssms)

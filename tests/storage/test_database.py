@@ -20,20 +20,9 @@ from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
 TABLES = {
-    "models",
-    "runs",
-    "run_models",
-    "rounds",
-    "drafts",
-    "nodes",
-    "proposals",
-    "trials",
-    "top_k",
-    "tokens",
-    "spans",
-    "run_drafters",
-    "settings",
-}
+    "models", "runs", "run_models", "rounds", "drafts", "nodes", "proposals", "trials", "top_k",
+    "tokens", "spans", "run_drafters", "settings",
+}  # fmt: skip
 VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times", "overlaps"}
 
 
@@ -47,22 +36,10 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         applied = [migration.name for migration in migrations.applied(database)]
     assert applied == [
-        "m001_runs",
-        "m002_rounds",
-        "m003_search",
-        "m004_views",
-        "m005_minions",
-        "m006_overlap",
-        "m007_studies",
-        "m008_notes",
-        "m009_lists",
-        "m010_thinning",
-        "m011_seen",
-        "m012_baselines",
-        "m013_shares",
-        "m014_between",
-        "m015_fingerprints",
-    ]
+        "m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions", "m006_overlap",
+        "m007_studies", "m008_notes", "m009_lists", "m010_thinning", "m011_seen", "m012_baselines",
+        "m013_shares", "m014_between", "m015_fingerprints",
+    ]  # fmt: skip
 
 
 def test_an_empty_file_is_a_blank_one(path: Path) -> None:

@@ -16,39 +16,11 @@ from storage import ORDERS, STATUSES, RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 
 HOSTILE_QUERIES = (
-    "",
-    "   ",
-    '"',
-    '""',
-    '"""',
-    "'",
-    "*",
-    "fox*",
-    "*fox",
-    "(",
-    "NEAR(a b)",
-    "AND",
-    "OR NOT",
-    "fox AND",
-    "prompt:fox",
-    "nosuch:fox",
-    "-fox",
-    "^fox",
-    "fox + hen",
-    "{prompt output}:fox",
-    "%",
-    "_",
-    "\\",
-    ";DROP TABLE runs;--",
-    "\0",
-    "fox\0hen",
-    "\ud83e",
-    "🦊",
-    "x" * 100_000,
-    " ".join(["word"] * 5_000),
-    "e\u0301\u0301",
-    *HOSTILE_TEXTS,
-)
+    "", "   ", '"', '""', '"""', "'", "*", "fox*", "*fox", "(", "NEAR(a b)", "AND", "OR NOT",
+    "fox AND", "prompt:fox", "nosuch:fox", "-fox", "^fox", "fox + hen", "{prompt output}:fox", "%",
+    "_", "\\", ";DROP TABLE runs;--", "\0", "fox\0hen", "\ud83e", "🦊", "x" * 100_000,
+    " ".join(["word"] * 5_000), "e\u0301\u0301", *HOSTILE_TEXTS,
+)  # fmt: skip
 
 
 def with_prompt(seed: int, prompt: str, rounds: int = 2, end: str = "completed") -> list[Event]:

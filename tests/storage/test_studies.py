@@ -20,12 +20,8 @@ def study(
     study_id: str = "s", kind: str = "compare", created: str = "2026-01-01"
 ) -> dict[str, Any]:
     return {
-        "study_id": study_id,
-        "kind": kind,
-        "title": HOSTILE,
-        "created_utc": created,
-        "more": [1],
-    }
+        "study_id": study_id, "kind": kind, "title": HOSTILE, "created_utc": created, "more": [1],
+    }  # fmt: skip
 
 
 def test_what_was_saved_comes_back(store: RunStore) -> None:
@@ -33,12 +29,8 @@ def test_what_was_saved_comes_back(store: RunStore) -> None:
     row, plain = store.studies.study("s")
     assert plain == study()
     assert (row.title, row.owner, row.state, row.done, row.total) == (
-        HOSTILE,
-        HOSTILE,
-        "stopped",
-        0,
-        12,
-    )
+        HOSTILE, HOSTILE, "stopped", 0, 12,
+    )  # fmt: skip
 
 
 def test_cells_are_kept_once_each_in_their_order(store: RunStore) -> None:

@@ -25,13 +25,9 @@ from zoo.tokens import open_tokens
 
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
 SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
 OWN = {"llama": {"intermediate_size": 64}, "gpt2": {}}
 
 

@@ -66,15 +66,9 @@ TWINS = World(
 HOPELESS = World((drafter("a", 0.08, 1.0, 1.0),), linear(5, 0.1))
 SURE = World((drafter("a", 0.96, 0.4, 0.4),), linear(5, 0.05))
 WORLDS = {
-    "cheap": CHEAP,
-    "sure": SURE,
-    "dear": DEAR,
-    "steep": STEEP,
-    "uncalibrated": UNCALIBRATED,
-    "independent": INDEPENDENT,
-    "twins": TWINS,
-    "hopeless": HOPELESS,
-}
+    "cheap": CHEAP, "sure": SURE, "dear": DEAR, "steep": STEEP, "uncalibrated": UNCALIBRATED,
+    "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
+}  # fmt: skip
 # The longest that is worth trying; elsewhere it is 8.
 MOST = {"sure": 16, "hopeless": 2, "dear": 4, "steep": 6}
 

@@ -114,15 +114,11 @@ class World:
             rest = sum(timed(drafter.step(number)) for _ in scores[1:])
             reached = min(rights[name], accepted + 1)
             outcomes[name] = DraftOutcome(
-                ms=start + rest,
-                steps=len(scores) - 1,
-                depths=tuple(range(1, len(scores) + 1)),
-                chances=tuple(_products(scores)),
-                path=tuple(range(reached)),
-                credit=max(0, min(reached, accepted) - before),
-                start_ms=start,
+                ms=start + rest, steps=len(scores) - 1, depths=tuple(range(1, len(scores) + 1)),
+                chances=tuple(_products(scores)), path=tuple(range(reached)),
+                credit=max(0, min(reached, accepted) - before), start_ms=start,
                 num_verified=own[name],
-            )
+            )  # fmt: skip
             before = max(before, min(reached, accepted))
         verify_ms = timed(self.verify(nodes))
         drafting = sum(o.ms for o in outcomes.values())

@@ -40,16 +40,9 @@ def changed(folder: Path, **fields: Any) -> Path:
 def tiny(folder: Path, kind: str, **fields: Any) -> Any:
     """Saves a random model of a kind; returns the module."""
     config = CONFIG_MAPPING[kind](
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        **fields,
-    )
+        vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+        num_attention_heads=4, pad_token_id=0, bos_token_id=1, eos_token_id=2, **fields,
+    )  # fmt: skip
     torch.manual_seed(3)
     module: Any = AutoModelForCausalLM.from_config(config)
     module.save_pretrained(folder)

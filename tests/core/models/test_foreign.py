@@ -19,14 +19,9 @@ def tiny_with(folder: Path, vocab_size: int) -> str:
     """A random Llama with the bundled tokenizer and this many embedding rows."""
     torch.manual_seed(3)
     config = LlamaConfig(
-        vocab_size=vocab_size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=256,
-        eos_token_id=0,
-    )
+        vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=256, eos_token_id=0,
+    )  # fmt: skip
     LlamaForCausalLM(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(bundled_llm() / name, folder / name)
