@@ -42,10 +42,12 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_empty_file_is_a_blank_one(path: Path) -> None:
+def test_an_empty_file_is_a_blank_one_and_folders_are_made(path: Path) -> None:
     path.touch()
     with RunStore(path) as store:
         assert store.runs(RunQuery()).total == 0
+    with RunStore(path.parent / "a" / "b" / "log.db") as store:
+        assert store.path.exists()
 
 
 def test_opening_again_changes_nothing(path: Path, keep: Any, sql: Any) -> None:
@@ -109,11 +111,6 @@ def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert store.path == tmp_path / "env.db"
 
 
-def test_the_folder_is_made(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "a" / "b" / "log.db") as store:
-        assert store.path.exists()
-
-
 @pytest.mark.parametrize("name", ["with blank.db", "per%cent?.db", "hash#ä&=.db"])
 def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
     with RunStore(tmp_path / name) as store:
@@ -155,11 +152,8 @@ def test_another_programs_database_is_refused_and_left_alone(path: Path, sql: An
     assert path.read_bytes() == content
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
     assert "a folder" in refused(tmp_path)
-
-
-def test_a_place_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "cannot be made" in refused(tmp_path / "file" / "log.db")
 

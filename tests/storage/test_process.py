@@ -27,16 +27,11 @@ def test_this_process_is_not_gone() -> None:
     assert Process.current() == me
 
 
-def test_an_ended_process_is_gone() -> None:
-    assert dataclasses.replace(Process.current(), pid=dead_pid()).is_gone()
-
-
-def test_another_process_with_the_same_id_is_not_the_owner() -> None:
-    assert dataclasses.replace(Process.current(), start="another boot 123").is_gone()
-
-
-def test_of_another_hosts_processes_nothing_is_known() -> None:
-    assert not dataclasses.replace(Process.current(), host="elsewhere", start="x").is_gone()
+def test_gone_is_what_ended_or_has_another_start_on_this_host() -> None:
+    me = Process.current()
+    assert dataclasses.replace(me, pid=dead_pid()).is_gone()
+    assert dataclasses.replace(me, start="another boot 123").is_gone(), "its id was given again"
+    assert not dataclasses.replace(me, host="elsewhere", start="x").is_gone(), "nothing is known"
 
 
 def test_a_process_of_unknown_start_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,10 +140,7 @@ def test_what_another_program_broke_does_not_stop_the_log(
 def test_the_file_shrinks_by_itself(
     store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
-    for seed in range(12):
-        keep(store, synthetic_run(60, seed=seed))
-    pages = pages_of(store.path)
+    pages = twelve_runs(store, keep, monkeypatch)
     store.set_retention(0)
     wait_for(lambda: len(thinned(store)) == 12)
     wait_for(lambda: pages_of(store.path) < 0.6 * pages)
@@ -152,15 +149,20 @@ def test_the_file_shrinks_by_itself(
 def test_thin_and_delete_give_space_back(
     store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
-    for seed in range(12):
-        keep(store, synthetic_run(60, seed=seed))
-    pages = pages_of(store.path)
+    pages = twelve_runs(store, keep, monkeypatch)
     assert store.thin(0) == 12
     assert pages_of(store.path) < 0.6 * pages
     for seed in range(12):
         store.delete(f"synthetic-{seed}")
     wait_for(lambda: pages_of(store.path) < 0.35 * pages)
+
+
+def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """In a log that gives back every page it can; the pages that they take."""
+    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
+    for seed in range(12):
+        keep(store, synthetic_run(60, seed=seed))
+    return pages_of(store.path)
 
 
 def pages_of(path: Path) -> int:
