@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from core import Engine, SamplingParams, SpeculationConfig
 from core.config import COMBINES
 from core.config.budget import longest, shares
-from core.events import Combined, Drafted, Event, RoundCompleted
+from core.events import Combined, Drafted, Event
 from core.length import Choice, LengthPolicy, RoundOutcome
 from core.length.cost_model import Costs
-from tests.core.engines import engine_of, ids_of_events, request, tables
+from tests.core.engines import engine_of, ids_of_events, request, rounds_of, tables
 from tests.laws.trees import LAW
 
 # Prompt lookup has something to say from the start.
@@ -40,10 +40,6 @@ def engine() -> Engine:
 def run(config: SpeculationConfig, temperature: float = 0.0, tokens: int = 12) -> list[Event]:
     sampling = SamplingParams(tokens, temperature=temperature, seed=1)
     return list(engine().generate(request(PROMPT, sampling, config)))
-
-
-def completed(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
 
 
 def deepest(events: list[Event]) -> list[int]:
@@ -151,7 +147,7 @@ def test_a_length_that_was_found_is_recorded_as_it_was_drafted(
         max_tree_nodes=7,
     )  # fmt: skip
     events = run(config, tokens=110)
-    rounds = completed(events)
+    rounds = rounds_of(events)
     assert [event.speculation_length for event in rounds] == deepest(events), "to the last round"
     for before, after in pairwise(rounds):
         assert before.next_speculation_length == after.speculation_length
@@ -161,15 +157,15 @@ def test_where_the_text_ends_a_found_length_is_cut_and_says_so() -> None:
     config = SpeculationConfig(
         drafters=("ssm-2",), expansion=(1,), length="trend", speculation_length=4, max_tree_nodes=9
     )
-    assert completed(run(config, tokens=3))[0].speculation_length == 2
-    first, second = completed(run(config, tokens=5))[:2]
+    assert rounds_of(run(config, tokens=3))[0].speculation_length == 2
+    first, second = rounds_of(run(config, tokens=5))[:2]
     assert (first.speculation_length, len(first.token_ids)) == (4, 1), "four are left"
     assert (first.next_speculation_length, second.speculation_length) == (3, 3)
     assert first.length_reason == (
         "4 stays: 1 of 16 verifications made with it; "
         "drafts are at most 3 deep (the text ends after 4 more)"
     )
-    (last,) = completed(run(config, tokens=1))
+    (last,) = rounds_of(run(config, tokens=1))
     assert (last.speculation_length, last.next_speculation_length) == (0, 4)
 
 
@@ -198,14 +194,14 @@ def test_a_given_length_stays_and_the_reason_says_what_becomes_of_it(length: str
         expansion=(1,), length=length, max_tree_nodes=6, speculation_length=5
     )
     events = run(config)
-    rounds = completed(events)
+    rounds = rounds_of(events)
     assert {event.speculation_length for event in rounds} == {5}
     assert max(deepest(events)) <= 2
     assert rounds[0].length_reason.endswith(
         "drafts are at most 2 deep (max_tree_nodes is 6, for 3 drafters)"
     )
     fitting = SpeculationConfig(expansion=(1,), max_tree_nodes=6, speculation_length=2)
-    assert completed(run(fitting))[0].length_reason == ""
+    assert rounds_of(run(fitting))[0].length_reason == ""
 
 
 def test_the_setting_of_a_run_keeps_what_the_user_asked_for() -> None:

@@ -16,12 +16,18 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.engine import PREFILL_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
-from core.events import (
-    RunCompleted,
-)
+from core.events import RunCompleted
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
-from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, request, tables
+from tests.core.engines import (
+    GREEDY,
+    engine_of,
+    failing_from,
+    ids_of_events,
+    open_rows,
+    request,
+    tables,
+)  # fmt: skip
 from tests.fakes import TableModel
 
 
@@ -70,13 +76,7 @@ def test_an_error_of_the_llm_gives_everything_back() -> None:
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
     forward = llm.forward
-
-    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        if llm.passes >= 3:
-            raise RuntimeError("out of memory")
-        return forward(feeds)
-
-    llm.forward = failing  # type: ignore[method-assign]
+    failing_from(llm, 3, RuntimeError("out of memory"))
     with pytest.raises(RuntimeError, match="out of memory"):
         list(engine.generate(request()))
     assert open_rows(engine) == [(), (), ()]

@@ -1,6 +1,6 @@
 """Runs whose pipelining changes from round to round, and runs of several modes side by side."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -9,11 +9,11 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDrafting
-from core.events import Event, RoundCompleted
+from core.events import RoundCompleted
 from core.length.base import Choice
 from core.length.fixed import Fixed
 from core.models.loading.load import LoadedModels
-from tests.core.engines import ids_of_events
+from tests.core.engines import texts_of
 from tests.fakes import loaded, perturbed, tiny_module
 from tests.lanes import PunctualLane
 
@@ -32,16 +32,11 @@ def requests(temperature: float = 0.0, tokens: int = 24, **fields: Any) -> list[
     return [Request(p, sampling, SpeculationConfig(**{**TREE, **fields})) for p in PROMPTS]
 
 
-def texts(events: Sequence[Event]) -> list[list[int]]:
-    runs: dict[str, list[Event]] = {}
-    for event in events:
-        runs.setdefault(event.run_id, []).append(event)
-    return [ids_of_events(run) for run in runs.values()]
-
-
 @cache
 def plain(temperature: float, tokens: int = 24) -> list[list[int]]:
-    return texts(list(Engine(models()).generate_many(requests(temperature, tokens, drafters=()))))
+    return texts_of(
+        list(Engine(models()).generate_many(requests(temperature, tokens, drafters=())))
+    )
 
 
 def rows_held(engine: Engine) -> list[object]:
@@ -65,7 +60,7 @@ def test_a_mode_may_change_after_any_round(
     modes_by_round(monkeypatch, lambda number: "off" if number % 3 else pipeline)
     engine = Engine(models())
     events = list(engine.generate_many(requests(temperature, pipeline=pipeline)))
-    assert texts(events) == plain(temperature)
+    assert texts_of(events) == plain(temperature)
     assert not rows_held(engine) and not engine.busy.locked()
     assert not [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
 
@@ -77,7 +72,7 @@ def test_neighbours_of_every_mode_share_an_engine(temperature: float, combine: s
         requests(temperature, combine=combine, pipeline=pipeline)[i]
         for i, pipeline in enumerate(("ahead", "off", "across"))
     ]
-    assert texts(list(Engine(models()).generate_many(several))) == plain(temperature)
+    assert texts_of(list(Engine(models()).generate_many(several))) == plain(temperature)
 
 
 def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,5 +83,5 @@ def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) 
     engine = Engine(models())
     engine._draft_thread = PunctualLane()
     events = list(engine.generate_many(requests(pipeline="ahead", drafters=("all", "ngram"))))
-    assert texts(events) == plain(0.0) and not ran
+    assert texts_of(events) == plain(0.0) and not ran
     assert any(e.num_accepted for e in events if isinstance(e, RoundCompleted))

@@ -188,7 +188,7 @@ def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert models.llm.info.name == "somewhere" and models.drafter_names == ("somewhere",)
 
 
-@pytest.mark.parametrize("name", ["none", "rounds", "ngram", "llm"])
+@pytest.mark.parametrize("name", ["none", "rounds", "verify"])
 def test_a_name_that_means_something_else(name: str, tmp_path: Path) -> None:
     llm, ssm = saved(tmp_path / "big"), saved(tmp_path / name)
     assert load_models(str(llm), [str(ssm)]).drafter_names == (f"{name}-2",)

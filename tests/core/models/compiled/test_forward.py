@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ import pytest
 import torch
 
 from core.errors import EngineError
-from core.models.batch import build_stack
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
 from core.models.loading.tree_check import checked_model
@@ -17,7 +17,7 @@ from core.models.native import forward as forward_module
 from core.models.native import workspace as scratch
 from core.models.native.compiling import multiplies_tiles
 from core.models.native.forward import CompiledForward
-from core.models.native.layers import kernel
+from core.models.native.layers import kernel, source_hash_of
 from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
@@ -200,11 +200,6 @@ def test_a_member_alone_reads_the_memory_of_all() -> None:
     assert all(whole.ctypes.data <= part.ctypes.data for part in own)
 
 
-def test_windows_that_differ_are_not_laid_on_one_another() -> None:
-    models = [both("mistral")[0] for _ in range(2)]
-    assert build_stack(models) is None
-
-
 @pytest.mark.parametrize("token", [-1, VOCAB])
 def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
     model, _ = both("llama")
@@ -333,3 +328,12 @@ def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):
         model.forward([Feed(row, [5, 6], [ROOT, parent])])
+
+
+def test_a_change_in_any_file_of_it_compiles_anew(tmp_path: Path) -> None:
+    for name in ("parts", "kernel"):
+        (tmp_path / f"{name}.py").write_text(f"x = '{name}'")
+    before = source_hash_of(tmp_path)
+    assert source_hash_of(tmp_path) == before
+    (tmp_path / "parts.py").write_text("x = 'other'")
+    assert source_hash_of(tmp_path) != before
