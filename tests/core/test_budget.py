@@ -55,6 +55,9 @@ def deepest(events: list[Event]) -> list[int]:
     ("combine", "nodes", "names", "divided"),
     [
         ("union", 8, ("a", "b", "ngram"), [3, 3, 2]),
+        ("union", 2, ("a", "b", "ngram"), [1, 1, 0]),
+        ("union", 5, ("a",), [5]),
+        ("union", 5, (), []),
         ("vote", 8, ("a", "b", "ngram"), [8, 8, 8]),
         ("vote_tree", 8, ("a", "b"), [8, 8]),
         # One tree of the SSMs' shares, and the chain beside it.

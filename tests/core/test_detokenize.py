@@ -1,5 +1,7 @@
 """Text as it comes: the deltas joined are what `decode` gives, and no character is ever split."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import cache
 from typing import Any

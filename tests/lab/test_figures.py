@@ -92,14 +92,11 @@ def test_groups_of_one_size_give_the_interval_that_others_give() -> None:
     assert (fast.value, fast.low, fast.high) == pytest.approx((slow.value, slow.low, slow.high))
 
 
-def test_pooled_length_counts_rounds_not_prompts() -> None:
+def test_pooled_figures_count_rounds_not_prompts() -> None:
     """9 accepted in 3 rounds and 1 in 7: 2 tokens per pass, not the mean of 4 and 1.14."""
-    assert pooled_length(np.array([[9.0, 3.0], [1.0, 7.0]])) == 2.0
-
-
-def test_pooled_ratio() -> None:
     rows = np.array([[6.0, 2.0, 1.0, 1.0], [2.0, 2.0, 1.0, 1.0]])
     assert pooled_ratio(rows) == pytest.approx((1 + 8 / 4) / (1 + 2 / 2))
+    assert pooled_length(np.array([[9.0, 3.0], [1.0, 7.0]])) == 2.0
 
 
 def test_least_squares() -> None:

@@ -87,15 +87,13 @@ def test_it_survives_json() -> None:
     assert Measured.from_plain(json.loads(json.dumps(found.to_plain()))) == found
 
 
-def test_a_run_without_its_end_is_measured_again() -> None:
+def test_a_run_without_its_end_is_measured_again_and_a_failed_one_is_not() -> None:
     for end in ("cancelled", "cut"):
         with pytest.raises(CellInterruptedError):
             measure_run(synthetic_run(6, end=end))
     with pytest.raises(CellInterruptedError):
         measure_run([])
 
-
-def test_a_failed_run_is_not() -> None:
     with pytest.raises(StudyError, match="failed") as caught:
         measure_run(synthetic_run(6, end="failed"))
     assert not isinstance(caught.value, CellInterruptedError)

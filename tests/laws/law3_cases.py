@@ -115,41 +115,22 @@ DEEP: Cases = {
     "top-k of two below": partial(case, 2, "sampled", (1, 2), 1, temperature=0.7, top_k=2),
 }  # fmt: skip
 
+TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
+DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
+LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
 # For each trap the smallest cases that show it.
 SHOWN_BY: dict[str, list[Callable[..., Case]]] = {
-    "duplicates_merged": [
-        partial(case, 1, "sampled_iid", (2,), 3),
-        partial(case, 2, "sampled_iid", (1,), 3),
-    ],
-    "one_hot_merged": [
-        partial(
-            case, 1, "sampled", (1,), 1, drafters=("ngram", "model-1"), prompt_ids=LOOKUP_PROMPT
-        )
-    ],
-    "low_q_dropped": [
-        partial(case, 1, "sampled_iid", (2,), 1),
-        partial(case, 1, "sampled", (1,), 1),
-    ],
-    "likelier_of_two_kept": [
-        partial(case, 1, "sampled_iid", (2,), 1),
-        partial(case, 1, "sampled", (2,), 1),
-    ],
+    "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
+    "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],
+    "low_q_dropped": [partial(TWICE, (2,), 1), partial(DISTINCT, (1,), 1)],
+    "likelier_of_two_kept": [partial(TWICE, (2,), 1), partial(DISTINCT, (2,), 1)],
     "vote_with_the_winners_q": [partial(case, 3, "sampled", (1,), 1)],
-    "top_k_with_the_real_q": [
-        partial(case, 1, "sampled", (2,), 1),
-        partial(case, 1, "sampled_iid", (1,), 1),
-    ],
-    "without_replacement_with_the_full_q": [partial(case, 1, "sampled", (2,), 3)],
-    "by_token_id": [partial(case, 1, "sampled_iid", (2,), 2), partial(case, 2, "sampled", (1,), 2)],
-    "by_descending_q": [
-        partial(case, 1, "sampled_iid", (2,), 1),
-        partial(case, 2, "sampled", (1,), 2),
-    ],
-    "confident_drafter_first": [partial(case, 2, "sampled", (1,), 2)],
-    "uniform_over_nodes": [
-        partial(case, 1, "sampled_iid", (3,), 1),
-        partial(case, 2, "sampled_iid", (1,), 2),
-    ],
+    "top_k_with_the_real_q": [partial(DISTINCT, (2,), 1), partial(TWICE, (1,), 1)],
+    "without_replacement_with_the_full_q": [partial(DISTINCT, (2,), 3)],
+    "by_token_id": [partial(TWICE, (2,), 2), partial(TWO_DISTINCT, (1,), 2)],
+    "by_descending_q": [partial(TWICE, (2,), 1), partial(TWO_DISTINCT, (1,), 2)],
+    "confident_drafter_first": [partial(TWO_DISTINCT, (1,), 2)],
+    "uniform_over_nodes": [partial(TWICE, (3,), 1), partial(TWO, (1,), 2)],
 }
 # The same where the trap waits below a draw: a case of DEEP for each.
 SHOWN_BELOW = {

@@ -11,6 +11,28 @@ from typing import Any
 
 import pytest
 
+from core.config import COMBINES, PIPELINES, WEIGHTS
+
+# What laws 1 and 2 pair on the bundled models, beside the drafts and rules that are their own.
+TREES: dict[str, Sequence[Any]] = {
+    "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
+    "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
+    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "combine": COMBINES,
+    "weights": WEIGHTS,
+    "vote_nodes": (12, 3, 1),
+    "speculation_length": (4, 1, 8, 16),
+    "max_speculation_length": (16, 24),
+}
+ROUNDS: dict[str, Sequence[Any]] = {
+    "length": ("fixed", "confidence", "goodput", "trend"),
+    "confidence_threshold": (0.4, 0.9),
+    "pipeline": PIPELINES,
+    "carry_over": (False, True),
+    "record_top_k": (0, 5),
+    "mode": ("batched", "mixed", "alone"),
+}
+
 Row = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 # What never drafts is no value of a pairwise field: every other would be idle beside it.

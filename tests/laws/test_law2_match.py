@@ -9,15 +9,23 @@ from functools import cache
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, LENGTHS, PIPELINES, WEIGHTS
+from core.config import LENGTHS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import NEVER, Row, affordable, missing_pairs, of_effect, pairwise
+from tests.laws.pairwise import (
+    NEVER,
+    ROUNDS,
+    TREES,
+    Row,
+    affordable,
+    missing_pairs,
+    of_effect,
+    pairwise,
+)  # fmt: skip
 from tests.laws.runs import (
     PLAIN,
     bundled_engine,
     ids_of,
     ids_of_many,
-    module_of,
     outcomes,
     prompts,
     some,
@@ -36,21 +44,9 @@ SAMPLINGS = (
 FIELDS = {
     "sampling": tuple(range(len(SAMPLINGS))),
     "draft": ("auto", "coupled", "topk", "best_first", "sampled", "sampled_iid"),
-    "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
-    "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
-    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
-    "combine": COMBINES,
-    "weights": WEIGHTS,
-    "vote_nodes": (12, 3, 1),
-    "speculation_length": (4, 1, 8, 16),
-    "max_speculation_length": (16, 24),
+    **TREES,
     "verify": ("auto", "match"),
-    "length": ("fixed", "confidence", "goodput", "trend"),
-    "confidence_threshold": (0.4, 0.9),
-    "pipeline": PIPELINES,
-    "carry_over": (False, True),
-    "record_top_k": (0, 5),
-    "mode": ("batched", "mixed", "alone"),
+    **ROUNDS,
 }
 
 
@@ -70,11 +66,6 @@ def plain(index: int) -> list[list[int]]:
     return ids_of_many(
         bundled_engine(), [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
     )
-
-
-@pytest.fixture(scope="module")
-def divergences() -> Divergences:
-    return Divergences(module_of(bundled_engine().models))
 
 
 def texts_of(

@@ -6,18 +6,17 @@ does to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in
 
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
-from core.events.outcome import Outcome
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.protocol import chain
+from tests.laws.runs import PROMPTS
+from tests.laws.runs import ids_of as run_ids
 
-PROMPTS = Path(__file__).parents[2] / "bench" / "prompts.jsonl"
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.nightly),
     pytest.param("cuda", marks=pytest.mark.gpu),
@@ -35,10 +34,7 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
     speculation = SpeculationConfig.preset(preset, temperature)
     if preset != "autoregressive":
         speculation = dataclasses.replace(speculation, verify="auto", draft="auto")
-    outcome = Outcome()
-    for event in engine.generate(Request(prompt, sampling, speculation)):
-        outcome.observe(event)
-    return outcome.token_ids
+    return run_ids(engine, Request(prompt, sampling, speculation))
 
 
 def stepped_logits(

@@ -66,6 +66,29 @@ def texts(
     return found
 
 
+def opened(place: SsmPool, several: Many[Sequence]) -> None:
+    """All of its SSMs read these texts."""
+    for sequence in several:
+        for ssm in place.ssms.values():
+            ssm.open(sequence)
+
+
+class Endless:
+    """A stop that ends no draft."""
+
+    def grows(self, score: float) -> bool:
+        return True
+
+    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+        return True
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+    def limits(self, drafter: str) -> Limits | None:
+        return None
+
+
 def asks(
     place: SsmPool, several: Many[Sequence], shapes: Many[tuple[int, ...]], **more: Any
 ) -> Any:
@@ -99,9 +122,7 @@ def decode(
 ) -> list[Draft]:
     """The same rounds in each place; the first place's drafts."""
     for place, own in zip(pools, several, strict=True):
-        for sequence in own:
-            for name in place.ssms:
-                place.ssms[name].open(sequence)
+        opened(place, own)
     seen = []
     for following in ROUNDS:
         drafts = [
@@ -217,18 +238,9 @@ def test_another_vocabulary_size() -> None:
 
 @pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "foretold", "uneven", "long"])
 def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> None:
-    class Never:
+    class Never(Endless):
         def grows(self, score: float) -> bool:
             return False
-
-        def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
-            return True
-
-        def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-            return True
-
-        def limits(self, drafter: str) -> Limits | None:
-            return None
 
     stop: Stop | None = Never() if case == "stop" else None
     settings: dict[str, Any] = {}
@@ -239,9 +251,7 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> No
     shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
     many = texts(WARM, **settings)
     place, _ = both()
-    for sequence in many:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, many)
     if case == "long":
         many[0].tokens.extend([4] * 70)
     drafts = place.draft(asks(place, many, shapes, stop=stop))
@@ -252,9 +262,7 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> No
 def test_a_failed_pass_is_the_error_of_all_its_ssms(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _ = both()
     many = texts(COLD)
-    for name in NAMES:
-        for sequence in many:
-            place.ssms[name].open(sequence)
+    opened(place, many)
     stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:

@@ -11,8 +11,7 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.draft_batch import DraftSlot
-from core.drafters.native_drafting import NativeDrafting, native_drafts
+from core.drafters.native_drafting import NativeDrafting
 from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
 from core.length.base import Limits, Stop
@@ -24,7 +23,16 @@ from core.models.native.kernel_args import BLOCK
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
-from tests.core.cuda.test_draft_graph import COLD, EDGED, NAMES, WARM, asks, texts
+from tests.core.cuda.test_draft_graph import (
+    COLD,
+    EDGED,
+    NAMES,
+    WARM,
+    Endless,
+    asks,
+    opened,
+    texts,
+)  # fmt: skip
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB
 
@@ -86,9 +94,7 @@ def rounds(
     stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
     several = [texts(sampling, eos, draft=kind, **more) for _ in places]
     for place, own in zip(places, several, strict=True):
-        for sequence in own:
-            for name in place.ssms:
-                place.ssms[name].open(sequence)
+        opened(place, own)
     seen = []
     for following in FOLLOWING:
         drafts = [
@@ -153,6 +159,13 @@ def same(one: Draft, other: Draft) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
+def all_same(told: Many[Any]) -> None:
+    """The drafts of the two places, by SSM."""
+    for name in told[0]:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+
+
 def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     """What a round leaves behind: calibration, and keys and values of the text."""
     ssm = place.ssms[name]
@@ -162,19 +175,6 @@ def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     end = model.length(row)
     kept = [part[:, model.place(row), :, :end].tolist() for part in model.arena.stacked_kv]
     return ssm.temperature(sequence), end, kept
-
-
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many drafts each call of machine code made."""
-    made: list[int] = []
-
-    def noted(places: Many[DraftSlot]) -> list[Draft]:
-        made.append(len(places))
-        return native_drafts(places)
-
-    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
-    return made
 
 
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
@@ -232,8 +232,7 @@ def test_nobody_waits_for_a_pass_that_is_over() -> None:
     for i in range(40):
         (own,) = texts(COLD)[:1]
         own.run_id += str(i)
-        for name in NAMES:
-            place.ssms[name].open(own)
+        opened(place, [own])
         found: Any = place.draft(asks(place, [own], [(1,) * 20]))
         assert all(len(found[name][0]) == 20 for name in NAMES)
         for name in NAMES:
@@ -253,9 +252,7 @@ def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
     told: list[Any] = []
     for place in places:
         own = texts(COLD)
-        for sequence in own:
-            for name in NAMES:
-                place.ssms[name].open(sequence)
+        opened(place, own)
         told.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -273,9 +270,7 @@ def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> No
         told.append([])
         for group in groups:
             place = pools()[0]
-            for name in NAMES:
-                for i in group:
-                    place.ssms[name].open(own[i])
+            opened(place, [own[i] for i in group])
             shapes = [((2, 1, 1), (3, 2))[i] for i in group]
             asked = asks(place, [own[i] for i in group], shapes)
             changed = {
@@ -309,7 +304,7 @@ def test_an_end_of_text_has_no_children() -> None:
     assert {len(draft) for draft in seen} - {14}
 
 
-class Middling:
+class Middling(Endless):
     """Stops a draft where a level is not likely, another for each SSM."""
 
     def grows(self, score: float) -> bool:
@@ -319,12 +314,6 @@ class Middling:
         if drafter == "two":
             return False
         return drafter == "one" or sum(chances) > 0.1
-
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        return True
-
-    def limits(self, drafter: str) -> Limits | None:
-        return None
 
 
 class Told(Middling):
@@ -360,16 +349,12 @@ def test_two_of_three_are_asked() -> None:
     told = []
     for place in pools():
         own = texts(WARM)
-        for sequence in own:
-            for name in NAMES:
-                place.ssms[name].open(sequence)
+        opened(place, own)
         asked = asks(place, own, [(2, 2), (2, 2)])
         del asked["two"]
         told.append(place.draft(asked))
     assert list(told[0]) == ["one", "three"]
-    for name in told[0]:
-        for pair in zip(*(found[name] for found in told), strict=True):
-            same(*pair)
+    all_same(told)
 
 
 def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
@@ -377,17 +362,14 @@ def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
 ) -> None:
     place = pools()[0]
     own = texts(COLD, combine="vote_tree")
-    for sequence in own:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, own)
     drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
     # Asked again, nothing having been committed, they know the text already.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+        opened(place, [sequence])
     for _ in range(2):
         place.draft(asks(place, plain, [(2, 2), (2, 2)]))
     assert served == [set(), set(NAMES), set()]
@@ -402,23 +384,17 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
     told = []
     for place in (ours, theirs):
         own = texts(WARM)
-        for sequence in own:
-            for name in NAMES:
-                place.ssms[name].open(sequence)
+        opened(place, own)
         with monkeypatch.context() as patch:
             patch.setattr(BatchedModels, "drafts", full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
-    for name in NAMES:
-        for pair in zip(*(found[name] for found in told), strict=True):
-            same(*pair)
+    all_same(told)
 
 
 def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     place = pools()[0]
     own = texts(WARM)
-    for sequence in own:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, own)
 
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
@@ -428,28 +404,20 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
 
-class OneGoesOn:
+class OneGoesOn(Endless):
     """Two of three end behind the first level."""
 
     def limits(self, drafter: str) -> Limits | None:
         return Limits() if drafter == "three" else Limits(longest=1)
 
-    def grows(self, score: float) -> bool:
-        return True
-
     def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
         return depth == 1 or drafter == "three"
-
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        return True
 
 
 def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
     place = pools()[0]
     own = texts(COLD)
-    for sequence in own:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, own)
     found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
     drafting = {}
     for name in NAMES:
@@ -463,8 +431,7 @@ def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None
 def test_time_is_counted_once() -> None:
     place = pools()[0]
     (own,) = texts(COLD)[:1]
-    for name in NAMES:
-        place.ssms[name].open(own)
+    opened(place, [own])
     found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
     spans = [timings for name in NAMES for timings in found[name][0].timings]
     whole = max(t.end for t in spans) - min(t.start for t in spans)
@@ -498,8 +465,7 @@ def test_what_was_fed_can_be_built_upon() -> None:
     seen = []
     for place in pools():
         (own,) = texts(COLD)[:1]
-        for name in NAMES:
-            place.ssms[name].open(own)
+        opened(place, [own])
         found: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
         for name in NAMES:
             draft = found[name][0]

@@ -1,8 +1,5 @@
 """Shapes, budgets and names: what a drafter is asked for, fixed before anything is drawn."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,12 +8,10 @@ from core.config import SpeculationConfig
 from core.config.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.ssm_pool import SsmPool
-from core.drafters.weights import make_weights
-from core.engine.round_state import ActiveRequest
 from core.errors import ConfigError
 from core.length import Choice, Fixed, RoundOutcome
 from core.trees.draft import Draft
-from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
+from tests.fakes import TableModel, loaded_tables, random_table
 from tests.laws.trees import LAW
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
@@ -55,21 +50,6 @@ def test_a_cut_shape_fits_and_wastes_no_step(shape: tuple[int, ...], budget: int
     assert cut == shape[: len(cut)] or len(cut) == 1
     if len(cut) < len(shape):
         assert shape_nodes(shape[: len(cut) + 1]) > budget
-
-
-def live(count: int, nodes: int | None) -> ActiveRequest:
-    config = SpeculationConfig()
-    drafters: Any = tuple(SimpleNamespace(name=f"ssm-{index}") for index in range(count))
-    weights = make_weights(config, ())
-    return ActiveRequest(sequence_of((1,), config), 0, drafters, Fixed(config), weights, nodes)
-
-
-@pytest.mark.parametrize(
-    ("count", "nodes", "shares"),
-    [(3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (2, None, [14, 14]), (1, 5, [5]), (0, 5, [])],
-)
-def test_nodes_are_divided_among_drafters(count: int, nodes: int | None, shares: list[int]) -> None:
-    assert live(count, nodes).budgets(14, range(count)) == shares
 
 
 def test_a_walk_follows_the_first_of_equal_draws() -> None:

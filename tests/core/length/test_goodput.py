@@ -8,22 +8,19 @@ calibrates, and a real drafter calibrates its own.
 import functools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
 
 from core.config import SpeculationConfig
-from core.drafters.draft_batch import DraftSlot
-from core.drafters.native_drafting import native_drafts
 from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
 from core.length.base import Limits
 from core.length.cost_model import Costs, VerifyCosts
 from core.length.cost_model.backoff import STRIKES
 from core.length.goodput import LOSS, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
 from core.length.stop_rule import StopRule, step_limits
-from core.trees.draft import Draft
 from tests.core.cuda.test_draft_graph import COLD, WARM
 from tests.core.drafters.test_compiled import FOLLOWING, pools, rounds
 from tests.core.length.world import (
@@ -410,22 +407,15 @@ def test_a_step_is_worth_its_rate() -> None:
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("least", [0.02, 0.3])
 def test_the_native_kernel_stops_where_the_rule_does(
-    least: float, kind: str, monkeypatch: pytest.MonkeyPatch
+    least: float, kind: str, called: list[int]
 ) -> None:
     """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
-    native: list[int] = []
-
-    def noted(places: Sequence[DraftSlot]) -> list[Draft]:
-        native.append(len(places))
-        return native_drafts(places)
-
-    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
     stop = StopRule({"one": judged, "two": Limits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop, kind=kind)
-    assert native == [4] * len(FOLLOWING)
+    assert called == [4] * len(FOLLOWING)
     deepest = [max(draft.depths, default=0) for draft in seen]
     assert 0 in deepest and 2 in deepest
     assert (max(deepest) > 2) == (least == 0.02), "the lower the cost, the deeper"

@@ -3,10 +3,13 @@
 import torch
 
 from core.config import SamplingParams
+from core.trees.sampling import Target
 from core.trees.tree import ROOT, Proposal, TokenTree
-from tests.laws.enumeration import WalkNoise
+from core.trees.verify import Verdict, VerifyInput, verify
+from tests.laws.enumeration import WalkNoise, every_walk
 
 DRAWN = SamplingParams(temperature=1.0)
+P = [0.5, 0.3, 0.2]
 
 
 def tree_of(*nodes: tuple[int, int, list[Proposal]]) -> TokenTree:
@@ -43,3 +46,22 @@ class Refusing(WalkNoise):
 
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False
+
+
+def case_of(
+    tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **more: bool
+) -> VerifyInput:
+    """Drafters 0 and 1 drew from Q, drafter 2 is certain; P at every node unless rows are given."""
+    target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
+    return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
+
+
+def walks(
+    rule: str, tree: TokenTree, *rows: list[float], **more: bool
+) -> list[tuple[float, Verdict]]:
+    """Every verdict with its probability."""
+
+    def run(noise: WalkNoise) -> Verdict:
+        return verify(rule, case_of(tree, noise, *rows, **more))
+
+    return [(noise.probability, verdict) for noise, verdict in every_walk(run)]
