@@ -57,9 +57,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("sampling", "draft", "verify"), KINDS)
-def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(
-    sampling: SamplingParams, draft: str, verify: str
-) -> None:
+def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling, draft, verify):
     fields = {"draft": draft, "verify": verify}
     on_time = run(engine_of(*tables()), sampling, pipeline="off", **fields)
     for looks in (0, 1, 2, 3, 4, 5, 7, 99):

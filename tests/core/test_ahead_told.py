@@ -118,9 +118,7 @@ FULL = Choice(4)
     ],
     ids=str,
 )
-def test_saved_and_wasted_are_all_that_was_made_ahead(
-    sampling: SamplingParams, fields: dict[str, Any]
-) -> None:
+def test_saved_and_wasted_are_all_that_was_made_ahead(sampling, fields):
     if fields.get("draft") == "best_first" and not sampling.greedy:
         fields = {**fields, "verify": "match"}
     events = run(engine_hiding(), sampling, **fields)
@@ -138,9 +136,7 @@ def test_saved_and_wasted_are_all_that_was_made_ahead(
     ],
     ids=["none", "one left out", "shorter", "mixed"],
 )
-def test_a_hit_is_a_draft_that_was_used(
-    choices: tuple[Choice, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hit_is_a_draft_that_was_used(choices: tuple[Choice, ...], monkeypatch):
     plain = ids_of_events(run(engine_hiding(), drafters=()))
     changing(monkeypatch, *choices)
     events = run(engine_hiding())
@@ -173,9 +169,7 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
         assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
 
-def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(monkeypatch):
     """`auto` may change from the one to the other as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
@@ -241,9 +235,7 @@ def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState
         ((4,), {}, 0.0, 1750.0, "unused"),
     ],
 )
-def test_a_round_judges_what_was_made_for_it(
-    committed: tuple[int, ...], drafts: dict[int, Draft], saved: float, wasted: float, reason: str
-) -> None:
+def test_a_round_judges_what_was_made_for_it(committed, drafts, saved, wasted, reason):
     (one,) = ahead_results(state_of(committed, drafts))
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 

@@ -102,9 +102,7 @@ def stacked() -> SsmPool:
     return SsmPool(dict(zip(NAMES, ssms, strict=True)), VOCAB)
 
 
-def test_those_that_lie_on_one_another_are_heard_in_one_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_those_that_lie_on_one_another_are_heard_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     pool, ids = stacked(), [3 + i % 7 for i in range(40)]
     passes: list[int] = []
     forward = Stack.forward
@@ -125,9 +123,7 @@ def test_those_that_lie_on_one_another_are_heard_in_one_pass(
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whatever_a_pass_fails_with_rows_are_given_back(
-    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseException], monkeypatch):
     def broken(self: Stack, asked: object) -> object:
         raise error("out of order")
 

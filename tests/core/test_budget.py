@@ -70,9 +70,7 @@ def deepest(events: list[Event]) -> list[int]:
         ("log_pool", 5, (), []),
     ],
 )
-def test_each_rule_divides_it_by_what_it_verifies(
-    combine: str, nodes: int, names: tuple[str, ...], divided: list[int]
-) -> None:
+def test_each_rule_divides_it_by_what_it_verifies(combine, nodes, names, divided):
     assert shares(combine, nodes, names) == divided
 
 
@@ -142,9 +140,7 @@ def test_the_longest_draft_that_fits(fields: dict[str, object], names: int, most
 
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("drafters", [("all",), ("all", "ngram")])
-def test_a_length_that_was_found_is_recorded_as_it_was_drafted(
-    combine: str, drafters: tuple[str, ...]
-) -> None:
+def test_a_length_that_was_found_is_recorded_as_it_was_drafted(combine, drafters):
     config = SpeculationConfig(
         drafters=drafters, expansion=(1,), combine=combine, length="trend", speculation_length=3,
         max_tree_nodes=7,

@@ -67,9 +67,7 @@ def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature:
         (0.7, "sampled_iid", "match", ("sampled_iid", "match")),
     ],
 )
-def test_what_auto_becomes(
-    temperature: float, draft: str, verify: str, becomes: tuple[str, str]
-) -> None:
+def test_what_auto_becomes(temperature: float, draft: str, verify: str, becomes: tuple[str, str]):
     resolved = SpeculationConfig(draft=draft, verify=verify).resolved(temperature)
     assert (resolved.draft, resolved.verify) == becomes
 

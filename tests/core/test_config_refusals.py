@@ -85,9 +85,7 @@ BAD_SPECULATION: list[tuple[str, Any, str]] = [
     ("expansion", "length", "nodes"),
     [((16, 16, 16), 3, 4368), ((16, 16), 8, 1808), ((2,) * 8, 8, 510)],
 )
-def test_a_tree_that_nothing_cuts_must_stay_small(
-    expansion: tuple[int, ...], length: int, nodes: int
-) -> None:
+def test_a_tree_that_nothing_cuts_must_stay_small(expansion, length, nodes):
     with pytest.raises(ConfigError, match=f"expansion is .* {length} steps of this make {nodes}$"):
         SpeculationConfig(expansion=expansion, speculation_length=length, max_tree_nodes="uncut")
     SpeculationConfig(expansion=expansion, speculation_length=length, max_tree_nodes=256)

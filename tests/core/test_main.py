@@ -118,9 +118,7 @@ def test_plain_output_is_the_text_and_a_summary_apart(capsys: pytest.CaptureFixt
     )
 
 
-def test_events_are_one_object_a_line_and_can_be_read_back(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_events_are_one_object_a_line_and_can_be_read_back(capsys: pytest.CaptureFixture[str]):
     code, out, err = run(capsys, *SHORT, "--events")
     assert (code, err) == (0, "")
     events = [event_from_plain(json.loads(line)) for line in out.splitlines()]
@@ -152,9 +150,7 @@ def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_prompts_come_from_files_and_standard_input(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatch):
     wanted = result(capsys, *SHORT)["token_ids"]
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT, encoding="utf-8")
@@ -167,9 +163,7 @@ def test_prompts_come_from_files_and_standard_input(
         assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
 
 
-def test_a_model_without_ssms_decodes_plainly(
-    capsys: pytest.CaptureFixture[str], alone: str
-) -> None:
+def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], alone: str):
     made = result(capsys, "--prompt", "w1 w2", "--llm", alone, "--max-new-tokens", "5")
     assert len(made["models"]) == 1
     assert made["config"]["speculation"]["drafters"] == []
@@ -177,9 +171,7 @@ def test_a_model_without_ssms_decodes_plainly(
 
 
 @pytest.mark.parametrize("preset", ["specinfer", "specinfer-paper", "sequence"])
-def test_a_preset_that_needs_ssms_is_refused_naming_the_flag(
-    capsys: pytest.CaptureFixture[str], alone: str, preset: str
-) -> None:
+def test_a_preset_that_needs_ssms_is_refused_naming_the_flag(capsys, alone, preset: str):
     code, out, err = run(capsys, "--prompt", "w1", "--llm", alone, "--preset", preset)
     assert (code, out) == (2, "")
     assert "--ssm" in err and "no SSM is loaded" in err
@@ -239,9 +231,7 @@ BAD: list[tuple[list[str], str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD)
-def test_bad_input_is_one_line_and_code_two(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_bad_input_is_one_line_and_code_two(capsys, arguments: list[str], message: str):
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -258,9 +248,7 @@ def test_a_file_that_is_no_text(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), (EngineBusyError("busy"), 1)]
 )
-def test_other_ends_have_their_codes(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
-) -> None:
+def test_other_ends_have_their_codes(monkeypatch, error: BaseException, code: int):
     def failing(self: Engine, request: object) -> Iterator[object]:
         raise error
         yield

@@ -45,9 +45,7 @@ def drafting_threads() -> list[str]:
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
 @pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_ids_are_those_of_the_plain_loop(
-    count: int, combine: str, sampling: SamplingParams
-) -> None:
+def test_ids_are_those_of_the_plain_loop(count: int, combine: str, sampling: SamplingParams):
     found = []
     for pipeline in PIPELINES:
         asked = requests(count, sampling, combine=combine, pipeline=pipeline)

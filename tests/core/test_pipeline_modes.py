@@ -53,9 +53,7 @@ def modes_by_round(monkeypatch: pytest.MonkeyPatch, mode: Callable[[int], str]) 
 
 @pytest.mark.parametrize("pipeline", ["ahead", "across"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_mode_may_change_after_any_round(
-    temperature: float, pipeline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mode_may_change_after_any_round(temperature: float, pipeline: str, monkeypatch):
     """As `auto` switches: every third round is pipelined."""
     modes_by_round(monkeypatch, lambda number: "off" if number % 3 else pipeline)
     engine = Engine(models())

@@ -64,9 +64,7 @@ def shown(
     return seen
 
 
-def test_a_round_counts_by_request(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
-) -> None:
+def test_a_round_counts_by_request(monkeypatch, engine, live):
     """A pass serves as many as are verified in it, so its time is theirs together."""
     both = verified(0.04, 0.1)
     first = state_of(live[0], drafted(0.0, 0.03), both, depth=1)
@@ -75,9 +73,7 @@ def test_a_round_counts_by_request(
     assert seen == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
 
 
-def test_what_an_earlier_round_did_is_not_counted_again(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
-) -> None:
+def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, live):
     """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
     lengthens the round by what it lasts longer than the pass."""
     up = state_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
@@ -86,27 +82,21 @@ def test_what_an_earlier_round_did_is_not_counted_again(
     assert seen["across"] == [pytest.approx((120.0, 2.0))]
 
 
-def test_reading_a_prompt_is_no_round(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
-) -> None:
+def test_reading_a_prompt_is_no_round(monkeypatch, engine, live):
     prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
     one = state_of(live[0], prefill, verified(3.0, 3.1))
     seen = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
     assert seen == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
 
 
-def test_a_round_without_drafts_tells_nothing(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
-) -> None:
+def test_a_round_without_drafts_tells_nothing(monkeypatch, engine, live):
     one = state_of(live[0], verified(0.0, 0.1))
     one.drafts = {}
     assert not any(shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())
 
 
 @pytest.mark.loses_drafters
-def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(
-    monkeypatch: pytest.MonkeyPatch, engine: Engine, live: list[ActiveRequest]
-) -> None:
+def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(monkeypatch, engine, live):
     seen: list[Shown] = []
     auto = pipeline_switch(live[:1], engine.costs)
     monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))

@@ -23,9 +23,7 @@ PROMPTS = ("w1 w2 w3", "w2 w2 w6")
         ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # waited for
     ],
 )
-def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
-    drafting: tuple[float, float], round_ms: float
-) -> None:
+def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
     engine = engine_of(*tables(1))
     live = [
         engine.admit(engine.prepare(Request(prompt, SamplingParams(9, seed=1), CONFIG)))

@@ -255,9 +255,7 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
         ("log_pool", "full_information", True),
     ],
 )
-def test_likelihoods_are_kept_only_where_they_are_read(
-    combine: str, rule: str, wanted: bool
-) -> None:
+def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, wanted: bool):
     assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == wanted
 
 

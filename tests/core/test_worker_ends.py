@@ -85,9 +85,7 @@ def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
 
 
 @pytest.mark.parametrize("when", [0, 1, 4])
-def test_a_failing_run_says_so_and_the_next_one_works(
-    worker: Worker, llm: GatedModel, when: int
-) -> None:
+def test_a_failing_run_says_so_and_the_next_one_works(worker: Worker, llm: GatedModel, when: int):
     llm.open.clear()
     run = worker.submit(request())
     for _ in range(when):
@@ -114,9 +112,7 @@ def test_a_pass_that_failed_once_costs_no_run_a_token(worker: Worker, llm: Gated
 
 
 @pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, TypeError, OSError])
-def test_what_the_pass_of_one_request_raises_ends_that_request_alone(
-    worker: Worker, llm: GatedModel, error: type[Exception]
-) -> None:
+def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm, error):
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
     innocent = worker.submit(request("w1", tokens=30))
@@ -133,9 +129,7 @@ def test_what_the_pass_of_one_request_raises_ends_that_request_alone(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_unforeseen_error_is_heard_by_everyone_who_waits(
-    worker: Worker, llm: GatedModel
-) -> None:
+def test_an_unforeseen_error_is_heard_by_everyone_who_waits(worker: Worker, llm: GatedModel):
     llm.open.clear()
     runs = [worker.submit(request(tokens=100, seed=i)) for i in range(4)]
     until(lambda: both_running(worker, llm))

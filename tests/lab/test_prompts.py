@@ -83,9 +83,7 @@ def test_a_jsonl_has_an_object_a_line() -> None:
         ("jsonl", b"{}", "a .txt or .jsonl file"),
     ],
 )
-def test_what_is_no_file_of_prompts_is_refused_by_its_line(
-    name: str, content: bytes, words: str
-) -> None:
+def test_what_is_no_file_of_prompts_is_refused_by_its_line(name: str, content: bytes, words: str):
     with pytest.raises(ConfigError) as caught:
         prompts_from_file(name, content)
     assert words in str(caught.value)

@@ -19,9 +19,7 @@ def test_control_the_noise_refuses_a_second_asking() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_walks_of_a_noise_have_all_the_probability(
-    kind: Callable[[Sequence[int]], WalkNoise],
-) -> None:
+def test_the_walks_of_a_noise_have_all_the_probability(kind: Callable[[Sequence[int]], WalkNoise]):
     def run(noise: WalkNoise) -> bool:
         coins = ((0.25, ()), (1.0, ((0, 0),)), (0.5, ((0, 0), (0, 0))))
         return all(noise.coin(prob, ("accept", 4, path, 0)) for prob, path in coins)

@@ -149,9 +149,7 @@ def test_twenty_thousand_rounds_are_plain_sampling(prefix: int, rule: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("prefix", range(len(PREFIXES)))
-def test_control_duplicates_are_noticed(
-    prefix: int, rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pytest.MonkeyPatch):
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:

@@ -72,9 +72,7 @@ def a_pair(draft: str, rule: str) -> SpeculationConfig:
 
 
 @pytest.mark.parametrize("name", TRAPS)
-def test_control_every_trap_is_noticed(
-    name: str, rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_every_trap_is_noticed(name: str, rule: str, monkeypatch: pytest.MonkeyPatch):
     cases = [make(verify=rule) for make in SHOWN_BY[name]]
     assert max(deviation(of, rounds=1, count=2) for of in cases) <= EXACT
     TRAPS[name](monkeypatch)

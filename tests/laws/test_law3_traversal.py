@@ -2,7 +2,6 @@
 two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
 """
 
-from collections.abc import Callable
 from importlib import import_module
 
 import pytest
@@ -54,9 +53,7 @@ def test_no_fewer_tokens_are_accepted_than_by_mss(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRAPS)
-def test_control_every_trap_below_a_draw_is_noticed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch):
     TRAPS[name](monkeypatch)
     trapped = deviation(DEEP[SHOWN_BELOW[name]](verify="traversal"), rounds=1, count=4)
     print(name, round(trapped, 4))
@@ -95,9 +92,7 @@ def unweighted(chance: float, left: torch.Tensor, offer: Offer) -> Left:
 @pytest.mark.parametrize(
     "wrong", [kept_where_nothing_is_left, chance_kept, not_renormalised, unweighted]
 )
-def test_control_a_wrong_rest_is_noticed(
-    wrong: Callable[[float, torch.Tensor, Offer], Left], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_wrong_rest_is_noticed(wrong, monkeypatch):
     monkeypatch.setattr(MODULE, "_rest", wrong)
     names = ("three draws below a draw", "an end of text below")
     found = [deviation(DEEP[name](verify="traversal"), rounds=1, count=4) for name in names]

@@ -38,9 +38,7 @@ def test_it_may_be_measured_at_any_time_of_the_run(store: RunStore, keep: Any) -
     assert store.run("synthetic-1").num_lost_events == 0 and store.status().dropped == 0
 
 
-def test_it_stays_where_the_measured_run_goes_and_goes_with_its_own(
-    store: RunStore, keep: Any
-) -> None:
+def test_it_stays_where_the_measured_run_goes_and_goes_with_its_own(store: RunStore, keep: Any):
     keep(store, synthetic_run(2, seed=1))
     keep(store, synthetic_run(2, seed=2))
     store.keep_baseline("synthetic-1", 3.0, "synthetic-2", "")

@@ -158,9 +158,7 @@ def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
     assert "cannot be made" in refused(tmp_path / "file" / "log.db")
 
 
-def test_an_unwritable_default_place_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_default_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Checked through os.access, so that the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
@@ -188,9 +186,7 @@ def test_a_file_that_vanished_is_an_error_and_is_not_made_again(store: RunStore)
     assert not store.path.exists()
 
 
-def test_a_locked_new_file_is_refused(
-    path: Path, sql: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_new_file_is_refused(path: Path, sql: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("storage.database.OPEN_TIMEOUT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -1,7 +1,6 @@
 """What the log cannot keep is counted and marked, and costs no other run anything."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,9 +18,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.writer.LAST_RETRY_S", 0.2)
 
 
-def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(
-    path: Path, wait_for: Any
-) -> None:
+def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path, wait_for):
     events = synthetic_run(50)
     other = synthetic_run(3, run_id="later")
     with RunStore(path, max_waiting=60) as store:
@@ -93,9 +90,7 @@ def test_an_end_that_cannot_be_stored_ends_the_run_all_the_same(store: RunStore)
     [(6, "token_ids", 2**70), (6, "token_ids", object()), (6, "token_ids", None)]
     + [(7, "own_text", None)],
 )
-def test_values_that_are_refused_do_not_stop_the_log(
-    store: RunStore, at: int, field: str, value: Any
-) -> None:
+def test_values_that_are_refused_do_not_stop_the_log(store, at: int, field: str, value: Any):
     events: list[Event] = list(synthetic_run(3))
     old = getattr(events[at], field)
     new = (value, *old[1:]) if isinstance(old, tuple) else value
@@ -126,9 +121,7 @@ def test_a_second_run_of_the_same_name_does_not_touch_the_first(store: RunStore,
     assert store.runs(RunQuery()).total == 1
 
 
-def test_a_run_deleted_while_it_goes_on_is_gone_and_costs_nothing(
-    store: RunStore, keep: Any
-) -> None:
+def test_a_run_deleted_while_it_goes_on_is_gone_and_costs_nothing(store: RunStore, keep: Any):
     events = synthetic_run(8)
     keep(store, events[:13])
     store.delete("synthetic-0")

@@ -51,9 +51,7 @@ def test_two_processes_have_different_marks() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no ps")
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps")
-def test_where_there_is_no_proc_ps_tells_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_there_is_no_proc_ps_tells_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(module, "PROC", tmp_path)
     me = Process.current()
     assert me.start
@@ -63,9 +61,7 @@ def test_where_there_is_no_proc_ps_tells_the_same(
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_a_program_name_with_brackets_and_blanks_does_not_confuse(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_program_name_with_brackets_and_blanks_does_not_confuse(monkeypatch, tmp_path):
     numbers = " ".join(str(number) for number in range(4, 53))
     for pid, state in ((7, "S"), (8, "Z")):
         (tmp_path / str(pid)).mkdir()

@@ -147,9 +147,7 @@ def test_any_text_may_be_searched_for(filled: RunStore, text: str) -> None:
     assert filled.runs(RunQuery(text=text)).total <= 5
 
 
-def test_deletion_removes_everything_of_the_run_and_nothing_else(
-    store: RunStore, keep: Any, sql: Any
-) -> None:
+def test_deletion_removes_everything_of_the_run_and_nothing_else(store, keep, sql):
     kept = with_prompt(2, "SYNTHETIC: keep me")
     keep(store, with_prompt(1, "SYNTHETIC: Xylophone"))
     keep(store, kept)

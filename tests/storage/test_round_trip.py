@@ -38,9 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
 
 
 @paired(end=ENDINGS, drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True))
-def test_a_run_comes_back_equal(
-    store: RunStore, keep: Any, end: str, drafters: tuple[str, ...], hostile: bool
-) -> None:
+def test_a_run_comes_back_equal(store, keep, end: str, drafters: tuple[str, ...], hostile: bool):
     events = synthetic_run(9, seed=3, drafters=drafters, end=end, hostile=hostile)
     keep(store, events, "visitor")
     assert list(store.events("synthetic-3")) == events
@@ -80,9 +78,7 @@ def test_any_run_comes_back_equal(shared: RunStore, data: st.DataObject) -> None
 
 
 @pytest.mark.parametrize("extra", [0, 1, 2, 3])
-def test_an_unfinished_run_reads_back_in_whole_rounds(
-    store: RunStore, keep: Any, extra: int
-) -> None:
+def test_an_unfinished_run_reads_back_in_whole_rounds(store: RunStore, keep: Any, extra: int):
     events = synthetic_run(5, end="cut")
     whole = 1 + 4 * 3
     keep(store, events[: whole + extra])
@@ -91,9 +87,7 @@ def test_an_unfinished_run_reads_back_in_whole_rounds(
 
 
 @pytest.mark.parametrize("kept", [1, 2, 3])
-def test_a_run_that_ends_within_a_round_comes_back_with_what_there_was(
-    store: RunStore, keep: Any, kept: int
-) -> None:
+def test_a_run_that_ends_within_a_round_comes_back_with_what_there_was(store, keep, kept: int):
     whole = synthetic_run(3, end="failed")
     seq = 1 + 4 * 2 + kept
     last = event_from_plain({**event_to_plain(whole[-1]), "seq": seq})
@@ -109,9 +103,7 @@ def test_interleaved_runs_do_not_mix(store: RunStore, keep: Any) -> None:
     assert [list(store.events(f"run-{seed}")) for seed in (1, 2)] == both
 
 
-def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(
-    path: Path, keep: Any, sql: Any
-) -> None:
+def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(path, keep, sql):
     events = synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="ahead"))
     with RunStore(path) as store:
         keep(store, events)

@@ -55,9 +55,7 @@ def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
     assert sql("SELECT DISTINCT share FROM spans WHERE lane = 'llm'") == [(1.0,)]
 
 
-def test_drafts_kept_before_there_were_shares_have_all_of_their_time(
-    store: RunStore, keep: Any, sql: Any
-) -> None:
+def test_drafts_kept_before_there_were_shares_have_all_of_their_time(store, keep, sql):
     keep(store, APART)
     for run, number, ordinal, told in sql("SELECT run, round, ordinal, spans_json FROM drafts"):
         older = json.dumps([span[:4] for span in json.loads(told)])

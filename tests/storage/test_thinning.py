@@ -90,9 +90,7 @@ def possible(row: dict[str, Any]) -> bool:
     drafters=(DRAFTERS, ("ngram",), ()),
     hostile=(False, True),
 )
-def test_a_thinned_run_tells_what_the_whole_one_told(
-    store: RunStore, keep: Any, shape: str, end: str, drafters: tuple[str, ...], hostile: bool
-) -> None:
+def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, drafters, hostile):
     """The law of thinning, over synthetic runs of all shapes."""
     mechanisms = SHAPES[shape]
     run = synthetic_run(
@@ -149,9 +147,7 @@ def thinned(store: RunStore) -> list[str]:
     return [r.run_id for r in store.runs(RunQuery(order="oldest")).rows if r.thinned]
 
 
-def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(
-    path: Path, keep: Any, sql: Any
-) -> None:
+def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, keep: Any, sql: Any):
     """It goes on, it was interrupted, or the log lost some of it."""
     whole = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:

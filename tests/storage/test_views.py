@@ -71,9 +71,7 @@ def check(path: Path, run_id: str, stats: RunStats) -> None:
 
 @pytest.mark.parametrize("drafters", [DRAFTERS, ()], ids=["three", "none"])
 @pytest.mark.parametrize("end", ENDINGS)
-def test_the_summary_equals_the_fold(
-    store: RunStore, keep: Any, end: str, drafters: tuple[str, ...]
-) -> None:
+def test_the_summary_equals_the_fold(store, keep, end: str, drafters: tuple[str, ...]):
     for seed in (0, 1, 5):
         events = synthetic_run(20, seed=seed, end=end, drafters=drafters)
         keep(store, events)
@@ -93,9 +91,7 @@ def test_overlap_equals_the_fold(store: RunStore, keep: Any, seed: int) -> None:
 
 @pytest.mark.parametrize("end", ENDINGS)
 @pytest.mark.parametrize("pipeline", ["across", "ahead", "auto"])
-def test_pipelined_overlap_equals_the_fold(
-    store: RunStore, keep: Any, pipeline: str, end: str
-) -> None:
+def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline: str, end: str):
     events = synthetic_run(12, seed=3, end=end, mechanisms=Mechanisms(pipeline=pipeline))
     keep(store, events)
     stats = folded(events)

@@ -112,9 +112,7 @@ def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
         (replace(LLM, head_dim=16), "num_attention_heads 2': num_attention_heads 4"),
     ],
 )
-def test_a_folder_of_other_sizes_is_refused(
-    ticking_run: MakeRun, other: ModelRecipe, message: str
-) -> None:
+def test_a_folder_of_other_sizes_is_refused(ticking_run: MakeRun, other: ModelRecipe, message: str):
     run = ticking_run(replace(SMALL, models=(LLM,)), 1)
     train_model(LLM, run)
     with pytest.raises(ConfigError, match=message):

@@ -69,9 +69,7 @@ def test_story_lines_are_joined_and_dialogue_lines_are_not(tmp_path: Path, libra
     assert dialogue.documents == ('User: a\nuser: "b"',)
 
 
-def test_a_document_that_quotes_a_prompt_is_refused_and_counted(
-    tmp_path: Path, library: Path
-) -> None:
+def test_a_document_that_quotes_a_prompt_is_refused_and_counted(tmp_path: Path, library: Path):
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text(json.dumps({"prompt": f"short\n{PROMPT}"}) + "\n", encoding="utf-8")
     text = f"\n{END_OF_TEXT}\n".join(

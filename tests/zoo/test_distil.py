@@ -302,9 +302,7 @@ def test_a_start_is_never_written_over(teach: Callable[..., Any]) -> None:
         distil(Tuning(one.recipe, ours, loss), teaching)
 
 
-def test_a_pool_is_tuned_until_the_union_falls(
-    teach: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     found, teaching = teach(3)
     unions = iter((0.4, 0.5, 0.5, 0.3))
 
@@ -383,9 +381,7 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
         (["distil", "--ssm", "A", "--corpus-tokens", "0"], "corpus_tokens is 0"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(
-    family: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
-) -> None:
+def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[str], told: str):
     store, llm, ssms = family
     given = [str(ssms[0]) if one == "A" else one for one in arguments]
     common = ["--out", str(store.folder), "--llm", str(llm)]

@@ -88,9 +88,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("last", ["tokenizer", "code.npy", "manifest.json"])
-def test_a_killed_prepare_counts_as_none_and_begins_anew(
-    last: str, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_killed_prepare_counts_as_none_and_begins_anew(last: str, undisturbed, tmp_path):
     """Also in a folder that was prepared otherwise before."""
     zoo("prepare", "--preset", "smoke", "--out", tmp_path, "--seed", 1)
     again = ("prepare", "--preset", "smoke", "--out", tmp_path)
@@ -172,9 +170,7 @@ def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert files(tmp_path).keys() == {"folder/a"}
 
 
-def test_what_is_judged_goes_on_from_the_runs_that_were_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypatch):
     few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
     arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
     killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
@@ -193,9 +189,7 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(
         assert resumed[figure] == getattr(alone, figure), "the same rounds"
 
 
-def test_samples_go_on_behind_those_that_were_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, capsys):
     few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
     arguments = ("samples", *few, "--out", tmp_path / "killed")
     killed_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)

@@ -82,9 +82,7 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
         ({}, "one with an end of text, or that puts a token first"),
     ],
 )
-def test_what_nobody_could_count_or_part_is_refused(
-    change: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], told: str, tmp_path):
     made = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
     made.decoder = change.get("decoder", decoders.ByteLevel())
     folder = saved(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
@@ -93,9 +91,7 @@ def test_what_nobody_could_count_or_part_is_refused(
 
 
 @pytest.mark.parametrize(("kind", "ssm"), [("byte level", "llama"), ("byte fallback", "gpt2")])
-def test_an_ssm_of_another_house_is_distilled_by_command(
-    kind: str, ssm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tmp_path, capsys):
     tokenizer, out = KINDS[kind](), tmp_path / "out"
     size = vocabulary_size(tokenizer)
     # Embeddings are padded, each model's to another size.

@@ -104,9 +104,7 @@ def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:
         assert int((ids == 0).sum()) == source["num_documents"]
 
 
-def test_corpora_with_a_given_tokenizer(
-    prepared: Path, folder: Path, library: Path, tmp_path: Path
-) -> None:
+def test_corpora_with_a_given_tokenizer(prepared, folder, library, tmp_path):
     inputs = Inputs(folder, prepared / "tokenizer", stdlib=library)
     manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
     assert list(manifest.domains) == ["stories", "math", "code"]

@@ -91,9 +91,7 @@ def test_a_model_folder_opens_as_it_stands(ticking_run: MakeRun, store: TokenSto
     assert written.shape[1] > inputs["input_ids"].shape[1]
 
 
-def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(ticking_run, store):
     wide = replace(SSM, hidden_size=512, intermediate_size=4096, head_dim=64)  # 15 MB in bfloat16
     train_model(wide, ticking_run(replace(ONE, models=(wide,)), 1))
     shards = list((store.folder / "models" / wide.name).glob("*.safetensors"))
@@ -101,9 +99,7 @@ def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(
     assert max(shard.stat().st_size for shard in shards) <= 12e6
 
 
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, store: TokenStore):
     train_model(SSM, ticking_run(ONE, 40))
     uninterrupted = saved_state(store)
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
@@ -115,9 +111,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     assert_same(saved_state(store), uninterrupted)
 
 
-def test_a_run_that_is_begun_anew_begins_its_curve_anew(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, store: TokenStore):
     train_model(SSM, ticking_run(ONE, 40))
     curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
     known = curve.lines()
@@ -131,9 +125,7 @@ def test_a_run_that_is_begun_anew_begins_its_curve_anew(
     assert curve.lines() == known
 
 
-def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_run, store):
     """However often it is."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
@@ -169,9 +161,7 @@ def test_an_older_checkpoint_owes_nothing(store: TokenStore, tmp_path: Path) -> 
     assert checkpoint.load(new_trainer(SSM, store)) == (1.0, False)
 
 
-def test_a_kill_costs_less_than_the_time_between_checkpoints(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_kill_costs_less_than_the_time_between_checkpoints(ticking_run, store):
     preset = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=10.0, evaluations=0))
     with pytest.raises(Killed):
         train_model(SSM, replace(ticking_run(preset, 1000), clock=killing_clock(28)))
@@ -188,9 +178,7 @@ def test_the_budget_counts_what_was_spent_before(ticking_run: MakeRun) -> None:
     assert "ssm-code goes on from step 5, 43% done" in stream.getvalue()
 
 
-def test_a_family_shares_the_minutes_and_writes_its_figures(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_family_shares_the_minutes_and_writes_its_figures(ticking_run, store):
     run = ticking_run(SMALL, 9)
     trained = train_family(run)
     assert [each.num_steps for each in trained.values()] == [9, 3, 3]
@@ -202,17 +190,13 @@ def test_a_family_shares_the_minutes_and_writes_its_figures(
 @pytest.mark.parametrize(
     ("field", "change"), [("recipe", {"learning_rate": 0.5}), ("recipe", {"num_layers": 2})]
 )
-def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(
-    ticking_run: MakeRun, field: str, change: dict[str, Any]
-) -> None:
+def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(ticking_run, field, change):
     train_model(SSM, ticking_run(ONE, 2))
     with pytest.raises(ConfigError, match=rf"out is .*checkpoint\.pt.*the same {field}"):
         train_model(replace(SSM, **change), ticking_run(ONE, 4))
 
 
-def test_a_checkpoint_of_another_seed_or_damaged_is_refused(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_checkpoint_of_another_seed_or_damaged_is_refused(ticking_run, store):
     train_model(SSM, ticking_run(ONE, 2))
     with pytest.raises(ConfigError, match="the same seed"):
         train_model(SSM, ticking_run(ONE, 4, seed=1))
@@ -251,9 +235,7 @@ def test_gradients_are_clipped(store: TokenStore, monkeypatch: pytest.MonkeyPatc
     assert norms == [pytest.approx(0.01, rel=1e-3)]
 
 
-def test_the_running_loss_is_at_first_the_mean_of_the_steps(
-    store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_running_loss_is_at_first_the_mean_of_the_steps(store, monkeypatch):
     trainer = new_trainer(SSM, store)
     losses = iter([6.0, 4.0, 2.0])
     monkeypatch.setattr(Trainer, "_backward", lambda *_: torch.tensor(next(losses)))

@@ -188,9 +188,7 @@ def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_drafts_of_a_stack(
-    sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]
-) -> None:
+def test_drafts_of_a_stack(sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]):
     seen = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
     assert graphed == [3] * len(ROUNDS)
     assert max(len(draft) for draft in seen) > 2 or shape == (4,)

@@ -326,9 +326,7 @@ class HostAsked(TorchDispatchMode):
 
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_a_pass_reads_nothing_on_the_host(
-    sampling: SamplingParams, config: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
     call, seen = CachedGraph.__call__, []
 
     def watched(self: CachedGraph[Any]) -> Any:

@@ -180,14 +180,7 @@ def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
-def test_every_kind_of_draft(
-    kind: str,
-    sampling: SamplingParams,
-    shape: tuple[int, ...],
-    changes: dict[str, Any],
-    served: list[set[str]],
-    called: list[int],
-) -> None:
+def test_every_kind_of_draft(kind, sampling, shape, changes, served, called):
     seen = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
     assert served == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
@@ -195,17 +188,13 @@ def test_every_kind_of_draft(
 
 
 @pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
-def test_other_kinds_go_over_feeds(
-    kind: str, sampling: SamplingParams, served: list[set[str]], called: list[int]
-) -> None:
+def test_other_kinds_go_over_feeds(kind: str, sampling: SamplingParams, served, called):
     seen = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
     assert served == [set()] * len(FOLLOWING) and not called
     assert max(len(draft) for draft in seen) > 2
 
 
-def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
-    monkeypatch: pytest.MonkeyPatch, called: list[int]
-) -> None:
+def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, called):
     monkeypatch.setattr("core.drafters.draft_batch.MOST_ROWS", 17)
     rounds(pools(), COLD, [(2, 1), (2, 1)])
     rounds(pools(), COLD, [(2, 1), (1, 1)])
@@ -327,9 +316,7 @@ class Told(Middling):
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("stop", [Middling(), Told()])
-def test_a_length_policy_ends_a_draft_as_it_grows(
-    stop: Middling, kind: str, served: list[set[str]], called: list[int]
-) -> None:
+def test_a_length_policy_ends_a_draft_as_it_grows(stop: Middling, kind: str, served, called):
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
@@ -357,9 +344,7 @@ def test_two_of_three_are_asked() -> None:
     all_same(told)
 
 
-def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
-    served: list[set[str]],
-) -> None:
+def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(served: list[set[str]]):
     place = pools()[0]
     own = texts(COLD, combine="vote_tree")
     opened(place, own)

@@ -65,9 +65,7 @@ def told(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_each_token_is_told_once_and_truly(
-    heard: dict[str, list[float]], settings: dict[str, object], temperature: float
-) -> None:
+def test_each_token_is_told_once_and_truly(heard, settings: dict[str, object], temperature: float):
     llm, ssms = tables()
     prompt = "w3 w1 w4 w1 w5"
     config = SpeculationConfig(speculation_length=4, **settings)  # type: ignore[arg-type]
@@ -82,9 +80,7 @@ def test_each_token_is_told_once_and_truly(
         assert got == pytest.approx(expected[: len(got)], rel=1e-4)
 
 
-def test_of_a_long_prompt_only_the_end_is_told(
-    heard: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_long_prompt_only_the_end_is_told(heard, monkeypatch):
     monkeypatch.setattr(ssm_module, "JUDGED_PROMPT", 7)
     monkeypatch.setattr(ssm_module, "JUDGED_CHUNK", 3)
     monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
@@ -157,9 +153,7 @@ def run_of(settings: dict[str, object], temperature: float) -> tuple[list[Event]
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("combine", ["vote", "vote_tree"])
-def test_a_silent_drafter_begins_with_what_the_others_get_on_average(
-    combine: str, temperature: float
-) -> None:
+def test_a_silent_drafter_begins_with_what_the_others_get_on_average(combine, temperature):
     events, ssms = run_of({"combine": combine, "drafters": ("ngram", "all")}, temperature)
     first, text = next(weighed(events, PROMPT))
     logs = by_hand(ssms, text)
@@ -213,9 +207,7 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
 
 
 @pytest.mark.loses_drafters
-def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(
-    heard: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(heard, monkeypatch):
     """What the pool had drafted is forgotten with the one that failed."""
     calls = itertools.count()
     forward = TableModel.forward

@@ -74,9 +74,7 @@ def shown(draft: Draft) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("draft", "verify", "combine"), CASES)
-def test_they_draft_what_each_drafts_alone(
-    draft: str, verify: str, combine: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_draft_what_each_drafts_alone(draft, verify, combine, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     told: list[list[Any]] = []

@@ -36,9 +36,7 @@ def test_nodes_of_an_expansion(shape: tuple[int, ...], nodes: int) -> None:
         ((4, 2), 0, ()),
     ],
 )
-def test_depth_is_cut_before_width(
-    shape: tuple[int, ...], budget: int, cut: tuple[int, ...]
-) -> None:
+def test_depth_is_cut_before_width(shape: tuple[int, ...], budget: int, cut: tuple[int, ...]):
     assert cut_shape(shape, budget) == cut
 
 

@@ -142,9 +142,7 @@ def test_easy_and_hard_stretches_beat_every_fixed_length() -> None:
 
 @pytest.mark.parametrize("kind", [World, Across, Ahead])
 @pytest.mark.parametrize(("acceptance", "step"), DRAFTING)
-def test_drafting_that_other_work_hides_costs_less(
-    kind: type[World], acceptance: float, step: float
-) -> None:
+def test_drafting_that_other_work_hides_costs_less(kind, acceptance, step):
     noise = 0.05 if kind is Across else 0.0
     world = kind((drafter("a", acceptance, step, step),), linear(20, 0.05), noise=noise)
     _, goodput = best_fixed(world, TOKENS, most=12)
@@ -406,9 +404,7 @@ def test_a_step_is_worth_its_rate() -> None:
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("least", [0.02, 0.3])
-def test_the_native_kernel_stops_where_the_rule_does(
-    least: float, kind: str, called: list[int]
-) -> None:
+def test_the_native_kernel_stops_where_the_rule_does(least: float, kind: str, called: list[int]):
     """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)

@@ -84,9 +84,7 @@ def test_the_policy_measures_costs() -> None:
 
 
 @pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])
-def test_the_node_budget_is_divided_among_who_drafts(
-    drafters: set[str] | None, nodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_node_budget_is_divided_among_who_drafts(drafters, nodes, monkeypatch):
     class Given:
         def choose(self) -> Choice:
             return Choice(6, drafters=frozenset(drafters) if drafters else None)

@@ -40,9 +40,7 @@ def test_without_a_compiler_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("error", [ImportError("another numpy"), RuntimeError("no cache")])
-def test_a_compiler_that_does_not_work_is_done_without(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_that_does_not_work_is_done_without(error: Exception, monkeypatch):
     real = builtins.__import__
 
     def failing(name: str, *args: Any, **kwargs: Any) -> Any:

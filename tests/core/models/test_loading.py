@@ -102,9 +102,7 @@ def test_a_device_that_is_not_there(whole: Path) -> None:
         load_models(str(whole), [], device="cuda")
 
 
-def test_too_little_memory_says_how_much_is_needed(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_says_how_much_is_needed(whole: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(placing, "available_bytes", lambda device: 10_240)
     message = refused(OutOfMemoryError, whole)
     needed = readable(weight_bytes(str(whole), torch.float32))

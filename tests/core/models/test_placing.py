@@ -28,9 +28,7 @@ from tests.family import SSMS
 CPU = torch.device("cpu")
 
 
-def test_auto_is_float32_for_small_models_on_a_cpu(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_float32_for_small_models_on_a_cpu(whole: Path, monkeypatch: pytest.MonkeyPatch):
     assert dtype_of("auto", str(whole), CPU) == torch.float32
     monkeypatch.setattr(placing, "parameter_count", lambda source: 200_000_001)
     monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
@@ -39,9 +37,7 @@ def test_auto_is_float32_for_small_models_on_a_cpu(
     assert dtype_of("auto", str(whole), CPU) == torch.float32
 
 
-def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(
-    whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(whole, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
     assert dtype_of("auto", str(whole), torch.device("cuda")) == torch.bfloat16
@@ -79,9 +75,7 @@ def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.Mo
         need_of(str(tmp_path / "nothing"), "auto", CPU)
 
 
-def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     need = need_of("EleutherAI/pythia-70m", "float32", CPU)
     assert need == Need("EleutherAI/pythia-70m", 70_400_000, "float32", 281_600_000, here=False)
@@ -132,9 +126,7 @@ def test_another_tokenizer_is_refused_before_weights_are_read(whole: Path, tmp_p
     assert said == ["Looking for the models", "Comparing the tokenizers"]
 
 
-def test_too_little_memory_for_all_is_refused_before_weights_are_read(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, monkeypatch):
     size = weight_bytes(str(whole), torch.float32)
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
     message = refused(OutOfMemoryError, whole, whole, whole)

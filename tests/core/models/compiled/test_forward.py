@@ -66,9 +66,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize(("family", "changes"), SHAPES)
-def test_it_says_what_the_general_way_says(
-    family: str, changes: dict[str, Any], halved: bool
-) -> None:
+def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any], halved: bool):
     made, general = both(family, halved=halved, **changes)
     for got, wanted in zip(said(made), said(general), strict=True):
         assert difference(got, wanted) < 1e-5
@@ -101,9 +99,7 @@ def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[A
 
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_several_threads_make_the_same_bits(
-    threads: int, dtype: torch.dtype, changes: dict[str, Any]
-) -> None:
+def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes: dict[str, Any]):
     made, _ = both("qwen3", dtype, **changes)
     forward: Any = made._forward
     found = said(made)
@@ -125,9 +121,7 @@ def test_several_threads_make_the_same_bits(
         ("llama", {**LONG_SUMS, "halved": True}),
     ],
 )
-def test_a_node_has_the_same_bits_in_every_pass(
-    family: str, changes: dict[str, Any], dtype: torch.dtype
-) -> None:
+def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
     """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
     model, _ = both(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
@@ -176,9 +170,7 @@ def test_positions_past_the_first_table_are_rotated_too() -> None:
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_those_that_lie_on_one_another_say_what_each_says_alone(
-    family: str, dtype: torch.dtype, changes: dict[str, Any]
-) -> None:
+def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, changes):
     stack, apart = (alike(3, family, dtype, **changes) for _ in range(2))
     assert isinstance(stack._forward, CompiledForward)
     members, single = list(stack.members), list(apart.members)
@@ -216,9 +208,7 @@ def test_what_was_made_is_not_made_again() -> None:
     assert {id(forward._pool.kernel) for forward in made} == {id(kernel(True))}
 
 
-def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(monkeypatch):
     made: list[tuple[int, int, int]] = []
     allocate_buffers = scratch.allocate_buffers
 
@@ -266,9 +256,7 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize("failing_thread", [0, 1])
-def test_a_failing_thread_releases_the_others(
-    failing_thread: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: pytest.MonkeyPatch):
     """Each part of a pass waits for the others; one that never comes is not waited for."""
     monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -295,9 +283,7 @@ def test_a_failing_thread_releases_the_others(
 
 
 @pytest.mark.nightly
-def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch):
     real = forward_module.kernel
 
     def nowhere(keep: bool) -> Any:
