@@ -56,15 +56,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma2": {**_LLAMA_LIKE, "head_dim": 8, "sliding_window": WINDOW},
     "phi3-sliding": {**_LLAMA_LIKE, "sliding_window": WINDOW},
     "qwen2-sliding": {
-        **_LLAMA_LIKE,
-        "use_sliding_window": True,
-        "sliding_window": WINDOW,
-        "max_window_layers": 1,
+        **_LLAMA_LIKE, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1,
     },
     "gpt2": _GPT2,
     "opt": _OPT,
     "gpt_neox": _NEOX,
-}
+}  # fmt: skip
 
 
 def tiny_module(

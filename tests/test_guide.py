@@ -19,12 +19,9 @@ from tests.source import ROOT
 GUIDE = ROOT / "docs" / "guide.md"
 BLOCK = re.compile(r"(?<=<!-- mechanisms -->\n).*?(?=<!-- end of mechanisms -->)", re.DOTALL)
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {
-    "draft": DRAFT_KINDS,
-    "combine": COMBINE_RULES,
-    "length": LENGTH_POLICIES,
-    "verify": VERIFY_RULES,
-    "pipeline": PIPELINE_MODES,
-}
+    "draft": DRAFT_KINDS, "combine": COMBINE_RULES, "length": LENGTH_POLICIES,
+    "verify": VERIFY_RULES, "pipeline": PIPELINE_MODES,
+}  # fmt: skip
 
 
 def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:

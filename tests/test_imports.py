@@ -172,9 +172,7 @@ OFFENDING = {
     ),
     mutable_constants: ("A = {'x': 0}", "B: list[int] = [1]", "C = [i for i in (1, 2)]"),
     globals_and_defaults: (
-        "def f():\n    global A",
-        "def f(a=[]): pass",
-        "async def f(*, a={}): pass",
+        "def f():\n    global A", "def f(a=[]): pass", "async def f(*, a={}): pass",
         "f = lambda a={1}: a",
     ),
     broad_excepts: tuple(

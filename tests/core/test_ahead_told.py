@@ -27,11 +27,8 @@ from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import Looks
 
 TREE: dict[str, Any] = {
-    "expansion": (2, 1),
-    "speculation_length": 4,
-    "max_tree_nodes": 24,
-    "pipeline": "ahead",
-}
+    "expansion": (2, 1), "speculation_length": 4, "max_tree_nodes": 24, "pipeline": "ahead",
+}  # fmt: skip
 LONG = SamplingParams(40, seed=1)
 WARM = SamplingParams(40, temperature=0.8, seed=1)
 

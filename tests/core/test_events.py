@@ -24,11 +24,9 @@ from core.events.outcome import Outcome
 from tests.synthetic import ENDINGS, synthetic_run
 
 PLAIN = {
-    str: st.text(),
-    int: st.integers(-(2**53), 2**53),
-    float: st.floats(allow_nan=False, allow_infinity=False),
-    bool: st.booleans(),
-}
+    str: st.text(), int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False), bool: st.booleans(),
+}  # fmt: skip
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:

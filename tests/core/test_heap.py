@@ -34,12 +34,9 @@ print(peaks[0] - before, resident() - before)
 def freed(arenas: str) -> tuple[int, int]:
     """How much more memory there was while a thread held 30 MB, and after; kB."""
     done = subprocess.run(
-        [sys.executable, "-c", FREED, arenas],
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        [sys.executable, "-c", FREED, arenas], cwd=Path(__file__).parents[2], capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
     held, left = map(int, done.stdout.split())
     return held, left
 

@@ -95,11 +95,9 @@ def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
     axes = [axis_from_text("speculation_length", "2,4"), axis_from_text("expansion", "1 | 2,1")]
     made = grid(BASE, axes)
     assert [one.name for one in made.configurations] == [
-        "speculation_length=2, expansion=1",
-        "speculation_length=2, expansion=2,1",
-        "speculation_length=4, expansion=1",
-        "speculation_length=4, expansion=2,1",
-    ]
+        "speculation_length=2, expansion=1", "speculation_length=2, expansion=2,1",
+        "speculation_length=4, expansion=1", "speculation_length=4, expansion=2,1",
+    ]  # fmt: skip
     assert made.points[3] == {"speculation_length": 4, "expansion": (2, 1)}
     assert made.configurations[3].speculation == replace(
         BASE, speculation_length=4, expansion=(2, 1)

@@ -52,13 +52,10 @@ def test_a_jsonl_has_an_object_a_line() -> None:
     content = "\ufeff" + "\n\n".join(json.dumps(line) for line in lines) + "\n"
     found = prompts_from_file("My.JSONL", content.encode())
     assert found == (
-        StudyPrompt("a", "Once", "stories"),
-        StudyPrompt("a-2", "Twice"),
-        StudyPrompt("7", "Thrice"),
-        StudyPrompt("0", "Four"),
-        StudyPrompt("9", "Five"),
+        StudyPrompt("a", "Once", "stories"), StudyPrompt("a-2", "Twice"),
+        StudyPrompt("7", "Thrice"), StudyPrompt("0", "Four"), StudyPrompt("9", "Five"),
         StudyPrompt("11", "Six"),
-    )
+    )  # fmt: skip
     assert prompts_from_file("x.txt", b"Once\nTwice")[1].text == "Twice"
 
 

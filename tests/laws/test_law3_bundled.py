@@ -25,11 +25,9 @@ FALSE_ALARM = 1e-6
 RULES = ("mss", "traversal")
 PREFIXES = prompts(8)
 SAMPLINGS = (
-    SamplingParams(3, temperature=1.0),
-    SamplingParams(3, temperature=1.0, top_k=4),
-    SamplingParams(3, temperature=0.7, top_p=0.9),
-    SamplingParams(3, temperature=1.3, top_k=30),
-)
+    SamplingParams(3, temperature=1.0), SamplingParams(3, temperature=1.0, top_k=4),
+    SamplingParams(3, temperature=0.7, top_p=0.9), SamplingParams(3, temperature=1.3, top_k=30),
+)  # fmt: skip
 DRAFTS = (
     SpeculationConfig(
         draft="sampled", expansion=(2, 2), speculation_length=2, max_tree_nodes="uncut"
@@ -38,13 +36,10 @@ DRAFTS = (
         draft="sampled_iid", expansion=(3, 1), speculation_length=2, max_tree_nodes="uncut"
     ),
     SpeculationConfig(
-        drafters=("ngram", "ssm-code", "ssm-stories"),
-        draft="sampled",
-        expansion=(2, 1),
-        speculation_length=2,
-        max_tree_nodes="uncut",
+        drafters=("ngram", "ssm-code", "ssm-stories"), draft="sampled", expansion=(2, 1),
+        speculation_length=2, max_tree_nodes="uncut",
     ),
-)
+)  # fmt: skip
 
 
 class Rounds:

@@ -132,12 +132,9 @@ def test_ignored_ends_go_on() -> None:
 
 @LAW
 @given(
-    first=st.integers(0, 10),
-    size=st.integers(1, 3),
-    cut_left=st.integers(0, 1),
-    length=st.integers(0, 5),
-    shape=st.sampled_from(SHAPES),
-)
+    first=st.integers(0, 10), size=st.integers(1, 3), cut_left=st.integers(0, 1),
+    length=st.integers(0, 5), shape=st.sampled_from(SHAPES),
+)  # fmt: skip
 def test_a_stop_string_ends_the_text_across_rounds(
     first: int, size: int, cut_left: int, length: int, shape: tuple[int, ...]
 ) -> None:

@@ -67,12 +67,10 @@ def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, path: Path) -> 
     store.studies.keep("s", ("a", "x", 0), {"run_id": "r"})
     store.studies.delete("s")
     for ask in (
-        lambda: store.studies.study("s"),
-        lambda: store.studies.results("s"),
-        lambda: store.studies.delete("s"),
-        lambda: store.studies.set_state("s", "stopped"),
+        lambda: store.studies.study("s"), lambda: store.studies.results("s"),
+        lambda: store.studies.delete("s"), lambda: store.studies.set_state("s", "stopped"),
         lambda: store.studies.keep("s", ("a", "x", 0), {}),
-    ):
+    ):  # fmt: skip
         with pytest.raises(UnknownStudyError, match="'s'"):
             ask()
     with closing(sqlite3.connect(path)) as raw:

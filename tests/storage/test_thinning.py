@@ -84,12 +84,9 @@ def possible(row: dict[str, Any]) -> bool:
 
 
 @paired(
-    possible,
-    shape=list(SHAPES),
-    end=("completed", "cancelled", "failed"),
-    drafters=(DRAFTERS, ("ngram",), ()),
-    hostile=(False, True),
-)
+    possible, shape=list(SHAPES), end=("completed", "cancelled", "failed"),
+    drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True),
+)  # fmt: skip
 def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, drafters, hostile):
     """The law of thinning, over synthetic runs of all shapes."""
     mechanisms = SHAPES[shape]

@@ -47,9 +47,6 @@ def killed_when(ready: Callable[[], bool], *arguments: object) -> None:
 
 def _begun(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+        [sys.executable, *map(str, arguments)], cwd=ROOT, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip

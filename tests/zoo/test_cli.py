@@ -85,11 +85,9 @@ def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_
     arguments = ("train", "--preset", "smoke", "--out", str(out), "--minutes")
     with (tmp_path / "log").open("w") as log:
         training = subprocess.Popen(
-            [sys.executable, "-c", ALONE, *arguments, "5"],
-            cwd=ROOT,
-            stderr=log,
+            [sys.executable, "-c", ALONE, *arguments, "5"], cwd=ROOT, stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        )  # fmt: skip
         checkpoint = out / "runs" / "llm" / "checkpoint.pt"
         _wait_for(checkpoint, training)
         time.sleep(0.5)  # into the next stretch, so that something is lost

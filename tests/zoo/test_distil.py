@@ -399,12 +399,9 @@ def test_what_was_killed_goes_on(way: str, run: str, family: Any, tmp_path: Path
     arguments += ["--ssm", *map(str, tuned), "--own-batches", "1", "--minutes"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "zoo", *arguments, "5"],
-            cwd=ROOT,
-            stderr=log,
-            stdout=log,
+            [sys.executable, "-m", "zoo", *arguments, "5"], cwd=ROOT, stderr=log, stdout=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        )  # fmt: skip
         checkpoint = store.folder / "runs" / f"{run}-ssm-code" / "checkpoint.pt"
         until = time.monotonic() + 90
         while not checkpoint.is_file() and time.monotonic() < until:

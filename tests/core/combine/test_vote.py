@@ -15,12 +15,9 @@ from tests.laws.trees import LAW, drafts
 def chain(*token_ids: int, score: float = 0.5) -> Draft:
     count = len(token_ids)
     return Draft(
-        list(token_ids),
-        [i - 1 if i else ROOT for i in range(count)],
-        [score] * count,
-        [1.0] * count,
-        [0] * count,
-    )
+        list(token_ids), [i - 1 if i else ROOT for i in range(count)], [score] * count,
+        [1.0] * count, [0] * count,
+    )  # fmt: skip
 
 
 def vote(sequences: list[Draft], weights: list[float], nodes: int = 12) -> CombinedTree:

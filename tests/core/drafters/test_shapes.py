@@ -86,10 +86,8 @@ def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     models = loaded_tables(tables[0], tables[1:])
     drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size))
     assert {name: drafter.name for name, drafter in drafters.items()} == {
-        "a": "a",
-        "b": "b",
-        "ngram": "ngram",
-    }
+        "a": "a", "b": "b", "ngram": "ngram",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("length", [0, 1, 16])

@@ -19,11 +19,9 @@ def tree_of(*nodes: tuple[int, int, list[Proposal]]) -> TokenTree:
     for parent in parents:
         depths.append(1 if parent == ROOT else depths[parent] + 1)
     return TokenTree(
-        tuple(token for token, _, _ in nodes),
-        tuple(parents),
-        tuple(depths),
+        tuple(token for token, _, _ in nodes), tuple(parents), tuple(depths),
         tuple(tuple(offered) for _, _, offered in nodes),
-    )
+    )  # fmt: skip
 
 
 def certain(drafter: int = 0, rank: int = 0) -> Proposal:
