@@ -216,9 +216,8 @@ PASS = Timed("llm", "forward", 0.5, 3.25)
 def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
-    return RoundState(
-        live, FULL, 2, drafts, ahead_drafts=AheadDrafts({"same": SEEN}, (PASS,), committed)
-    )
+    ahead = AheadDrafts({"same": SEEN}, (PASS,), committed)
+    return RoundState(live, FULL, 2, drafts, ahead_drafts=ahead)
 
 
 @pytest.mark.parametrize(

@@ -61,9 +61,8 @@ def test_too_short_a_prompt_tells_nothing() -> None:
 def test_where_nobody_is_chosen_all_draft(fields: dict[str, str]) -> None:
     llm, ssms = tables(3)
     config = dataclasses.replace(GOODPUT, **fields)
-    assert first_to_draft(run(engine_of(llm, ssms), prompt(written(ssms[1], 30)), config)) == set(
-        NAMES
-    )
+    events = run(engine_of(llm, ssms), prompt(written(ssms[1], 30)), config)
+    assert first_to_draft(events) == set(NAMES)
 
 
 def test_the_text_is_the_same_and_no_row_is_left() -> None:

@@ -42,9 +42,8 @@ def test_events_of_a_round_agree_with_each_other(sampling: SamplingParams) -> No
         assert list(done.token_ids) == [*path, *own][: len(done.token_ids)]
         assert done.num_accepted == len(path) - done.num_cut
         assert len(verified.outcomes) == len(verified.llm_probabilities) == len(combined.token_ids)
-        assert [i for i, o in enumerate(verified.outcomes) if o == "accepted"] == sorted(
-            verified.path
-        )
+        accepted = [i for i, o in enumerate(verified.outcomes) if o == "accepted"]
+        assert accepted == sorted(verified.path)
         assert all(0.0 <= p <= 1.0 for p in (*verified.llm_probabilities, verified.own_probability))
         tokens += done.token_ids
         assert done.kv_used == len(tokens) - 1

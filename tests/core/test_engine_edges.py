@@ -230,9 +230,8 @@ class OneToken(TableModel):
 def test_a_special_token_may_be_a_stop_string(stop: str, ends: bool) -> None:
     engine = engine_of(OneToken(5), [])
     tokenizer = engine.models.tokenizer
-    engine = Engine(
-        dataclasses.replace(engine.models, tokenizer=WithSpecial(tokenizer, 5, "<|im_end|>"))
-    )
+    special = WithSpecial(tokenizer, 5, "<|im_end|>")
+    engine = Engine(dataclasses.replace(engine.models, tokenizer=special))
     sampling = dataclasses.replace(GREEDY, stop=(stop,))
     last = list(engine.generate(Request("w1 w2", sampling, SpeculationConfig(drafters=()))))[-1]
     assert isinstance(last, RunCompleted)

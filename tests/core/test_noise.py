@@ -153,9 +153,8 @@ def test_distinct_draws_have_the_sequential_distribution() -> None:
         seen[drawn] += noise.probability
     for (a, b), probability in seen.items():
         assert a != b
-        assert probability == pytest.approx(
-            float(weights[a] * weights[b] / (1 - weights[a])), abs=1e-12
-        )
+        drawn = float(weights[a] * weights[b] / (1 - weights[a]))
+        assert probability == pytest.approx(drawn, abs=1e-12)
     assert len(seen) == 6
     assert weights.tolist() == [0.5, 0.3, 0.2], "the caller's weights stay as they are"
 

@@ -58,9 +58,8 @@ def test_ids_are_those_of_the_plain_loop(count: int, combine: str, sampling: Sam
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
     found = []
     for pipeline in PIPELINES:
-        asked = requests(
-            3, WARM, draft="sampled", verify="mss", max_tree_nodes="uncut", pipeline=pipeline
-        )
+        own = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
+        asked = requests(3, WARM, pipeline=pipeline, **own)
         found.append(texts_of(list(engine_of(*tables()).generate_many(asked))))
     assert found[0] == found[1]
 
@@ -111,9 +110,7 @@ def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
     events = list(engine_of(*tables()).generate_many(requests(1, pipeline="across")))
     assert not any(event.ahead for event in rounds_of(events))
     assert not drafting_threads()
-    assert [(event.round, note) for event in rounds_of(events) for note in event.notes] == [
-        (0, ALONE)
-    ]
+    assert [(e.round, note) for e in rounds_of(events) for note in e.notes] == [(0, ALONE)]
 
 
 class Meeting(TableModel):

@@ -34,9 +34,7 @@ def requests(temperature: float = 0.0, tokens: int = 24, **fields: Any) -> list[
 
 @cache
 def plain(temperature: float, tokens: int = 24) -> list[list[int]]:
-    return texts_of(
-        list(Engine(models()).generate_many(requests(temperature, tokens, drafters=())))
-    )
+    return texts_of(Engine(models()).generate_many(requests(temperature, tokens, drafters=())))
 
 
 def rows_held(engine: Engine) -> list[object]:

@@ -61,9 +61,8 @@ def defined(row: list[float], temperature: float, top_k: int, top_p: float) -> l
 def test_processing_is_transformers(temperature: float, top_k: int, top_p: float) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
     for logits in (logits_of(1), tied(2), tied(3)):
-        assert torch.equal(
-            process_logits(logits, sampling), warped(logits, temperature, top_k, top_p)
-        )
+        wanted = warped(logits, temperature, top_k, top_p)
+        assert torch.equal(process_logits(logits, sampling), wanted)
 
 
 @WAYS
@@ -77,9 +76,8 @@ def test_processing_is_its_definition(temperature: float, top_k: int, top_p: flo
 
 
 def test_tokens_tied_at_the_top_k_edge_all_stay() -> None:
-    got = process_logits(
-        torch.tensor([[1.0, 3.0, 2.0, 2.0]]), SamplingParams(temperature=1.0, top_k=2)
-    )
+    logits = torch.tensor([[1.0, 3.0, 2.0, 2.0]])
+    got = process_logits(logits, SamplingParams(temperature=1.0, top_k=2))
     assert got.tolist() == [[MINUS, 3.0, 2.0, 2.0]]
 
 
@@ -176,9 +174,8 @@ def test_a_target_shows_p_or_at_temperature_zero_the_plain_softmax() -> None:
     assert torch.allclose(
         Target(logits, drawn).display_probabilities, process_logits(logits, drawn).softmax(-1)
     )
-    assert torch.allclose(
-        Target(logits, SamplingParams()).display_probabilities, logits.softmax(-1)
-    )
+    plain = SamplingParams()
+    assert torch.allclose(Target(logits, plain).display_probabilities, logits.softmax(-1))
     assert len(Target(logits, drawn)) == 3
 
 

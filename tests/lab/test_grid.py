@@ -99,9 +99,8 @@ def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
         "speculation_length=4, expansion=1", "speculation_length=4, expansion=2,1",
     ]  # fmt: skip
     assert made.points[3] == {"speculation_length": 4, "expansion": (2, 1)}
-    assert made.configurations[3].speculation == replace(
-        BASE, speculation_length=4, expansion=(2, 1)
-    )
+    last = replace(BASE, speculation_length=4, expansion=(2, 1))
+    assert made.configurations[3].speculation == last
     assert made.refused == ()
 
 

@@ -77,9 +77,8 @@ def test_of_a_run_without_drafts_it_is_kept_why(lengths: list[int], reason: str,
     found = measure_run(undrafted(lengths, reason))
     assert found.idle == told.format(found.stats.num_rounds)
     assert measure_run(synthetic_run(6, run_id="r")).idle == ""
-    assert measure_run(plain_twin(synthetic_run(6, run_id="r"))).idle == "", (
-        "it has nobody to draft"
-    )
+    alone = measure_run(plain_twin(synthetic_run(6, run_id="r")))
+    assert alone.idle == "", "it has nobody to draft"
 
 
 def test_it_survives_json() -> None:

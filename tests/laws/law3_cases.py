@@ -33,9 +33,8 @@ def case(count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields
     sampling."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3))
     of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
-    of_sampling = {
-        k: fields.pop(k) for k in ("temperature", "top_k", "max_new_tokens") if k in fields
-    }
+    own = ("temperature", "top_k", "max_new_tokens")
+    of_sampling = {k: fields.pop(k) for k in own if k in fields}
     settings = {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     speculation = SpeculationConfig(draft=draft, **{**settings, **fields})
     sampling = SamplingParams(

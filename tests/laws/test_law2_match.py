@@ -5,6 +5,7 @@ For every tree rule, coupled or not, with top-k and top-p, alone and batched.
 
 import dataclasses
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -63,9 +64,8 @@ ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 @cache
 def plain(index: int) -> list[list[int]]:
     """Plain decoding of every prompt; rows without drafters repeat it one request at a time."""
-    return ids_of_many(
-        bundled_engine(), [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
-    )
+    requests = [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
+    return ids_of_many(bundled_engine(), requests)
 
 
 def texts_of(
@@ -119,9 +119,8 @@ def test_coupling_is_worth_its_name() -> None:
     """Coupled drafts are accepted more often than the same number of most probable tokens."""
     accepted = {}
     for draft in ("coupled", "topk"):
-        config = SpeculationConfig(
-            draft=draft, expansion=(3,), speculation_length=2, max_tree_nodes="uncut"
-        )
+        shape: dict[str, Any] = {"expansion": (3,), "speculation_length": 2}
+        config = SpeculationConfig(draft=draft, max_tree_nodes="uncut", **shape)
         requests = [Request(prompt, SAMPLINGS[0], config) for prompt in PROMPTS]
         runs = outcomes(bundled_engine().generate_many(requests)).values()
         accepted[draft] = sum(run.summary["num_accepted_tokens"] for run in runs)

@@ -8,7 +8,7 @@ import pytest
 from core.errors import UnknownRunError
 from core.events import Event
 from storage import RunQuery, RunStore
-from tests.storage.trouble import locked, record_quickly
+from tests.storage.trouble import locked, record, record_quickly
 from tests.synthetic import synthetic_run
 
 
@@ -29,8 +29,7 @@ def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path,
             assert status.waiting == 61, "sixty and the run's end"
             assert status.dropped >= len(events) - 61
         assert store.flush()
-        for event in other:
-            store.record(event)
+        record(store, other)
         whole = 1 + 4 * 14
         assert list(store.events("synthetic-0")) == events[:whole]
         run = store.run("synthetic-0")
@@ -44,16 +43,14 @@ def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path,
 
 def test_a_run_with_a_hole_is_marked_while_it_runs(store: RunStore) -> None:
     events = synthetic_run(6, end="cut")
-    for event in events[:9] + events[10:]:
-        store.record(event)
+    record(store, events[:9] + events[10:])
     assert list(store.events("synthetic-0")) == events[:9]
     assert store.run("synthetic-0").num_lost_events > 0
     assert store.run("synthetic-0").status == "running"
 
 
 def test_events_of_a_run_whose_start_is_missing_are_counted(store: RunStore) -> None:
-    for event in synthetic_run(2)[1:]:
-        store.record(event)
+    record(store, synthetic_run(2)[1:])
     assert store.flush()
     assert store.status().dropped == 9
     assert store.runs(RunQuery()).total == 0
@@ -66,8 +63,7 @@ def test_a_round_that_cannot_be_stored_makes_a_hole_and_other_runs_go_on(store: 
     spoilt[10] = dataclasses.replace(bad, texts=bad.texts[1:])
     other = synthetic_run(6, run_id="other")
     for pair in zip(spoilt, other, strict=True):
-        for event in pair:
-            store.record(event)
+        record(store, pair)
     assert list(store.events("other")) == other
     assert list(store.events("synthetic-0")) == events[:9]
     assert store.run("synthetic-0").num_lost_events >= 4
@@ -78,8 +74,7 @@ def test_a_round_that_cannot_be_stored_makes_a_hole_and_other_runs_go_on(store: 
 def test_an_end_that_cannot_be_stored_ends_the_run_all_the_same(store: RunStore) -> None:
     events: list[Event] = list(synthetic_run(3, end="failed"))
     events[-1] = dataclasses.replace(events[-1], message=None)
-    for event in events:
-        store.record(event)
+    record(store, events)
     assert list(store.events("synthetic-0")) == events[:-1]
     assert store.run("synthetic-0").status == "interrupted"
     assert store.run("synthetic-0").num_rounds == 3
@@ -95,8 +90,7 @@ def test_values_that_are_refused_do_not_stop_the_log(store, at: int, field: str,
     old = getattr(events[at], field)
     new = (value, *old[1:]) if isinstance(old, tuple) else value
     events[at] = dataclasses.replace(events[at], **{field: new})
-    for event in events:
-        store.record(event)
+    record(store, events)
     assert list(store.events("synthetic-0")) == events[:5]
     assert store.status().dropped > 0 and not store.status().paused
 
@@ -113,8 +107,7 @@ def test_probabilities_that_are_no_numbers_are_kept(store: RunStore, keep: Any) 
 def test_a_second_run_of_the_same_name_does_not_touch_the_first(store: RunStore, keep: Any) -> None:
     first, second = synthetic_run(3), synthetic_run(5, seed=1, run_id="synthetic-0")
     keep(store, first)
-    for event in second:
-        store.record(event)
+    record(store, second)
     assert store.flush()
     assert list(store.events("synthetic-0")) == first
     assert store.status().dropped > 0

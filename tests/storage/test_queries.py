@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from core.errors import ConfigError, UnknownRunError
 from core.events import Event
 from storage import ORDERS, STATUSES, RunQuery, RunStore
+from tests.storage.trouble import record
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 
 HOSTILE_QUERIES = (
@@ -227,8 +228,7 @@ def test_any_thread_may_record_and_read(store: RunStore) -> None:
 def test_a_summary_tells_what_was_asked_and_which_ssms_were_loaded(store: RunStore) -> None:
     for seed, drafters in ((1, ("ssm-b", "ssm-a")), (2, ())):
         started, *rest = synthetic_run(2, seed=seed, drafters=drafters)
-        for event in (started, *rest):
-            store.record(event)
+        record(store, (started, *rest))
         run = store.run(started.run_id)
         assert run.asked == started.asked != run.config
         assert run.ssms == tuple(m.name for m in started.models if m.role == "ssm")

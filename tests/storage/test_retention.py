@@ -16,7 +16,7 @@ from storage.database import connect
 from storage.thinned import THINNED
 from storage.thinning import thin_some
 from tests.storage.test_thinning import thinned, told
-from tests.storage.trouble import locked
+from tests.storage.trouble import locked, record
 from tests.synthetic import synthetic_run
 from ui.run.view import reduce_all
 
@@ -111,8 +111,7 @@ def test_a_locked_file_stops_neither_the_log_nor_the_thinning(store, keep, wait_
     store.set_retention(0)
     with locked(store.path):
         run = synthetic_run(3, seed=2)
-        for event in run:
-            store.record(event)
+        record(store, run)
         wait_for(lambda: store.status().paused)
     wait_for(lambda: thinned(store) == ["synthetic-1", "synthetic-2"])
     assert store.status().dropped == 0

@@ -16,6 +16,7 @@ from core.events import Event, RoundCompleted, event_from_plain, event_to_plain
 from storage import RunQuery, RunStore
 from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
+from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
 
 NUMBERS = count()
@@ -123,8 +124,7 @@ def test_what_came_of_drafting_ahead_reads_back_from_before_it_had_reasons(path,
 def test_closing_writes_what_waits_and_a_store_opened_later_reads_it(path: Path) -> None:
     events = synthetic_run(40, hostile=True)
     with RunStore(path) as store:
-        for event in events:
-            store.record(event)
+        record(store, events)
     with RunStore(path) as store:
         assert list(store.events("synthetic-0")) == events
         assert store.runs(RunQuery()).total == 1

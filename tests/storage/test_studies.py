@@ -1,9 +1,7 @@
 """Studies in the log's file: kept, listed, cut off, deleted."""
 
 import os
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +60,7 @@ def test_lists_are_newest_first_of_one_kind_and_one_owner(store: RunStore) -> No
     assert ids(limit=1, offset=1) == ["3"]
 
 
-def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, path: Path) -> None:
+def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, sql: Any) -> None:
     store.studies.save(study(), 1)
     store.studies.keep("s", ("a", "x", 0), {"run_id": "r"})
     store.studies.delete("s")
@@ -73,8 +71,7 @@ def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, path: Path) -> 
     ):  # fmt: skip
         with pytest.raises(UnknownStudyError, match="'s'"):
             ask()
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("SELECT count(*) FROM study_cells").fetchone() == (0,)
+    assert sql("SELECT count(*) FROM study_cells") == [(0,)]
 
 
 def test_an_unknown_state_is_refused(store: RunStore) -> None:
@@ -83,7 +80,7 @@ def test_an_unknown_state_is_refused(store: RunStore) -> None:
         store.studies.set_state("s", "happy")
 
 
-def test_a_study_whose_process_is_gone_is_interrupted(path: Path) -> None:
+def test_a_study_whose_process_is_gone_is_interrupted(path: Path, sql: Any) -> None:
     with RunStore(path) as store:
         store.studies.save(study("gone"), 1)
         store.studies.save(study("here"), 1)
@@ -91,35 +88,31 @@ def test_a_study_whose_process_is_gone_is_interrupted(path: Path) -> None:
         for one in ("gone", "here"):
             assert store.studies.claim(one)
         store.studies.set_state("done", "completed")
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE studies SET process_start = 'before' WHERE study_id != 'here'")
+    sql("UPDATE studies SET process_start = 'before' WHERE study_id != 'here'")
     with RunStore(path) as store:
         states = {row.study_id: row.state for row in store.studies.studies()}
     assert states == {"gone": "interrupted", "here": "running", "done": "completed"}
 
 
-def test_a_study_is_claimed_by_one_process(path: Path) -> None:
+def test_a_study_is_claimed_by_one_process(path: Path, sql: Any) -> None:
     with RunStore(path) as store:
         store.studies.save(study("a"), 1)
         store.studies.save(study("b"), 1)
         assert store.studies.claim("a") and store.studies.claim("a"), "this process's own"
-        with closing(sqlite3.connect(path)) as raw, raw:  # as if the parent process measured it
-            other = (os.getppid(), start_mark(os.getppid()))
-            raw.execute("UPDATE studies SET pid = ?, process_start = ?", other)
-            raw.execute("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
+        other = (os.getppid(), start_mark(os.getppid()))  # as if the parent process measured it
+        sql("UPDATE studies SET pid = ?, process_start = ?", *other)
+        sql("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
         assert store.studies.study("a")[0].elsewhere
         assert not store.studies.claim("a") and not store.studies.claim("b")
-        with closing(sqlite3.connect(path)) as raw, raw:
-            raw.execute("UPDATE studies SET process_start = 'before'")
+        sql("UPDATE studies SET process_start = 'before'")
         assert not store.studies.study("a")[0].elsewhere
         assert store.studies.claim("b")
 
 
-def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(path: Path) -> None:
+def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(path, sql):
     def beaten(seconds_ago: float) -> None:
         values = ("a container that ended", time.time() - seconds_ago)
-        with closing(sqlite3.connect(path)) as raw, raw:
-            raw.execute("UPDATE studies SET host = ?, seen_at = ?", values)
+        sql("UPDATE studies SET host = ?, seen_at = ?", *values)
 
     def state() -> str:
         with RunStore(path) as store:

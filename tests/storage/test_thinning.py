@@ -16,6 +16,7 @@ from storage.thinned import THINNED
 from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
 from tests.storage.test_views import view
+from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from ui.run.view import View, reduce_all
 
@@ -122,9 +123,8 @@ def test_only_accepted_nodes_stay_in_the_file(store: RunStore, keep: Any, sql: A
     store.thin(0)
     assert sql(accepted) == sql("SELECT count(*) FROM nodes") == nodes
     assert sql("SELECT count(*) FROM trials") == sql("SELECT count(*) FROM top_k") == [(0,)]
-    assert sql("SELECT DISTINCT tokens_json, dropped_json FROM drafts JOIN rounds") == [
-        ("{}", "[]")
-    ]
+    emptied = sql("SELECT DISTINCT tokens_json, dropped_json FROM drafts JOIN rounds")
+    assert emptied == [("{}", "[]")]
     assert sql("SELECT run, round, ordinal, num_tokens, spans_json FROM drafts") == drafted
     assert sql("PRAGMA foreign_key_check") == []
 
@@ -158,8 +158,7 @@ def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, k
         assert store.thin(0) == 0
         assert list(store.events("synthetic-1")) == whole
         keep(store, synthetic_run(6, seed=4)[:9])
-        for event in synthetic_run(6, seed=4)[10:]:
-            store.record(event)
+        record(store, synthetic_run(6, seed=4)[10:])
         assert store.flush()
         assert store.run("synthetic-4").num_lost_events > 0
         assert store.thin(0) == 0

@@ -102,9 +102,8 @@ def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline:
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
     """Also where both at once would be more than there is."""
-    events = overlapping(
-        synthetic_run(12, seed=seed, mechanisms=Mechanisms(pipeline="across")), seed
-    )
+    across = Mechanisms(pipeline="across")
+    events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     more = [
         dataclasses.replace(
             event, ahead=tuple(dataclasses.replace(a, saved_ms=seed * 8.0) for a in event.ahead)

@@ -12,7 +12,7 @@ import pytest
 import storage.sink
 from storage import RunStore
 from storage.sink import Sink
-from tests.storage.trouble import locked, record_quickly
+from tests.storage.trouble import locked, record, record_quickly
 from tests.synthetic import synthetic_run
 
 
@@ -130,8 +130,7 @@ def test_closing_a_store_whose_file_is_locked_ends(path: Path, monkeypatch: pyte
     before = set(threading.enumerate())
     store = RunStore(path)
     with locked(path):
-        for event in synthetic_run(2):
-            store.record(event)
+        record(store, synthetic_run(2))
         started = set(threading.enumerate()) - before
         assert "run-log" in {thread.name for thread in started}
         store.close()
@@ -160,8 +159,7 @@ def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(store, monk
 def test_a_round_is_on_disk_soon_without_being_asked_for(store: RunStore, wait_for: Any, sql: Any):
     events = synthetic_run(12, end="cut")
     for number in range(12):
-        for event in events[: 1 + 4 * (number + 1)][-5 if number == 0 else -4 :]:
-            store.record(event)
+        record(store, events[: 1 + 4 * (number + 1)][-5 if number == 0 else -4 :])
         wait_for(lambda n=number: sql("SELECT count(*) FROM rounds") == [(n + 1,)], timeout=1)
 
 

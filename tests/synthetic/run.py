@@ -241,9 +241,7 @@ def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tu
 def _models(hostile: bool, llm: Logits, ssms: Mapping[str, Logits]) -> LoadedModels:
     large, *small = model_infos(tuple(ssms), hostile)
     # Prompt lookup is the engine's own drafter.
-    tables = {
-        info.name: FailingModel(info, ssms[info.name]) for info in small if info.name != NGRAM
-    }
+    tables = {one.name: FailingModel(one, ssms[one.name]) for one in small if one.name != NGRAM}
     return LoadedModels(TableModel(large, llm), {**tables}, tokenizer(hostile), (0,))
 
 

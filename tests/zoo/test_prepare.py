@@ -59,9 +59,8 @@ def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Pat
     tokenizer = open_tokenizer(prepared / "tokenizer")
     row = encode(tokenizer, ["one", "two", "three"], at_once=2)
     assert row.dtype == np.uint16
-    assert row.tolist() == [
-        i for text in ("one", "two", "three") for i in tokenizer(text)["input_ids"]
-    ]
+    ids = [tokenizer(text)["input_ids"] for text in ("one", "two", "three")]
+    assert row.tolist() == sum(ids, [])
 
 
 @pytest.mark.parametrize("text", TEXTS[:-1])

@@ -157,9 +157,8 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
     ours, theirs = pools
     for name in ours.ssms:
         for one, other in zip(*several, strict=True):
-            assert ours.ssms[name].temperature(one) == pytest.approx(
-                theirs.ssms[name].temperature(other)
-            )
+            heat = theirs.ssms[name].temperature(other)
+            assert ours.ssms[name].temperature(one) == pytest.approx(heat)
             rows = []
             for place, sequence in ((ours, one), (theirs, other)):
                 model = place.ssms[name].model
@@ -206,9 +205,7 @@ def test_one_ssm_is_a_stack_of_one(graphed: list[int]) -> None:
 
 
 def test_ssms_of_different_shapes_draft_one_after_another(graphed: list[int]) -> None:
-    apart = [
-        pool([small("llama", 0), small("qwen2", 1)], graphs=graphs) for graphs in (True, False)
-    ]
+    apart = [pool([small("llama", 0), small("qwen2", 1)], graphs=way) for way in (True, False)]
     decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
     assert graphed == [0, 1, 1] * len(ROUNDS)
 

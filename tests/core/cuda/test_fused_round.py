@@ -278,9 +278,8 @@ def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.Monke
 def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConfig) -> None:
     """A request is cancelled, and one joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
-    alone = [
-        texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
-    ]
+    asked = (first, second, third)
+    alone = [texts_of(events(models(), [one], on_device=False))[0] for one in asked]
     with closing(Engine(models(), on_device=True)) as engine:
         live = []
         for one in (first, second):

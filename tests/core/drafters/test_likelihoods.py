@@ -58,9 +58,8 @@ def tables() -> tuple[TableModel, list[TableModel]]:
 
 def told(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
     """The table's own probability of every token but the first."""
-    return [
-        float(ssm.logits(tuple(tokens[:i])).softmax(-1)[tokens[i]]) for i in range(1, len(tokens))
-    ]
+    held = (ssm.logits(tuple(tokens[:i])).softmax(-1) for i in range(1, len(tokens)))
+    return [float(p[token]) for p, token in zip(held, tokens[1:], strict=True)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -86,9 +85,8 @@ def test_of_a_long_prompt_only_the_end_is_told(heard, monkeypatch):
     monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
     llm, ssms = tables()
     ids = [(3 * i + i // 4) % VOCAB for i in range(30)]
-    request = Request(
-        " ".join(f"w{i}" for i in ids), SamplingParams(1), SpeculationConfig(combine="vote")
-    )
+    words = " ".join(f"w{i}" for i in ids)
+    request = Request(words, SamplingParams(1), SpeculationConfig(combine="vote"))
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
     # One token was asked for, so nothing was drafted: no drafter was opened.
     assert not heard

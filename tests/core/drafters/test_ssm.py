@@ -117,9 +117,7 @@ def test_coupled_children_are_the_best_under_the_targets_noise() -> None:
         position = len(PROMPT) - 1 + len(path) + 1
         log_q = (model.logits((*PROMPT, *path)) / 0.9).double().log_softmax(-1)
         wanted = (log_q + noise.gumbel(position)[:VOCAB]).topk(2).indices.tolist()
-        children = [
-            t for t, parent in zip(draft.token_ids, draft.parents, strict=True) if parent == node
-        ]
+        children = [t for t, at in zip(draft.token_ids, draft.parents, strict=True) if at == node]
         assert children == wanted
 
 
@@ -175,9 +173,8 @@ def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
     again = run_round(drafter, one.sequence, (own,))
     fresh, _ = drafter_of()
     other = sequence_of(one.sequence.tokens[:-1], SpeculationConfig())
-    assert (
-        again.token_ids == drafted(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99)).token_ids
-    )
+    wanted = drafted(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99))
+    assert again.token_ids == wanted.token_ids
 
 
 def test_what_others_proposed_is_caught_up_in_one_pass() -> None:

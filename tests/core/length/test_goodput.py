@@ -57,9 +57,7 @@ UNCALIBRATED = World(
     (Simulated("a", hilly, constant(0.6), constant(0.6), error=2.0),), linear(5, 0.1)
 )
 INDEPENDENT = World((drafter("a", 0.6, 0.4, 0.4), drafter("b", 0.6, 0.4, 0.4)), linear(5, 0.1))
-TWINS = World(
-    (drafter("a", 0.75, 0.8, 0.8, "x"), drafter("b", 0.75, 0.8, 0.8, "x")), linear(5, 0.1)
-)
+TWINS = World(tuple(drafter(x, 0.75, 0.8, 0.8, "x") for x in "ab"), linear(5, 0.1))
 HOPELESS = World((drafter("a", 0.08, 1.0, 1.0),), linear(5, 0.1))
 SURE = World((drafter("a", 0.96, 0.4, 0.4),), linear(5, 0.05))
 WORLDS = {

@@ -91,9 +91,8 @@ def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
     tiny(tmp_path / "llm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
     models = load_models(str(tmp_path / "llm"), [])
     first = next(Engine(models).generate(request(5, 2)))
-    assert isinstance(first, RunStarted) and first.warnings[: len(models.warnings)] == (
-        models.warnings
-    )
+    assert isinstance(first, RunStarted)
+    assert first.warnings[: len(models.warnings)] == models.warnings
 
 
 @pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3"])
@@ -147,9 +146,8 @@ def indexed(folder: Path) -> Path:
     for file, own in parts.items():
         save_file({name: weights[name] for name in own}, folder / file, {"format": "pt"})
     table = {name: file for file, own in parts.items() for name in own}
-    (folder / "model.safetensors.index.json").write_text(
-        json.dumps({"metadata": {}, "weight_map": table})
-    )
+    index = json.dumps({"metadata": {}, "weight_map": table})
+    (folder / "model.safetensors.index.json").write_text(index)
     (folder / "model.safetensors").unlink()
     return folder
 

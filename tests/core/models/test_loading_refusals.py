@@ -110,9 +110,7 @@ def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
             return (os.system, (f"touch {mark}",))
 
     (copy / "model.safetensors").unlink()
-    (copy / "pytorch_model.bin").write_bytes(
-        pickle.dumps({"model.norm.weight": Evil()}, protocol=2)
-    )
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"model.norm.weight": Evil()}, 2))
     assert "hold more than tensors" in refused(ModelLoadError, copy)
     torch.save({"model.norm.weight": Evil()}, copy / "pytorch_model.bin")
     assert "hold more than tensors" in refused(ModelLoadError, copy)

@@ -114,9 +114,7 @@ def test_only_what_is_alike_is_laid_on_one_another() -> None:
     assert common_stack(same) is not None and common_stack(qwen) is not None
     assert common_stack(same) is not common_stack(qwen)
     assert other.stack is None and general.stack is None
-    assert common_stack([same[0]]) is None and common_stack([same[1], same[0]]) is common_stack(
-        same
-    )
+    assert common_stack(same[:1]) is None and common_stack(same[::-1]) is common_stack(same)
     assert common_stack([same[0], qwen[0]]) is None and build_stack([same[0], other]) is None
 
 

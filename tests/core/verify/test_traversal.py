@@ -223,9 +223,8 @@ def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
     assert verdict.outcomes(BRANCHED) == ("rejected",) * 5
     accepting = verify("traversal", case_of(BRANCHED, WalkNoise()))
     assert accepting.path == (0, 2, 3)
-    assert accepting.outcomes(BRANCHED) == (
-        *("accepted", "rejected", "accepted", "accepted", "rejected"),
-    )
+    outcomes = ("accepted", "rejected", "accepted", "accepted", "rejected")
+    assert accepting.outcomes(BRANCHED) == outcomes
     assert [t.node for t in accepting.trials] == [3, 2, 0]
 
 
