@@ -7,6 +7,7 @@ drafters, rules and engine run unchanged on a vocabulary of three. Knows core's 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -136,6 +137,22 @@ def word_tokenizer(size: int = VOCAB) -> Any:
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+def noted(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, tell: Callable[[Any], Any]
+) -> list[Any]:
+    """From now on what `tell` says of each result of this function."""
+    told: list[Any] = []
+    plain = getattr(owner, name)
+
+    def noting(*given: Any, **more: Any) -> Any:
+        found = plain(*given, **more)
+        told.append(tell(found))
+        return found
+
+    monkeypatch.setattr(owner, name, noting)
+    return told
 
 
 class NoText:

@@ -41,9 +41,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     made: list[int] = []
 
-    def noted(places: Any) -> Any:
+    def counting(places: Any) -> Any:
         made.append(len(places))
         return native_drafts(places)
 
-    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
+    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", counting)
     return made

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from core import Request, Run, SamplingParams, SpeculationConfig, Worker
-from core.events import Event, RoundCompleted
+from core.events import Event
 from core.models.protocol import Feed
 from tests.fakes import TableModel, random_table
 
@@ -57,10 +57,6 @@ def all_of(run: Run) -> list[Event]:
         assert time.monotonic() < end, "the run did not end"
         events += run.poll(timeout=0.1)
     return events
-
-
-def ids(events: Sequence[Event]) -> list[int]:
-    return [t for event in events if isinstance(event, RoundCompleted) for t in event.token_ids]
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -5,17 +5,15 @@ import math
 from collections.abc import Sequence as Many
 
 import pytest
-import torch
 
 from core import Engine, Request, SpeculationConfig
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import MIN_PROMPT_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
 from core.models.batch import Stack, stack_alike
-from core.models.protocol import Feed
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, TableModel
+from tests.fakes import VOCAB, TableModel, noted
 
 GOODPUT = SpeculationConfig(length="goodput", max_tree_nodes=12)
 NAMES = ("same", "ssm-2", "ssm-3")
@@ -103,14 +101,7 @@ def stacked() -> SsmPool:
 
 def test_those_that_lie_on_one_another_are_heard_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     pool, ids = stacked(), [3 + i % 7 for i in range(40)]
-    passes: list[int] = []
-    forward = Stack.forward
-
-    def noted(self: Stack, asked: Many[Many[Feed]]) -> list[list[torch.Tensor]]:
-        passes.append(len(asked))
-        return forward(self, asked)
-
-    monkeypatch.setattr(Stack, "forward", noted)
+    passes = noted(monkeypatch, Stack, "forward", len)
     fits, timings = pool.prompt_scores(NAMES, ids)
     assert passes == [3]
     for name in NAMES:

@@ -192,41 +192,33 @@ def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> Non
     assert made["summary"]["num_accepted_tokens"] > 0
 
 
+X = ["--prompt", "x"]
 BAD: list[tuple[list[str], str]] = [
     ([], "one of the arguments --prompt --prompt-file is required"),
     (["--prompt", ""], "prompt is '': a text with at least one visible character"),
-    (["--prompt", "x", "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
-    (["--prompt", "x", "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
-    (["--prompt", "x", "--temperature", "hot"], "temperature is 'hot': a number"),
-    (
-        ["--prompt", "x", "--temperature", "nan"],
-        "temperature is nan: 0 or a number from 0.001 to 100",
-    ),
-    (
-        ["--prompt", "x", "--temperature", "-1"],
-        "temperature is -1.0: 0 or a number from 0.001 to 100",
-    ),
-    (["--prompt", "x", "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
-    (["--prompt", "x", "--top-k", "-2"], "top_k is -2: a whole number from 0"),
-    (["--prompt", "x", "--seed", "-1"], "seed is -1: a whole number from 0"),
-    (["--prompt", "x", "--preset", "fastest"], "preset is 'fastest': one of autoregressive, "),
-    (["--prompt", "x", "--set", "draft"], "--set is 'draft': FIELD=VALUE"),
-    (["--prompt", "x", "--set", "speed=3"], "field is 'speed': one of "),
-    (["--prompt", "x", "--set", "draft=wild"], "draft is 'wild': one of auto, topk"),
-    (["--prompt", "x", "--set", "verify=mss"], "lossless choices are auto, greedy, match"),
-    (
-        ["--prompt", "x", "--set", "drafters=nobody"],
-        "drafters is 'nobody': one of all, first, ssm-",
-    ),
-    (["--prompt", "x", "--chat"], "chat is True: false: llm has no chat template"),
-    (["--prompt", "x", "--dtype", "float8"], "dtype is 'float8': one of auto, float32, bfloat16"),
-    (["--prompt", "x", "--device", "tpu"], "device is 'tpu': one of auto, cpu, cuda"),
-    (["--prompt", "x", "--threads", "0"], "threads is 0: a whole number from 1"),
-    (["--prompt", "x", "--llm", "./nowhere"], "no such folder"),
+    ([*X, "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
+    ([*X, "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
+    ([*X, "--temperature", "hot"], "temperature is 'hot': a number"),
+    ([*X, "--temperature", "nan"], "temperature is nan: 0 or a number from 0.001 to 100"),
+    ([*X, "--temperature", "-1"], "temperature is -1.0: 0 or a number from 0.001 to 100"),
+    ([*X, "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
+    ([*X, "--top-k", "-2"], "top_k is -2: a whole number from 0"),
+    ([*X, "--seed", "-1"], "seed is -1: a whole number from 0"),
+    ([*X, "--preset", "fastest"], "preset is 'fastest': one of autoregressive, "),
+    ([*X, "--set", "draft"], "--set is 'draft': FIELD=VALUE"),
+    ([*X, "--set", "speed=3"], "field is 'speed': one of "),
+    ([*X, "--set", "draft=wild"], "draft is 'wild': one of auto, topk"),
+    ([*X, "--set", "verify=mss"], "lossless choices are auto, greedy, match"),
+    ([*X, "--set", "drafters=nobody"], "drafters is 'nobody': one of all, first, ssm-"),
+    ([*X, "--chat"], "chat is True: false: llm has no chat template"),
+    ([*X, "--dtype", "float8"], "dtype is 'float8': one of auto, float32, bfloat16"),
+    ([*X, "--device", "tpu"], "device is 'tpu': one of auto, cpu, cuda"),
+    ([*X, "--threads", "0"], "threads is 0: a whole number from 1"),
+    ([*X, "--llm", "./nowhere"], "no such folder"),
     (["--prompt", "x " * 2000], "the context of llm is 1024 tokens"),
     (["--prompt-file", "/nowhere/at.all"], "--prompt-file is '/nowhere/at.all': a UTF-8 text file"),
-    (["--prompt", "x", "--json", "--events"], "not allowed with argument"),
-    (["--prompt", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ([*X, "--json", "--events"], "not allowed with argument"),
+    ([*X, "--nonsense"], "unrecognized arguments: --nonsense"),
 ]
 
 

@@ -11,13 +11,13 @@ from core import Engine, Request, SpeculationConfig, Worker
 from core.errors import ConfigError, ContextLengthError
 from core.events import Event, RunCancelled, RunCompleted, RunStarted
 from core.models.machine import TURN_S
+from tests.core.engines import ids_of_events as ids
 from tests.core.gated import (
     CONTEXT,
     SOON,
     GatedModel,
     all_of,
     both_running,
-    ids,
     release,
     request,
     until,

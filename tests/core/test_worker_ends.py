@@ -7,7 +7,8 @@ import pytest
 from core import Engine, Worker
 from core.errors import EngineBusyError, EngineClosedError
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
-from tests.core.gated import SOON, GatedModel, all_of, both_running, ids, release, request, until
+from tests.core.engines import ids_of_events as ids
+from tests.core.gated import SOON, GatedModel, all_of, both_running, release, request, until
 
 
 class Mistake(Exception):

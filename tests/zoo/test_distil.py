@@ -20,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from core.errors import ConfigError
-from tests.zoo.small import SMALL, TickingClock
+from tests.zoo.small import SMALL, TickingClock, saved_model
 from zoo import __main__ as command
 from zoo import boost as boosting
 from zoo import distil as distilling
@@ -50,14 +50,9 @@ def fresh(store: TokenStore, which: int, seed: int) -> Any:
 @pytest.fixture
 def family(store: TokenStore) -> tuple[TokenStore, Path, list[Path]]:
     """A prepared folder, an LLM in it, and two SSMs to begin with."""
-    folders = []
-    for which, name in ((0, "llm"), (1, "ssm-code"), (2, "ssm-docs")):
-        folder = store.folder / "given" / name
-        fresh(store, which, seed=which).save_pretrained(folder)
-        for file in store.tokenizer_folder.iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        folders.append(folder)
-    return store, folders[0], folders[1:]
+    named = enumerate(("llm", "ssm-code", "ssm-docs"))
+    llm, *ssms = (saved_model(store, which, which, name) for which, name in named)
+    return store, llm, ssms
 
 
 @pytest.fixture
@@ -117,9 +112,13 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
 
 
+def windows_of(store: TokenStore) -> torch.Tensor:
+    return torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+
+
 def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
-    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    windows = windows_of(store)
     p, q = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model))
     expected = (p.exp() * (p - q)).sum(-1).mean()
     loss = Distillation(teacher)
@@ -130,7 +129,7 @@ def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
 def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
     other = Half(teacher)
-    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    windows = windows_of(store)
     p, q, r = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model, other))
     each = functional.kl_div(q, p, log_target=True, reduction="none").sum(-1)
     weights = torch.where(r.argmax(-1) == p.argmax(-1), 0.1, 1.0)
@@ -145,7 +144,7 @@ def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) 
 
 def test_a_teacher_does_not_learn(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
-    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    windows = windows_of(store)
     loss = Distillation(teacher, (fresh(store, 1, 3),))
     loss(model, windows).mean.backward()  # type: ignore[no-untyped-call]
     assert all(one.grad is None for one in teacher.parameters())

@@ -13,7 +13,7 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import load_models
 from tests.zoo.killing import ROOT, killed_before, killed_when
-from tests.zoo.small import SMALL
+from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
 from zoo import clocked, samples, worth
 from zoo.clocked import Asked
@@ -30,10 +30,6 @@ from zoo.worth import judged, prompts_of
 
 CPU = torch.device("cpu")
 LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
-
-
-class Killed(BaseException):
-    """Ends what runs in this process, as a kill does."""
 
 
 def zoo(*arguments: object) -> None:
@@ -59,11 +55,7 @@ def read(path: Path) -> Any:
 @pytest.fixture
 def model(store: TokenStore) -> Path:
     """A model beside the prepared tokens."""
-    folder = store.folder / "given" / "llm"
-    new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=1).save_pretrained(folder)
-    for file in store.tokenizer_folder.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    return folder
+    return saved_model(store, 0, seed=1)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:

@@ -13,10 +13,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.errors import ConfigError, ModelError
-from tests.zoo.small import SMALL, new_trainer
+from tests.zoo.small import SMALL, Killed, new_trainer
 from zoo import train as training
 from zoo.checkpoint import Checkpoint
 from zoo.curve import Curve
+from zoo.losses import autocast
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.train import Run, train_family, train_model
@@ -25,11 +26,8 @@ from zoo.trainer import Trainer
 SSM = SMALL.models[1]
 ONE = replace(SMALL, models=(SSM,))
 CPU = torch.device("cpu")
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 MakeRun = Callable[..., Run]
-
-
-class Killed(BaseException):
-    """Ends a run between two steps, as a kill does: nothing below may catch it."""
 
 
 def killing_clock(after: int) -> Callable[[], float]:
@@ -284,3 +282,22 @@ def test_a_terminal_gets_one_line_and_notes_stay() -> None:
     progress.end()
     assert stream.getvalue().count("\r") == 2
     assert stream.getvalue().endswith("left\x1b[K\nllm held out: code 3.0\n")
+
+
+@on_gpu
+@pytest.mark.gpu
+def test_products_are_bfloat16() -> None:
+    device = torch.device("cuda")
+    one = torch.ones(8, 8, device=device)
+    with autocast(device):
+        assert (one @ one).dtype == torch.bfloat16
+
+
+@on_gpu
+@pytest.mark.gpu
+def test_a_run_begun_on_the_device_goes_on_on_the_cpu(ticking_run: Callable[..., Run]) -> None:
+    begun = train_model(ONE.models[0], ticking_run(ONE, 60, device=torch.device("cuda")))
+    assert begun.training_loss < 6.0
+    resumed = train_model(ONE.models[0], ticking_run(ONE, 80))
+    assert resumed.num_steps == 80
+    assert resumed.training_loss < begun.training_loss

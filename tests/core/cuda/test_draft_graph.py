@@ -19,7 +19,7 @@ from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, info_of, sequence_of, tiny_module
+from tests.fakes import VOCAB, info_of, noted, sequence_of, tiny_module
 
 NAMES = ("one", "two", "three")
 WARM = SamplingParams(60, temperature=0.9, seed=3)
@@ -173,16 +173,7 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
 @pytest.fixture
 def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many SSMs each pass over tensors drafted for."""
-    made: list[int] = []
-    in_one_pass = DraftGraphs._in_one_pass
-
-    def counted(self: DraftGraphs, asked: Any) -> Any:
-        found = in_one_pass(self, asked)
-        made.append(len(found))
-        return found
-
-    monkeypatch.setattr(DraftGraphs, "_in_one_pass", counted)
-    return made
+    return noted(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])

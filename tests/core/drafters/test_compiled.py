@@ -34,7 +34,7 @@ from tests.core.cuda.test_draft_graph import (
     texts,
 )  # fmt: skip
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB
+from tests.fakes import VOCAB, noted
 
 KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
 NOT_SERVED = [
@@ -73,18 +73,7 @@ def pools(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The SSMs whose drafts were made by machine code alone, round by round."""
-    made: list[set[str]] = []
-    draft = NativeDrafting.draft
-
-    def noted(
-        self: NativeDrafting, asked: Mapping[str, Many[DraftRequest]]
-    ) -> dict[str, list[Draft]]:
-        found = draft(self, asked)
-        made.append(set(found))
-        return found
-
-    monkeypatch.setattr(NativeDrafting, "draft", noted)
-    return made
+    return noted(monkeypatch, NativeDrafting, "draft", set)
 
 
 def rounds(

@@ -27,7 +27,7 @@ from tests.core.verify.cases import (
 from tests.laws.enumeration import WalkNoise, every_walk
 
 rest = import_module("core.trees.verify.traversal")._rest  # by name the function hides its module
-FIRST, SECOND = Q[0].tolist(), Q[1].tolist()  # 0.2 0.5 0.3 and 0.6 0.2 0.2
+FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
 def chance(found: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) -> float:
