@@ -4,8 +4,6 @@ No exception is allowed. The texts are longer than the sliding windows of the fa
 one, and the drafters are right some of the time, so that both verdicts occur.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 
