@@ -117,11 +117,7 @@ class PlaybackWorker:
     events can be handed out. `infos`: the models it says to have, the LLM first."""
 
     def __init__(
-        self,
-        infos: Sequence[ModelInfo],
-        script: Script,
-        speed: float = 1.0,
-        max_live: int = 4,
+        self, infos: Sequence[ModelInfo], script: Script, speed: float = 1.0, max_live: int = 4
     ) -> None:
         llm, *ssms = infos
         names = tuple(info.name for info in ssms)

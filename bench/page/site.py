@@ -94,10 +94,7 @@ class _Clocked:
 def open_site(worker: Any) -> Iterator[Site]:
     """The page before `worker`, which is closed with it."""
     clock = EventClock()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        RunStore(Path(folder) / "runs.db") as store,
-    ):
+    with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         seen = _Clocked(worker, clock)
         context = make_context(seen, store, Access("127.0.0.1"), "specinfer", RunQuery)
         with serve(build_page(context)) as url:

@@ -51,10 +51,7 @@ class GrownContenders:
         with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
         # The same LLM: what its passes take is measured once, which takes a minute and more.
         with_grown.costs = Costs(large.llm, with_small.costs.verify)
-        engines = {
-            "SSMs as they are": with_small,
-            f"SSMs grown to {count / 1e6:.1f} M": with_grown,
-        }
+        engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
         theirs = Theirs(dtype, made.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
         assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}

@@ -84,13 +84,7 @@ class LawRow:
 def law_rows() -> tuple[LawRow, ...]:
     """The presets in every way to pipeline, prompt lookup by itself, the products of all mechanisms
     and of all pipelining, then that of all ways to draft and verify a union."""
-    return (
-        *_preset_rows(),
-        *_ngram_rows(),
-        *_mechanism_rows(),
-        *_pipeline_rows(),
-        *_draft_rows(),
-    )
+    return (*_preset_rows(), *_ngram_rows(), *_mechanism_rows(), *_pipeline_rows(), *_draft_rows())
 
 
 def _preset_rows() -> Iterator[LawRow]:
@@ -187,12 +181,7 @@ def _draft_rows() -> Iterator[LawRow]:
         for verify in lossless_rules(draft, temperature):
             if verify not in EXACT_RULES and (together > 1 or drafters != ("all",)):
                 continue  # of rows that are not compared, one is listed
-            config = SpeculationConfig(
-                drafters=drafters,
-                draft=draft,
-                verify=verify,
-                **shape,
-            )
+            config = SpeculationConfig(drafters=drafters, draft=draft, verify=verify, **shape)
             yield LawRow("rules", temperature, config.resolved(temperature), together)
 
 
@@ -220,9 +209,7 @@ def pairwise_rows(
 
 
 def missing(
-    rows: Sequence[Values],
-    fields: Mapping[str, Sequence[Any]],
-    meets: Callable[[Values], bool],
+    rows: Sequence[Values], fields: Mapping[str, Sequence[Any]], meets: Callable[[Values], bool]
 ) -> set[Pair]:
     """The pairs of values that go together and that no row has."""
     seen: set[Pair] = set().union(*map(_pairs, rows))

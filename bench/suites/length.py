@@ -18,12 +18,7 @@ from bench.machine import load_average
 from bench.ours import DecodeCase
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.length_rows import (
-    contestants,
-    hopeless_contestants,
-    trace_run,
-    with_hopeless_ssm,
-)
+from bench.suites.length_rows import contestants, hopeless_contestants, trace_run, with_hopeless_ssm
 from bench.suites.length_tables import tables
 from core.config import SpeculationConfig
 from core.engine.engine import Engine

@@ -13,12 +13,7 @@ from core.errors import ConfigError
 
 __all__ = ["check_used"]
 
-ONLY = MappingProxyType(
-    {
-        "family": ("acceptance",),
-        "grown": ("cpu-grown", "overhead"),
-    }
-)
+ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "overhead")})
 # They run the page, or no model at all.
 WITHOUT_DTYPE = ("sessions", "start", "visitors")
 

@@ -149,11 +149,7 @@ def test_what_is_timed_is_not_shared(suite: str, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("suite", "option", "said"),
     [
-        (
-            "passes",
-            ["--grown", "DIR"],
-            "grown is 'DIR': not with passes; only with cpu-grown,",
-        ),
+        ("passes", ["--grown", "DIR"], "grown is 'DIR': not with passes; only with cpu-grown,"),
         ("start", ["--dtype", "bfloat16"], "dtype is 'bfloat16': not with start"),
         ("batch", ["--family", "DIR"], "family is 'DIR': not with batch; only with acceptance"),
     ],

@@ -50,9 +50,7 @@ def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
 
 
 @pytest.mark.skipif(not can_part(), reason="one core, or a system that keeps no thread to one")
-def test_a_thread_has_a_core_of_its_own_and_gives_it_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others, and processes that were started, have the rest."""
     stop = threading.Event()
     engine = threading.Thread(target=stop.wait, name=ENGINE)
