@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.arguments import Parser, whole
-from bench.context import Context, Report, family_in, loader
+from bench.context import Context, Report, Suite, family_in, loader
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import load_prompts, spread
 from bench.results import Results
 from bench.settings import DTYPES, Settings
-from bench.suites import SUITES, Suite
-from bench.suites.options import check_used
+from bench.suites import SUITES, check_used
 from core.config.checks import choice
 from core.errors import ConfigError, SpecScopeError
 

@@ -19,8 +19,6 @@ from typing import Any
 
 from core.errors import SpecScopeError
 
-__all__ = ["Application", "BenchError", "application", "resident_mb"]
-
 HOUSE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0
 # Runs the given file, and ends with its parent process, even if that is killed: its pipe closes

@@ -8,8 +8,6 @@ from typing import NoReturn
 
 from core.errors import ConfigError
 
-__all__ = ["Parser", "count", "whole"]
-
 
 class Parser(argparse.ArgumentParser):
     """Raises ConfigError, whose message is one line, instead of printing usage."""

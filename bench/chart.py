@@ -15,8 +15,6 @@ import plotly.graph_objects as go
 from plotly.io import to_html
 from plotly.subplots import make_subplots
 
-__all__ = ["Figure", "bars", "chart", "figure_of"]
-
 # 1.52x (1.47 to 1.60); 877.3 (739.0 to 1095.7); 0.75 (1.36x); 38.0 %
 FIGURE = re.compile(
     r"^(?P<value>-?[\d,]*\.?\d+)(?P<ratio>x?)"

@@ -37,8 +37,6 @@ from core.config import WEIGHTS
 from core.errors import ConfigError
 from lab.figures import Estimate
 
-__all__ = ["family_figure", "main"]
-
 OVERALL = "all"
 ALONE = "best SSM alone"
 # Of the bundled SSMs about as many nodes are verified by each, but for the vote's short chain; the

@@ -14,8 +14,6 @@ from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.metrics import union_ms
 
-__all__ = ["gaps", "idle_share"]
-
 # Rounds before the trace, in which graphs are captured, and within it.
 BEFORE, TRACED = 12, 24
 NO_KERNELS = ("Memcpy", "Memset")

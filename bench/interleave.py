@@ -15,8 +15,6 @@ from lab.conduct import conduct
 from lab.events import CellMeasured
 from lab.order import Block, Cell, blocks, plan
 
-__all__ = ["Blocks", "interleave"]
-
 T = TypeVar("T")
 
 
@@ -50,10 +48,15 @@ class Blocks:
         contestants: Mapping[str, Callable[[Block], Any]],
         more: Callable[[], Mapping[str, Any]] = dict,
         kept: Callable[[dict[str, Any]], Any] = dict,
+        warm: Block | None = None,
     ) -> None:
         """Measures what is missing, a sample a block with the machine's load and `more` fields;
-        `kept` makes what is stored of what the contestants returned."""
+        `kept` makes what is stored of what the contestants returned. `warm`: a block that each runs
+        before, uncounted."""
         todo = self.missing
+        if todo and warm is not None:
+            for run in contestants.values():
+                run(warm)
         where = ", ".join(map(str, self.key.values()))
         for number, (block, found) in enumerate(interleave(todo, contestants), start=1):
             sample = {**self.fields(block), "load": load_average(), **more()}

@@ -22,8 +22,6 @@ from bench.suites.length_rows import GOODPUT, PLAIN
 from bench.suites.length_tables import BEST, OVERALL, contests
 from core.errors import ConfigError
 
-__all__ = ["length_figure", "main"]
-
 SHOWN = (GOODPUT, "trend", BEST)
 RESULTS, PICTURE = Path("artifacts/bench-length.json"), Path("artifacts/bench-length.svg")
 

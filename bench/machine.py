@@ -13,8 +13,6 @@ import torch
 
 from core.models.loading.catalog import BUNDLED, bundled_llm
 
-__all__ = ["code_digest", "cores", "load_average", "machine", "pin_arithmetic", "versions"]
-
 HOUSE = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 GIB = 1 << 30

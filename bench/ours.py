@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.prompts import Prompt
+from bench.settings import Settings
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.engine.round_state import WITHOUT_IT
 from core.errors import EngineError
-from core.events import Event, RoundCompleted, RunStarted
+from core.events import RoundCompleted, RunStarted
 from core.events.outcome import Outcome
-
-__all__ = ["DecodeCase", "count_tokens", "decode", "new_ids", "request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +27,26 @@ class DecodeCase:
     ignore_eos: bool = False
 
 
+def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> list[DecodeCase]:
+    """Every prompt; above temperature 0 with as many seeds as there are repeats."""
+    return [
+        DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
+        for repeat in range(settings.repeats if temperature > 0 else 1)
+        for prompt in prompts
+    ]
+
+
 def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
-    """The engine's request of a case."""
-    sampling = SamplingParams(
-        max_new_tokens=case.tokens,
-        temperature=case.temperature,
-        seed=case.seed,
-        ignore_eos=case.ignore_eos,
-    )
+    seed, ignore = case.seed, case.ignore_eos
+    sampling = SamplingParams(case.tokens, case.temperature, seed=seed, ignore_eos=ignore)
     return Request(case.prompt.text, sampling, speculation)
 
 
 def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
-    """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time."""
+    """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time.
+    Raises EngineError where a drafter was lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
@@ -51,16 +55,11 @@ def decode(
             if isinstance(event, RunStarted):  # they start in the order of the requests
                 found[event.run_id] = Outcome()
             found[event.run_id].observe(event)
-            _sound(event)
+            for note in event.notes if isinstance(event, RoundCompleted) else ():
+                if note.endswith(WITHOUT_IT):  # its run would prove and measure another's
+                    raise EngineError(note)
         outcomes += [outcome.to_plain() for outcome in found.values()]
     return outcomes
-
-
-def _sound(event: Event) -> None:
-    """Raises EngineError where a drafter was lost: its run would prove and measure another's."""
-    for note in event.notes if isinstance(event, RoundCompleted) else ():
-        if note.endswith(WITHOUT_IT):
-            raise EngineError(note)
 
 
 def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
@@ -68,8 +67,3 @@ def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) ->
     events = engine.generate(request(case, speculation))
     rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
     return [token_id for token_ids in rounds for token_id in token_ids]
-
-
-def count_tokens(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> int:
-    """The same; how many they are."""
-    return len(new_ids(engine, case, speculation))

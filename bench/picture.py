@@ -15,8 +15,6 @@ import plotly.graph_objects as go
 from core.errors import ConfigError, SpecScopeError
 from lab.figures import Estimate
 
-__all__ = ["COLOURS", "bar", "write_picture"]
-
 # Told apart by readers who see few colours (Okabe and Ito).
 COLOURS = ("#0072b2", "#e69f00", "#6b7280", "#009e73", "#cc79a7")
 WIDTH, HEIGHT = 1120, 640

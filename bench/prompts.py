@@ -7,8 +7,6 @@ from pathlib import Path
 
 from lab.examples import PROMPTS, example_prompts
 
-__all__ = ["Prompt", "domains", "load_prompts", "spread"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:

@@ -15,8 +15,6 @@ from typing import Any
 
 from core.errors import ConfigError
 
-__all__ = ["Results"]
-
 FORMAT = 1
 
 

@@ -18,8 +18,6 @@ from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES
 
-__all__ = ["LLMS", "RARE", "LogContents", "make_log"]
-
 SHAPES = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds; that of 500 is for a few runs
 RUNS_AT_ONCE = 20  # between two waits for the log
 PATIENCE_S = 600.0

@@ -9,8 +9,6 @@ from typing import Any
 from core.config.checks import choice, integer
 from core.errors import ConfigError
 
-__all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]
-
 DTYPES = ("float32", "bfloat16")
 MAX_PROMPTS = 60
 MAX_TOKENS = 512
@@ -54,13 +52,6 @@ class Settings:
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
         del plain["processes"]  # as many as before, or more, can go on
         return plain
-
-    def alone(self) -> None:
-        """Raises ConfigError where processes would share what is timed."""
-        if self.processes > 1:
-            raise ConfigError.of(
-                "processes", self.processes, "1: `laws` and `acceptance` alone are not timed"
-            )
 
     def __str__(self) -> str:
         return (

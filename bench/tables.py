@@ -12,24 +12,6 @@ from typing import Any
 
 from lab.figures import Estimate, estimate, median, middle
 
-__all__ = [
-    "CLAIM_HEADS",
-    "NOTHING",
-    "Group",
-    "Row",
-    "Table",
-    "Value",
-    "claims_table",
-    "column",
-    "figure",
-    "group_rows",
-    "claim_row",
-    "long_rows",
-    "ratio",
-    "speed",
-    "table",
-]
-
 NOTHING = "-"
 CLAIM_HEADS = ("claim", "target", "measured", "verdict")
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from bench.clocked import timed
+from bench.ours import DecodeCase
 from core.models.loading.catalog import bundled_llm
-
-__all__ = ["Theirs", "load_module"]
 
 
 def load_module(folder: Path, dtype: torch.dtype) -> Any:
@@ -62,6 +62,14 @@ class Theirs:
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **drawn, **options
         )
         return [int(token_id) for token_id in found[0, ids.shape[1] :]]
+
+    def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
+        """A case's new tokens and its seconds, prefill included."""
+        ids = self.tokenize(case.prompt.text)
+        found, seconds = timed(
+            lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
+        )
+        return {"tokens": len(found), "seconds": seconds}
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:

@@ -14,8 +14,6 @@ import torch
 
 from core.errors import UnsupportedModelError
 
-__all__ = ["ARCHITECTURE", "Header", "header_of", "interleaved_rows", "tensors_of", "write_gguf"]
-
 ARCHITECTURE = "llama"
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
 WHOLE = {

@@ -19,8 +19,6 @@ import torch
 from bench.ggml.layout import Header, write_gguf
 from core.errors import SpecScopeError
 
-__all__ = ["Drafting", "LlamaCpp", "Small", "is_installed", "load_llama_cpp"]
-
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
 

@@ -18,8 +18,6 @@ from core.models.loading.catalog import BUNDLED, Source
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES
 
-__all__ = ["grow", "grow_parser", "write_family"]
-
 FOLDER = Path("artifacts")
 TEXTS = 4  # that the logits are compared over
 Say = Callable[[str], None]

@@ -16,8 +16,6 @@ from core.errors import ConfigError, ModelLoadError
 from core.models.loading.catalog import BUNDLED, is_folder, locate, snapshot
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-__all__ = ["Family", "Member", "Wish", "family_of", "parsed_ssms", "short"]
-
 # SpecInfer's pair is 7 B with 68 M: a smaller SSM would cost less than real ones do.
 LEAST_SHARE = 100
 MOST_PARAMS = 10**12

@@ -10,8 +10,6 @@ import torch
 
 from core.errors import UnsupportedModelError
 
-__all__ = ["Likeness", "check_likeness", "likeness", "some_texts"]
-
 WHOLE_ALLOWED = 1e-3
 # Of the largest logit: half precisions round sums that are made in another order.
 HALF_ALLOWED = 0.06

@@ -15,8 +15,6 @@ from bench.grown.likeness import Likeness
 from bench.grown.shape import Plan
 from core.errors import ConfigError
 
-__all__ = ["MANIFEST", "Asked", "card", "keep", "standing"]
-
 MANIFEST = "grown.json"
 # Another way to fill the weights is another format: folders of the old one are not taken for it.
 FORMAT = 1

@@ -12,8 +12,6 @@ from bench.grown.shape import Plan, Shape
 from bench.grown.weights import OWNERS, Filler
 from core.errors import UnsupportedModelError
 
-__all__ = ["ARCHITECTURES", "grow_module", "outline", "shape_of", "sizes", "tensors"]
-
 ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
 
-__all__ = ["TOLERANCE", "Plan", "Shape", "plan_growth"]
-
 # How far the parameters may be from what was wished.
 TOLERANCE = 0.1
 # The feed-forward size is a multiple of it, as kernels like it.

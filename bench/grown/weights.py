@@ -29,8 +29,6 @@ import torch
 
 from bench.grown.shape import Plan
 
-__all__ = ["OWNERS", "Filler"]
-
 ZERO = frozenset({"embed_tokens", "o_proj", "down_proj"})
 NORMS = frozenset({"input_layernorm", "post_attention_layernorm", "norm"})
 HEAD_NORMS = frozenset({"q_norm", "k_norm"})

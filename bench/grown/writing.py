@@ -25,8 +25,6 @@ from bench.theirs import load_module
 from core.errors import ConfigError, OutOfMemoryError
 from core.models.machine import available_bytes, readable
 
-__all__ = ["SHARD_BYTES", "check_disk", "check_memory_to_grow", "copied_files", "write_grown"]
-
 SHARD_BYTES = 1 << 30
 # Python, torch and a text's activations.
 BESIDE_BYTES = 512 << 20

@@ -15,19 +15,6 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-__all__ = [
-    "WAIT_MS",
-    "Tab",
-    "Tabs",
-    "Watch",
-    "at_rest",
-    "chromium",
-    "wait_finished",
-    "frames",
-    "open_page",
-    "start_run",
-]
-
 WAIT_MS = 15_000
 LIMIT_MS = 120_000
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

@@ -14,8 +14,6 @@ from bench.application import BenchError
 from bench.page.browser import Tab, Tabs, chromium, open_page, wait_finished
 from core.errors import SpecScopeError
 
-__all__ = ["BrowserClient", "browser_client"]
-
 # Until what was typed is known to the server.
 TYPED_MS = 300
 # For a browser to close.

@@ -18,8 +18,6 @@ from bench.page.site import Site, open_site
 from bench.table_model import synthetic_run
 from core.models.loading.load import LoadedModels, load_models
 
-__all__ = ["WATCH", "gaps_of", "measure", "measure_gaps", "playback_worker"]
-
 ROUNDS_A_SECOND = 60
 WATCH = """() => {
   const gaps = []; const long = []; let last = performance.now(); let on = true;

@@ -10,8 +10,6 @@ from typing import Any
 from bench.page.browser import Tab, open_page, start_run, wait_finished
 from bench.page.site import Site
 
-__all__ = ["measure_stop", "token_delays"]
-
 SEEN = Path(__file__).with_name("seen.js")
 STOP_AFTER_MS = 400
 

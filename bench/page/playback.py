@@ -26,8 +26,6 @@ from core.events import (
     RunStats,
 )
 
-__all__ = ["PlaybackRun", "PlaybackWorker", "Script", "as_asked", "at_even_pace", "playback"]
-
 Script = Callable[[Request, str], list[Event]]
 Tap = Callable[[Event], None]
 END = (RunCompleted, RunCancelled, RunFailed)

@@ -15,16 +15,6 @@ from bench.page.browser_process import BrowserClient
 from bench.page.site import EventClock, Site
 from core.config import Request
 
-__all__ = [
-    "apart",
-    "can_part",
-    "engine_thread",
-    "headless",
-    "pace",
-    "watched_speed",
-    "spread_threads",
-]
-
 ENGINE = "engine"
 PATIENCE_S = 120.0
 # Between looks at how far the run is.

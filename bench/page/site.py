@@ -19,8 +19,6 @@ from ui.server.context import Context, make_context
 from ui.server.page import build_page, page_options
 from ui.server.visitors import Access
 
-__all__ = ["EventClock", "Site", "free_port", "open_site", "serve"]
-
 
 @dataclass
 class EventClock:

@@ -1,4 +1,4 @@
-"""Suites by name. A suite is a small object: `measure` adds samples, `report` reads them."""
+"""Suites by name, and the options that only a few of them use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.context import Suite
-from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
@@ -24,20 +23,10 @@ from bench.suites.sessions import Sessions
 from bench.suites.start import Start
 from bench.suites.visitors import Visitors
 from bench.suites.watching import Watching
+from core.errors import ConfigError
 
-__all__ = ["SUITES", "Suite"]
-
-# The contest without the others' own speculation, whose sweep takes most of the time.
-CPU_PLAIN = CpuBundled(
-    name="cpu-plain",
-    about="cpu-bundled without the others' own speculation, whose sweep takes long; minutes",
-    defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32", "bfloat16")),
-    variants=(),
-)
-
-EVERY: tuple[Any, ...] = (
+EVERY = (
     CpuBundled(),
-    CPU_PLAIN,
     CPU_GROWN,
     GpuContest(),
     *GPU_GROWN,
@@ -56,3 +45,20 @@ EVERY: tuple[Any, ...] = (
 )
 
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
+
+ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "overhead")})
+# They run the page, or no model at all.
+WITHOUT_DTYPE = ("sessions", "start", "visitors")
+
+
+def check_used(suite: str, given: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an option that was given (is not None) and that the suite would not
+    use."""
+    for name, users in ONLY.items():
+        if given.get(name) is not None and suite not in users:
+            raise ConfigError.of(
+                name, str(given[name]), f"not with {suite}; only with {', '.join(users)}"
+            )
+    if given.get("dtype") is not None and suite in WITHOUT_DTYPE:
+        told = " ".join(given["dtype"])
+        raise ConfigError.of("dtype", told, f"not with {suite}, which loads what the page loads")

@@ -20,30 +20,6 @@ from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
-__all__ = [
-    "LOOPING",
-    "Prompts",
-    "fresh",
-    "length_of",
-    "nodes_of",
-    "of_domain",
-    "paired_ratio",
-    "value_of",
-    "EQUAL_NODES",
-    "KINDS",
-    "LENGTHS",
-    "MERGED_NODES",
-    "MOST_NODES",
-    "PAPER",
-    "TEMPERATURE",
-    "UNMERGED_NODES",
-    "WIDTHS",
-    "Kind",
-    "AcceptanceRow",
-    "acceptance_rows",
-    "most_nodes",
-]
-
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)
 CHAIN = (1,) * 8

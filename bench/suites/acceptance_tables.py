@@ -27,8 +27,6 @@ from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate
 
-__all__ = ["tables"]
-
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
     "for round in expectation (tests/laws prove it); here over texts that differ by chance."

@@ -7,15 +7,15 @@ through every contestant. The clock runs from the prompt to the last token, pref
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from bench.clocked import timed
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, new_ids
+from bench.ours import new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
 from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, contest_table, swept
@@ -28,13 +28,10 @@ from bench.suites.cpu_variants import (
     all_variants,
     bundled_contenders,
     fastest_of_each_drafter,
-    llama_variants,
 )
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
-
-__all__ = ["CpuBundled"]
 
 TEMPERATURES = (0.0, 0.8)
 SWEEP_PROMPTS = 4
@@ -85,9 +82,11 @@ class CpuContest:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        self._prompts = {prompt.id: prompt for prompt in context.all_prompts}
-        self._loaded: Contenders | None = None
         self._plain: dict[tuple[float, Block], list[int]] = {}  # ids of our plain decoding
+
+    @cached_property
+    def _models(self) -> Contenders:
+        return self._suite.contenders(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
         """Every prompt with every contestant."""
@@ -114,17 +113,15 @@ class CpuContest:
     def run(self, temperature: float) -> None:
         """Measure the blocks, every contestant once each, after one uncounted round."""
         contestants = dict(self._contestants(temperature))
-        warming = Block(self._sweep_prompts()[0].id, 0)
-        for once in contestants.values():
-            once(warming)
-        self.blocks(temperature).measure(contestants, self._llama_note)
+        warm = Block(self._sweep_prompts()[0].id, 0)
+        self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)
 
     # -- contestants --
 
     def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
-            for told, engine in self._models().engines.items():
+            for told, engine in self._models.engines.items():
                 own = partial(self._ours, engine, config, temperature)
                 if not config.drafters:
                     yield preset, own
@@ -132,7 +129,7 @@ class CpuContest:
                 yield f"{preset}, {told}" if told else preset, own
         yield GENERATE, partial(self._theirs, {}, temperature)
         yield from self._best(FAMILIES, temperature)
-        if self._models().llama is not None:
+        if self._models.llama is not None:
             yield LLAMA_PLAIN, partial(self._llama, None, temperature)
             yield from self._best(LLAMA_FAMILIES, temperature)
 
@@ -148,55 +145,43 @@ class CpuContest:
     def _ours(
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
-        prompt = self._prompts[block.item]
-        case = DecodeCase(
-            prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature
-        )
-        found, figures = _time_run(lambda: new_ids(engine, case, config))
+        case = self._context.case(block.item, block.repeat, temperature)
+        found, seconds = timed(lambda: new_ids(engine, case, config))
         if not config.drafters:
             self._plain[temperature, block] = found
-        return figures
+        return {"tokens": len(found), "seconds": seconds}
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
     ) -> dict[str, float]:
-        theirs = self._models().theirs
-        prompt = self._prompts[block.item]
-        ids, seed = theirs.tokenize(prompt.text), prompt.seed(block.repeat)
-        tokens = self._context.settings.tokens
-        return _time_run(lambda: theirs.generate(ids, tokens, temperature, seed, **options))[1]
+        case = self._context.case(block.item, block.repeat, temperature)
+        return self._models.theirs.figures(case, **options)
 
     def _llama(self, variant: Variant | None, temperature: float, block: Block) -> dict[str, float]:
-        models = self._models()
-        assert models.llama is not None
-        generate, prompt = models.llama.generate, self._prompts[block.item]
-        ids, seed = models.theirs.tokenize(prompt.text), prompt.seed(block.repeat)
-        drafting = variant.drafting(models.llama) if variant else None
-        tokens = self._context.settings.tokens
-        found, figures = _time_run(lambda: generate(ids, tokens, temperature, seed, drafting))
+        llama = self._models.llama
+        assert llama is not None
+        case = self._context.case(block.item, block.repeat, temperature)
+        ids = self._models.theirs.tokenize(case.prompt.text)
+        asked = (ids, case.tokens, temperature, case.seed)
+        drafting = variant.drafting(llama) if variant else None
+        found, seconds = timed(lambda: llama.generate(*asked, drafting))
+        figures = {"tokens": len(found), "seconds": seconds}
         ours = self._plain.get((temperature, block)) if temperature == 0 else None
         return figures if ours is None else {**figures, "same": alike(found, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
         if variant.family in LLAMA_FAMILIES:
             return partial(self._llama, variant, temperature)
-        models = self._models()
-        options = variant.options(models.theirs, models.assistants)
+        options = variant.options(self._models.theirs, self._models.assistants)
         return partial(self._theirs, options, temperature)
 
     def _variants(self) -> tuple[Variant, ...]:
         if self._suite.variants is not None:
             return self._suite.variants
-        models = self._models()
-        llama = llama_variants(models.llama.assistants) if models.llama else ()
-        return (*all_variants(models.assistants), *llama)
+        llama = self._models.llama
+        return all_variants(self._models.assistants, llama.assistants if llama else None)
 
     # -- details --
-
-    def _models(self) -> Contenders:
-        if self._loaded is None:
-            self._loaded = self._suite.contenders(self._context, self._dtype)
-        return self._loaded
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
         """Prompts that do not compete, as far as there are any left."""
@@ -211,16 +196,10 @@ class CpuContest:
 
     def _llama_note(self) -> dict[str, str]:
         """The sentence about llama.cpp, as a field of the sample."""
-        return {"told": self._models().told}
+        return {"told": self._models.told}
 
 
 def alike(found: list[int], ours: list[int]) -> float:
     """The share of places that hold the same id."""
     longest = max(len(found), len(ours))
     return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
-
-
-def _time_run(run: Callable[[], list[int]]) -> tuple[list[int], dict[str, float]]:
-    start = time.perf_counter()
-    found = run()
-    return found, {"tokens": len(found), "seconds": time.perf_counter() - start}

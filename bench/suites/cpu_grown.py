@@ -4,6 +4,7 @@ parameters, beside SSMs as they are and SSMs grown to a hundredth of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,6 @@ from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 
-__all__ = ["CPU_GROWN", "GrownContenders", "grown_models"]
-
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
 KEPT = 2
 
@@ -45,8 +44,17 @@ class GrownContenders:
 
     def __call__(self, context: Context, dtype: str) -> Contenders:
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
-        made = InMemory(family, context) if context.grown is None else InFolders(family, context)
-        large, as_they_are = made.ours(), context.load(dtype)
+        as_they_are = context.load(dtype)
+        made: InMemory | InFolders
+        if context.grown is not None:
+            made = InFolders(family, context)
+        else:
+            if family.llm.plan is not None:
+                # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
+                copies, name = 4 if is_installed() else 3, family.llm.name
+                check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
+            made = InMemory(family, as_they_are, context.say)
+        large = made.ours()
         count = next(iter(large.ssms.values())).info.parameters
         with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
         # The same LLM: what its passes take is measured once, which takes a minute and more.
@@ -86,40 +94,38 @@ class InFolders:
 
 
 class InMemory:
-    """The family grown in this process; each side has weights of its own."""
+    """The family grown in this process, from `small` on, on a device."""
 
-    def __init__(self, family: Family, context: Context) -> None:
-        self._family = family
-        self._say = context.say
-        self._small = context.load(family.wish.dtype)
-        self._dtype: torch.dtype = getattr(torch, family.wish.dtype)
-        if family.llm.plan is not None:
-            # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
-            copies = 4 if is_installed() else 3
-            check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies)
+    def __init__(
+        self, family: Family, small: LoadedModels, say: Callable[[str], None], device: str = "cpu"
+    ) -> None:
+        self._family, self._small, self._say, self._device = family, small, say, device
 
-    def ours(self) -> LoadedModels:
-        """The grown models behind our engine."""
-        small = self._small
-        llm = self._model(self._family.llm, small.llm.info)
+    def ours(self, llm: Any = None) -> LoadedModels:
+        """The grown models behind our engine, with weights of their own, or over the module
+        `llm`."""
+        family, small = self._family, self._small
+        large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {
-            one.name: self._model(one, small.ssms[one.source].info) for one in self._family.ssms
+            one.name: self._model(one, small.ssms[one.source].info) for one in family.ssms
         }
         stack_alike(list(ssms.values()))
-        return replace(small, llm=llm, ssms=ssms)
+        return replace(small, llm=large, ssms=ssms)
 
     def module(self, member: Member) -> Any:
         """A copy of a member for transformers."""
-        module = load_module(member.folder, self._dtype)
+        wish = self._family.wish
+        module = load_module(member.folder, getattr(torch, wish.dtype)).to(self._device)
         if member.plan is None:
             return module
         self._say(f"growing {member.source}: {member.plan.large}")
-        return grow_module(module, member.plan, self._family.wish.seed)
+        return grow_module(module, member.plan, wish.seed)
 
-    def _model(self, member: Member, small: ModelInfo) -> HfModel:
-        module = self.module(member)
+    def _model(self, member: Member, small: ModelInfo, module: Any = None) -> HfModel:
+        module = self.module(member) if module is None else module
         count = sum(parameter.numel() for parameter in module.parameters())
-        return checked_model(module, replace(small, name=member.name, parameters=count))
+        info = replace(small, name=member.name, parameters=count, device=self._device)
+        return checked_model(module, info)
 
 
 CPU_GROWN = CpuBundled(

@@ -10,8 +10,6 @@ from bench.results import Results
 from bench.suites.cpu_variants import FAMILIES, LLAMA_FAMILIES
 from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
 
-__all__ = ["GENERATE", "LLAMA_PLAIN", "PLAIN", "best_variant", "contest_table", "swept"]
-
 GENERATE = "transformers generate"
 PLAIN = "autoregressive"
 LLAMA_PLAIN = "llama.cpp plain"

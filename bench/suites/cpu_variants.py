@@ -15,22 +15,6 @@ from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
 
-__all__ = [
-    "ASSISTED",
-    "FAMILIES",
-    "LLAMA_ASSISTED",
-    "LLAMA_FAMILIES",
-    "LLAMA_LOOKUP",
-    "LOOKUP",
-    "Contenders",
-    "Summon",
-    "Variant",
-    "all_variants",
-    "bundled_contenders",
-    "fastest_of_each_drafter",
-    "llama_variants",
-]
-
 ASSISTED, LOOKUP = "transformers assisted", "transformers prompt lookup"
 FAMILIES = (ASSISTED, LOOKUP)
 LLAMA_ASSISTED, LLAMA_LOOKUP = "llama.cpp assisted", "llama.cpp prompt lookup"
@@ -66,13 +50,18 @@ class Variant:
         return llama.drafting_with(self.ssm, self.count)
 
 
-def all_variants(ssms: Iterable[str] | None = None) -> tuple[Variant, ...]:
-    """Each SSM (None: the bundled ones) with each schedule and count, and prompt lookup with each
-    of its counts."""
-    ssms = [path.name for path in bundled_ssms()] if ssms is None else ssms
-    product = itertools.product(ssms, SCHEDULES, COUNTS)
-    assisted = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in product]
-    return (*assisted, *(Variant(LOOKUP, count) for count in LOOKUP_COUNTS))
+def all_variants(
+    ssms: Iterable[str], llama_ssms: Iterable[str] | None = None
+) -> tuple[Variant, ...]:
+    """Each SSM with each schedule and count, and prompt lookup with each of its counts; llama.cpp's
+    (None: it does not compete) without schedules."""
+    ways = itertools.product(ssms, SCHEDULES, COUNTS)
+    found = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
+    found += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
+    if llama_ssms is not None:
+        found += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]
+        found += [Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS]
+    return tuple(found)
 
 
 def fastest_of_each_drafter(
@@ -95,15 +84,6 @@ def fastest_of_each_drafter(
         return sorted(group, key=seconds_a_token)[:count]
 
     return tuple(variant for group in groups.values() for variant in fastest(group))
-
-
-def llama_variants(ssms: Iterable[str]) -> tuple[Variant, ...]:
-    """llama.cpp's: each SSM and prompt lookup, with each of their counts."""
-    assisted = [Variant(LLAMA_ASSISTED, count, ssm) for ssm in ssms for count in COUNTS]
-    return (*assisted, *(Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS))
-
-
-# -- engines and models, loaded --
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,10 @@ against the copy bandwidth that is measured beside it; the share of a round in w
 from __future__ import annotations
 
 import itertools
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,8 +17,7 @@ import torch
 from bench.context import Context, Report, Suite
 from bench.gaps import gaps
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
-from bench.prompts import Prompt
+from bench.ours import request
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, Group, Row, Table, figure, long_rows, ratio
@@ -32,8 +30,6 @@ from core.models.loading.load import load_models
 from lab.figures import median
 from lab.order import Block
 
-__all__ = ["BEST", "FIXED", "GENERATE", "PLAIN", "GpuContest", "copy_bandwidth", "summon_bundled"]
-
 GENERATE = "transformers generate"
 PLAIN = "autoregressive"
 BEST = "best"
@@ -41,7 +37,6 @@ FIXED = "fixed tree, whole rounds"
 TEMPERATURES = (0.0, 0.8)
 GIGA = 1e9
 COPIES, COPIED = 20, 1 << 30
-Contestant = Callable[[Block], dict[str, float]]
 Summon = Callable[[str, str], tuple[Engine, Theirs]]
 """(dtype, device) -> our engine and transformers' loop over the same weights."""
 
@@ -96,8 +91,10 @@ class _Contest:
 
     def __init__(self, context: Context, dtype: str, suite: GpuContest) -> None:
         self._context, self._dtype, self._suite = context, dtype, suite
-        self._prompts = {prompt.id: prompt for prompt in context.all_prompts}
-        self._loaded: tuple[Engine, Theirs] | None = None
+
+    @cached_property
+    def models(self) -> tuple[Engine, Theirs]:
+        return self._suite.summon(self._dtype, self._suite.device)
 
     def run(self, temperature: float) -> None:
         """Measure the missing blocks, after one uncounted block; then one trace each."""
@@ -106,40 +103,31 @@ class _Contest:
         items = [prompt.id for prompt in context.prompts]
         blocks = Blocks(context, {"kind": "block", **key}, items)
         if blocks.missing:
-            contestants = dict(self._contestants(temperature))
-            for once in contestants.values():
-                once(Block(items[0], 0))
-            blocks.measure(contestants, self._machine)
+            runs = {
+                n: partial(self._ours, how, temperature) for n, how in configs(temperature).items()
+            }
+            runs[GENERATE] = partial(self._theirs, temperature)
+            blocks.measure(runs, self._machine, warm=Block(items[0], 0))
         if not results.has(kind="gaps", **key):
             results.add({"kind": "gaps", **key, "gaps": self._gaps(temperature)})
 
     def _machine(self) -> dict[str, Any]:
-        engine, _ = self._models()
-        return {
-            "copied": copy_bandwidth(torch.device(self._suite.device)),
-            "weights": engine.models.llm.weight_bytes,  # type: ignore[attr-defined]
-        }
+        llm: Any = self.models[0].models.llm
+        device = torch.device(self._suite.device)
+        return {"copied": copy_bandwidth(device), "weights": llm.weight_bytes}
 
     def _gaps(self, temperature: float) -> dict[str, Any]:
-        engine, _ = self._models()
-        case = self._case(self._context.prompts[0], 0, temperature)
-        found = {name: gaps(engine, case, how) for name, how in configs(temperature).items()}
+        case = self._context.case(self._context.prompts[0].id, 0, temperature)
+        every = configs(temperature).items()
+        found = {name: gaps(self.models[0], case, how) for name, how in every}
         return {name: one for name, one in found.items() if one is not None}
-
-    # -- contestants --
-
-    def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
-        for name, config in configs(temperature).items():
-            yield name, partial(self._ours, config, temperature)
-        yield GENERATE, partial(self._theirs, temperature)
 
     def _ours(
         self, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
-        engine, _ = self._models()
-        case = self._case(self._prompts[block.item], block.repeat, temperature)
+        asked = request(self._context.case(block.item, block.repeat, temperature), config)
         start, tokens, steady = time.perf_counter(), 0, 0.0
-        for event in engine.generate(request(case, config)):
+        for event in self.models[0].generate(asked):
             if isinstance(event, RoundCompleted):
                 tokens += len(event.token_ids)
             elif isinstance(event, RunCompleted):
@@ -147,20 +135,7 @@ class _Contest:
         return {"tokens": tokens, "seconds": time.perf_counter() - start, "steady": steady}
 
     def _theirs(self, temperature: float, block: Block) -> dict[str, float]:
-        _, theirs = self._models()
-        prompt = self._prompts[block.item]
-        ids, tokens = theirs.tokenize(prompt.text), self._context.settings.tokens
-        start = time.perf_counter()
-        found = theirs.generate(ids, tokens, temperature, prompt.seed(block.repeat))
-        return {"tokens": len(found), "seconds": time.perf_counter() - start}
-
-    def _case(self, prompt: Prompt, repeat: int, temperature: float) -> DecodeCase:
-        return DecodeCase(prompt, prompt.seed(repeat), self._context.settings.tokens, temperature)
-
-    def _models(self) -> tuple[Engine, Theirs]:
-        if self._loaded is None:
-            self._loaded = self._suite.summon(self._dtype, self._suite.device)
-        return self._loaded
+        return self.models[1].figures(self._context.case(block.item, block.repeat, temperature))
 
 
 def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
@@ -168,19 +143,15 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
     size = size if device.type == "cuda" else size >> 4
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
+    wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     found = []
     for _ in range(COPIES):
-        _wait(device)
+        wait()
         start = time.perf_counter()
         target.copy_(source)
-        _wait(device)
+        wait()
         found.append(2 * size / (time.perf_counter() - start))
-    return statistics.median(found)
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    return median(found)
 
 
 # -- tables --

@@ -27,17 +27,6 @@ from core.config.mechanisms import (
     weighted_combine_rules,
 )
 
-__all__ = [
-    "TEMPERATURE",
-    "LawRow",
-    "Values",
-    "pairwise_rows",
-    "law_rows",
-    "meets",
-    "missing",
-    "open_fields",
-]
-
 Values = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 

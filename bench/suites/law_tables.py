@@ -10,8 +10,6 @@ from bench.suites.law_rows import LawRow
 from bench.tables import NOTHING, table
 from core.config.mechanisms import combine_rule
 
-__all__ = ["MARGIN", "failures", "tables", "verdict"]
-
 MARGIN = 1e-4
 NEAR_TIES = 1
 BY_DISTRIBUTION = "by distribution: tests/laws"

@@ -15,8 +15,6 @@ from typing import Any
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks, interleave
 from bench.machine import load_average
-from bench.ours import DecodeCase
-from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.length_rows import contestants, hopeless_contestants, trace_run, with_hopeless_ssm
 from bench.suites.length_tables import tables
@@ -25,11 +23,8 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from lab.order import Block
 
-__all__ = ["Length"]
-
 TEMPERATURES = (0.0, 0.8)
 HOPELESS_PROMPTS = 60
-Runner = Callable[[Block], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -71,39 +66,28 @@ class Length(Suite):
             return
         engine = Engine(with_hopeless_ssm(context.load(dtype)))
         prompts = context.all_prompts[:: max(1, len(context.all_prompts) // self.hopeless_prompts)]
-        prompts = prompts[: self.hopeless_prompts]
-        asked = {prompt.id: prompt for prompt in prompts}
-        runs = _runners(context, engine, 0.0, asked, hopeless_contestants())
+        todo = [Block(prompt.id, repeat) for prompt in prompts[: self.hopeless_prompts]]
+        runs = _runners(context, engine, 0.0, hopeless_contestants())
         found = []
-        for block, figures in interleave([Block(name, repeat) for name in asked], runs):
+        for block, figures in interleave(todo, runs):
             found.append({"prompt": block.item, "load": load_average(), "figures": figures})
-            context.say(f"hopeless {dtype}: {len(found)} of {len(asked)}, repeat {repeat}")
+            context.say(f"hopeless {dtype}: {len(found)} of {len(todo)}, repeat {repeat}")
         context.results.add({**key, "blocks": found})
 
 
 def _runners(
-    context: Context,
-    engine: Engine,
-    temperature: float,
-    prompts: Mapping[str, Prompt],
-    configs: Mapping[str, SpeculationConfig],
-) -> dict[str, Runner]:
+    context: Context, engine: Engine, temperature: float, configs: Mapping[str, SpeculationConfig]
+) -> dict[str, Callable[[Block], dict[str, Any]]]:
     def run(config: SpeculationConfig, block: Block) -> dict[str, Any]:
-        prompt = prompts[block.item]
-        seed = prompt.seed(block.repeat)
-        return trace_run(
-            engine, DecodeCase(prompt, seed, context.settings.tokens, temperature), config
-        )
+        return trace_run(engine, context.case(block.item, block.repeat, temperature), config)
 
     return {name: partial(run, config) for name, config in configs.items()}
 
 
 def _contest(blocks: Blocks, engine: Engine) -> None:
-    """The blocks, after one round that is not counted."""
+    """The blocks, after one round that is not counted, of a prompt that does not compete."""
     context = blocks.context
-    prompts = {prompt.id: prompt for prompt in context.all_prompts}
-    runs = _runners(context, engine, blocks.key["temperature"], prompts, contestants())
-    spare = [name for name in prompts if name not in blocks.items]
-    for run in runs.values() if blocks.missing else ():
-        run(Block((spare or list(prompts))[0], 0))
-    blocks.measure(runs)
+    runs = _runners(context, engine, blocks.key["temperature"], contestants())
+    names = [prompt.id for prompt in context.all_prompts]
+    spare = [name for name in names if name not in blocks.items]
+    blocks.measure(runs, warm=Block((spare or names)[0], 0))

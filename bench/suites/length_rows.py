@@ -18,18 +18,6 @@ from core.events import Combined, RoundCompleted
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed
 
-__all__ = [
-    "FIXED",
-    "GOODPUT",
-    "PLAIN",
-    "POLICIES",
-    "contestants",
-    "fixed_name",
-    "hopeless_contestants",
-    "trace_run",
-    "with_hopeless_ssm",
-]
-
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
 POLICIES = (GOODPUT, "trend", "confidence")

@@ -31,8 +31,6 @@ from bench.tables import (
 )
 from lab.figures import Estimate
 
-__all__ = ["BEST", "LengthContest", "contests", "tables"]
-
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, "trend", "confidence", PLAIN)
 OVERALL = "over all"

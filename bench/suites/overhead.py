@@ -8,7 +8,7 @@ synthetic logits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -16,8 +16,7 @@ from typing import ClassVar
 from bench.clocked import PassClock, timing_passes
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
-from bench.prompts import Prompt
+from bench.ours import request
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites.cpu_grown import grown_models
@@ -29,8 +28,6 @@ from core.events import Combined, RoundCompleted
 from core.models.loading.load import LoadedModels
 from lab.figures import least_squares
 from lab.order import Block
-
-__all__ = ["STAGES", "Overhead", "overhead_configs", "tables"]
 
 BUNDLED_FAMILY, LARGE, GROWN = "bundled", "synthetic, 152 k", "grown"
 STAGES = ("draft", "combine", "llm", "verify", "commit", "events")
@@ -77,7 +74,12 @@ class Overhead(Suite):
                 with timing_passes(models, clock):
                     engine = Engine(models)
                     for blocks in todo:
-                        _measure(blocks, Rounds(engine, clock, context, blocks.key["temperature"]))
+                        runs = {
+                            name: partial(_round_times, context, engine, clock, config, blocks)
+                            for name, config in overhead_configs().items()
+                        }
+                        # What the first call sets up is no round's cost.
+                        blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results, (*self.families, GROWN), TEMPERATURES))
@@ -91,44 +93,29 @@ def _models(context: Context, family: str) -> LoadedModels:
     return table_family(models, LARGE_VOCABULARY) if family == LARGE else models
 
 
-def _measure(blocks: Blocks, rounds: Rounds) -> None:
-    runs = {name: partial(rounds.measure, config) for name, config in overhead_configs().items()}
-    for run in runs.values() if blocks.missing else ():
-        run(blocks.missing[0])  # what the first call sets up is no round's cost
-    blocks.measure(runs)
-
-
-class Rounds:
-    """Runs a configuration and gives a list for each of its rounds but the first, which has the
-    prefill: [nodes, milliseconds outside passes, then those of each of STAGES, and of the round].
-    """
-
-    def __init__(
-        self, engine: Engine, clock: PassClock, context: Context, temperature: float
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._tokens = context.settings.tokens
-        self._prompts: dict[str, Prompt] = {p.id: p for p in context.prompts}
-        self.temperature = temperature
-
-    def measure(self, config: SpeculationConfig, block: Block) -> list[list[float]]:
-        return [[round(x, 4) for x in one] for one in self._rounds(config, block)]
-
-    def _rounds(self, config: SpeculationConfig, block: Block) -> Iterator[list[float]]:
-        prompt = self._prompts[block.item]
-        case = DecodeCase(
-            prompt, prompt.seed(block.repeat), self._tokens, self.temperature, ignore_eos=True
-        )
-        nodes, before = 0, 0.0
-        for event in self._engine.generate(request(case, config)):
-            if isinstance(event, Combined):
-                nodes = len(event.token_ids)
-            elif isinstance(event, RoundCompleted):
-                passes = self._clock.take()
-                if event.round:
-                    yield [float(nodes), *_outside(event, event.at_ms - before, passes)]
-                before = event.at_ms
+def _round_times(
+    context: Context,
+    engine: Engine,
+    clock: PassClock,
+    config: SpeculationConfig,
+    blocks: Blocks,
+    block: Block,
+) -> list[list[float]]:
+    """A list for each round but the first, which has the prefill: [nodes, milliseconds outside
+    passes, then those of each of STAGES, and of the round]."""
+    heat = blocks.key["temperature"]
+    case = context.case(block.item, block.repeat, heat, ignore_eos=True)
+    found, nodes, before = [], 0, 0.0
+    for event in engine.generate(request(case, config)):
+        if isinstance(event, Combined):
+            nodes = len(event.token_ids)
+        elif isinstance(event, RoundCompleted):
+            passes = clock.take()
+            if event.round:
+                figures = (float(nodes), *_outside(event, event.at_ms - before, passes))
+                found.append([round(x, 4) for x in figures])
+            before = event.at_ms
+    return found
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:

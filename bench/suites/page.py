@@ -7,7 +7,7 @@ only what is measured in which order: every fact once, then the next repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -17,8 +17,6 @@ from bench.machine import load_average
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, table
-
-__all__ = ["FACTS", "Page", "tables"]
 
 # Engines by how many rounds a second they give; "frames" is the synthetic run of 500 rounds.
 SPEEDS = {"60 rounds a second": (240, 60), "300 rounds a second": (900, 300)}
@@ -120,7 +118,7 @@ def _measure_stop(context: Context, tab: Any) -> dict[str, Any]:
 
 def tables(results: Results) -> Report:
     """A line for each figure with its bound, and a failure for each that does not hold."""
-    rows = [*_delays(results), *_frames(results), *_stops(results), *_problems(results)]
+    rows = [*_rows(results), *_problems(results)]
     loads = [sample["load"] for sample in results.samples]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE
     failures = tuple(f"{what}: {measured}" for what, _, measured, holds in rows if holds == "no")
@@ -128,48 +126,35 @@ def tables(results: Results) -> Report:
     return Report((table("How quick the page is", heads, rows, note),), failures)
 
 
-def _delays(results: Results) -> Iterable[Row]:
-    for where in SPEEDS:
-        found = _figures(results, where)
-        late = [sorted(one["late_ms"]) for one in found]
-        for name, share in (("median", 0.5), ("95 %", 0.95)) if late else ():
-            values = [each[int(share * len(each))] for each in late]
-            name = f"token on the page, engine of {where}: {name}"
-            yield _row(name, "<= 100 ms", values, "ms", most=100)
-        rates = [one["updates_per_second"] for one in found if one["updates_per_second"]]
-        if rates:
-            name = f"updates of the text, engine of {where}"
-            yield _row(name, "10 to 20", rates, "a second", most=20, least=10)
-        if found:
-            shifts = [one["shift"] for one in found]
-            name = f"layout shift of a run, engine of {where}"
-            yield _row(name, "0", shifts, "", most=0.001, digits=4)
-
-
-def _frames(results: Results) -> Iterable[Row]:
+def _rows(results: Results) -> Iterator[Row]:
+    """Every figure that was measured, against its target."""
+    for fact in SPEEDS:
+        end = f"engine of {fact}"
+        late = [sorted(one["late_ms"]) for one in _figures(results, fact)]
+        for name, share in (("median", 0.5), ("95 %", 0.95)):
+            delays = [each[int(share * len(each))] for each in late]
+            yield from _row(
+                f"token on the page, {end}: {name}", "<= 100 ms", delays, "ms", most=100
+            )
+        rates = [one for one in _figures(results, fact, "updates_per_second") if one]
+        yield from _row(f"updates of the text, {end}", "10 to 20", rates, "a second", 20, 10)
+        shifts = _figures(results, fact, "shift")
+        yield from _row(f"layout shift of a run, {end}", "0", shifts, "", 0.001, digits=4)
     for fact, when in FRAMES:
-        found = _figures(results, fact)
-        name = f"500 rounds, {when}"
-        if found:
-            under = [100 * one["under_50"] for one in found]
-            yield _row(f"{name}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
-            most = [one["p95"] for one in found]
-            yield _row(f"{name}: 95 % of gaps", "<= 50 ms", most, "ms", most=50)
-            yield _row(f"{name}: worst gap", "", [one["worst"] for one in found], "ms")
-            yield _row(f"{name}: longest task", "", [one["longest_task"] for one in found], "ms")
+        begin = f"500 rounds, {when}"
+        under = [100 * share for share in _figures(results, fact, "under_50")]
+        yield from _row(f"{begin}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
+        p95 = _figures(results, fact, "p95")
+        yield from _row(f"{begin}: 95 % of gaps", "<= 50 ms", p95, "ms", most=50)
+        for name, field in (("worst gap", "worst"), ("longest task", "longest_task")):
+            yield from _row(f"{begin}: {name}", "", _figures(results, fact, field), "ms")
+    rounds = _figures(results, "stop", "rounds")
+    yield from _row("Stop: rounds after it is heard", "<= 1", rounds, "", most=1)
+    for name, field in (("click", "ms"), ("heard", "ms_in_the_engine")):
+        yield from _row(f"Stop: {name} to engine free", "", _figures(results, "stop", field), "ms")
 
 
-def _stops(results: Results) -> Iterable[Row]:
-    found = _figures(results, "stop")
-    if found:
-        rounds = [one["rounds"] for one in found]
-        yield _row("Stop: rounds after it is heard", "<= 1", rounds, "", most=1)
-        yield _row("Stop: click to engine free", "", [one["ms"] for one in found], "ms")
-        heard = [one["ms_in_the_engine"] for one in found]
-        yield _row("Stop: heard to engine free", "", heard, "ms")
-
-
-def _problems(results: Results) -> Iterable[Row]:
+def _problems(results: Results) -> Iterator[Row]:
     told = [problem for sample in results.samples for problem in sample["problems"]]
     hosts = [one for one in told if one.startswith("request to another host")]
     errors = [one for one in told if one not in hosts]
@@ -178,8 +163,9 @@ def _problems(results: Results) -> Iterable[Row]:
         yield f"no {what}, over all visits", "yes", words, "no" if found else "yes"
 
 
-def _figures(results: Results, fact: str) -> list[Any]:
-    return [sample["figures"] for sample in results.where(fact=fact)]
+def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
+    found = [sample["figures"] for sample in results.where(fact=fact)]
+    return [one[field] for one in found] if field else found
 
 
 def _row(
@@ -190,13 +176,15 @@ def _row(
     most: float | None = None,
     least: float | None = None,
     digits: int = 1,
-) -> Row:
-    """The median of `values` against its target; there is none without a bound."""
+) -> Iterator[Row]:
+    """The median of `values`, if there are any, against its target; there is none without a
+    bound."""
+    if not values:
+        return
     ordered = sorted(values)
     middle = ordered[len(ordered) // 2]
     low, high = (f"{value:.{digits}f}" for value in (ordered[0], ordered[-1]))
     measured = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
-    if most is None and least is None:
-        return what, NOTHING, measured, NOTHING
     held = (most is None or middle <= most) and (least is None or middle >= least)
-    return what, target, measured, "yes" if held else "no"
+    holds = "yes" if held else "no"
+    yield what, target or NOTHING, measured, holds if target else NOTHING

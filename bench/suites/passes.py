@@ -29,8 +29,6 @@ from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed, LanguageModel, chain
 from lab.order import Block
 
-__all__ = ["CONTEXT", "Passes", "tables"]
-
 CONTEXT = 128
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 PASSES = 15  # a figure is the median of so many

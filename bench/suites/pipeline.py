@@ -7,13 +7,13 @@ each pipelining. The clock runs from the prompts to the last token, prefills inc
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from bench.clocked import timed
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.ours import DecodeCase, request
@@ -26,8 +26,6 @@ from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted
 from core.metrics import NOT_DRAFTING
 from lab.order import Block
-
-__all__ = ["Pipeline", "groups", "run_together"]
 
 WARMING = 8  # tokens
 NOTES = 4  # sentences kept of a run
@@ -48,7 +46,10 @@ class Pipeline(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            todo = [(row, _blocks(context, dtype, row)) for row in self.rows]
+            todo = []
+            for row in self.rows:
+                items = list(groups(context.prompts, row.live))
+                todo.append((row, Blocks(context, {"dtype": dtype, **row.key}, items)))
             if any(blocks.missing for _, blocks in todo):
                 with closing(Engine(context.load(dtype))) as engine:
                     for row, blocks in todo:
@@ -63,11 +64,6 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
     count = max(1, len(prompts) // live)
     every = [[prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)]
     return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
-
-
-def _blocks(context: Context, dtype: str, row: PipelineRow) -> Blocks:
-    items = list(groups(context.prompts, row.live))
-    return Blocks(context, {"dtype": dtype, **row.key}, items)
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
@@ -135,14 +131,16 @@ def run_together(
     for a round) and `hits` among them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made
     early); a `digest` of the texts; `notes` with their rounds."""
     runs: dict[str, _Watch] = {}
-    start = time.perf_counter()
-    for event in engine.generate_many([request(case, speculation) for case in cases]):
-        watch = runs.setdefault(event.run_id, _Watch())
-        if isinstance(event, Drafted):
-            watch.drafts = len(event.drafts)
-        elif isinstance(event, RoundCompleted):
-            watch.add_round(event)
-    seconds = time.perf_counter() - start
+
+    def decode() -> None:
+        for event in engine.generate_many([request(case, speculation) for case in cases]):
+            watch = runs.setdefault(event.run_id, _Watch())
+            if isinstance(event, Drafted):
+                watch.drafts = len(event.drafts)
+            elif isinstance(event, RoundCompleted):
+                watch.add_round(event)
+
+    _, seconds = timed(decode)
     names = dict.fromkeys(name for watch in runs.values() for name in watch.sums)
     texts = [watch.token_ids for watch in runs.values()]
     return {

@@ -14,8 +14,6 @@ from typing import Any
 
 from core.config import PIPELINES, SpeculationConfig
 
-__all__ = ["AUTO", "SERIAL", "TEMPERATURES", "PipelineRow", "pipeline_rows"]
-
 SERIAL, AUTO, BEST = "off", "auto", "best"
 TEMPERATURES = (0.0, 0.8)
 # By the number of live requests: within one request, and across several.

@@ -26,8 +26,6 @@ from bench.tables import (
 )
 from lab.figures import Estimate
 
-__all__ = ["Contender", "failures", "tables"]
-
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
 SENTENCES = 12
 

@@ -6,7 +6,6 @@ whether each is told the text that it is told alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,20 +13,19 @@ from functools import partial
 from typing import Any
 
 from bench.application import application
+from bench.clocked import timed
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.batch import medians, num_changed, totals
+from bench.suites.batch import failures, totals
 from bench.tables import long_rows
 from lab.order import Block
-
-__all__ = ["Visitors", "failures", "tables"]
 
 COUNTS = (1, 2, 4, 8)
 PRESETS = ("autoregressive", "best")
 TEMPERATURE = 0.8
+OTHER_TEXT = "{contestant} visitors: other text"
 
 
 @dataclass(frozen=True)
@@ -54,16 +52,14 @@ class Visitors(Suite):
             blocks.measure(runs, kept=_against_alone)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results), failures(context.results))
+        return Report(tables(context.results), failures(context.results, OTHER_TEXT))
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
     """All visitors at once, each with all prompts in an order of its own."""
-    start = time.perf_counter()
+    asked = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
-        asked = partial(_visitor_texts, context, block.item)
-        told = list(pool.map(asked, clients, range(len(clients))))
-    seconds = time.perf_counter() - start
+        told, seconds = timed(lambda: list(pool.map(asked, clients, range(len(clients)))))
     texts = [one for visitor in told for one in visitor]
     return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
 
@@ -72,10 +68,9 @@ def _visitor_texts(
     context: Context, preset: str, client: Any, number: int
 ) -> list[tuple[str, str, int]]:
     """One visitor's results, (prompt, text, new tokens) each, from its own first prompt on."""
-    prompts: Sequence[Prompt] = context.prompts
-    turn = number % len(prompts)
+    turn = number % len(context.prompts)
     found = []
-    for prompt in (*prompts[turn:], *prompts[:turn]):
+    for prompt in (*context.prompts[turn:], *context.prompts[:turn]):
         run = client.predict(
             prompt=prompt.text,
             preset=preset,
@@ -92,14 +87,10 @@ def _visitor_texts(
 def _against_alone(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The figures, and the prompts whose text differs from a lone visitor's."""
     alone = {prompt: text for prompt, text, _ in next(iter(found.values()))["texts"]}
-    return {
-        count: {
-            "tokens": one["tokens"],
-            "seconds": one["seconds"],
-            "differ": sorted({prompt for prompt, text, _ in one["texts"] if text != alone[prompt]}),
-        }
-        for count, one in found.items()
-    }
+    for one in found.values():
+        other = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
+        one["differ"] = sorted(other)
+    return found
 
 
 # -- tables --
@@ -107,22 +98,10 @@ def _against_alone(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 
 def tables(results: Results) -> tuple[str, ...]:
     """All visitors' tokens per second together, by how many they are."""
-    rows = long_rows(results.samples)
     note = (
         "Clients of one application, each with its own requests one after another; all their new "
-        f"tokens over the time until the last was answered; {medians(rows)} Prompts whose text was "
-        f"not that of a lone visitor: {num_changed(rows)}."
+        "tokens over the time until the last was answered; {} Prompts whose text was not that of a "
+        "lone visitor: {}."
     )
-    head = "{} visitor{}"
-    title = "Visitors of one page"
-    return (str(totals(title, rows, lambda n: head.format(n, "s" * (n != "1")), note)),)
-
-
-def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each measurement in which a text was not what a lone visitor is told."""
-    return tuple(
-        f"{row['preset']}, {row['contestant']} visitors: other text than alone for "
-        f"{', '.join(row['differ'])}"
-        for row in long_rows(results.samples)
-        if row["differ"]
-    )
+    rows = long_rows(results.samples)
+    return (totals("Visitors of one page", rows, lambda n: f"{n} visitor{'s' * (n != '1')}", note),)

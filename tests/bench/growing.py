@@ -10,8 +10,6 @@ import torch
 from bench.grown.module import shape_of
 from bench.grown.shape import Plan
 
-__all__ = ["plan_of", "texts_of"]
-
 
 def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Plan:
     """So many times as wide, so many layers and feed-forward units more."""

@@ -16,9 +16,8 @@ from bench.context import Context, Report
 from bench.machine import code_digest
 from bench.prompts import domains, load_prompts, spread
 from bench.settings import Settings
-from bench.suites import SUITES
+from bench.suites import ONLY, SUITES, WITHOUT_DTYPE
 from bench.suites.acceptance import Acceptance
-from bench.suites.options import ONLY, WITHOUT_DTYPE
 from core.errors import ConfigError
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 

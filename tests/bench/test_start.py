@@ -12,7 +12,6 @@ import pytest
 
 from bench.application import BenchError, application, resident_mb
 from bench.context import Context
-from bench.suites import start, visitors
 from bench.suites.start import Start
 from bench.suites.visitors import Visitors
 from tests.ended import has_ended
@@ -101,31 +100,36 @@ def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> list[dic
     ("samples", "said"),
     [
         (opened(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
-        (opened(10.0, 1100.0, [(100, 1100.0)]), ["the page is open after 10.0 s"]),
-        (opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]), ["1200 MB", "grew by 50 MB"]),
-        (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["grew by 41 MB"]),
+        (
+            opened(10.0, 1100.0, [(100, 1100.0)]),
+            ["open: 10.0 (10.0 to 10.0), target"],
+        ),
+        (
+            opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]),
+            ["MB: 1200", "MB: 50, target"],
+        ),
+        (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["runs on, MB: 41"]),
     ],
 )
 def test_what_misses_its_bound_is_said(
     make_context: MakeContext, samples: list[dict[str, Any]], said: list[str]
 ) -> None:
-    results = make_context().results
+    context = make_context()
     for sample in samples:
-        results.add(sample)
-    found = start.failures(results)
+        context.results.add(sample)
+    found = Start().report(context).failures
     assert len(found) == len(said)
     assert all(words in sentence for words, sentence in zip(said, found, strict=True))
 
 
 def test_another_text_is_a_failure(make_context: MakeContext) -> None:
-    results = make_context().results
+    context = make_context()
     figures = {
         "1": {"tokens": 8, "seconds": 1.0, "differ": []},
         "8": {"tokens": 64, "seconds": 4.0, "differ": ["dev-code-45"]},
     }
-    results.add({"preset": "best", "repeat": 0, "figures": figures})
-    assert visitors.failures(results) == (
-        "best, 8 visitors: other text than alone for dev-code-45",
-    )
-    (shown,) = visitors.tables(results)
+    context.results.add({"preset": "best", "repeat": 0, "figures": figures})
+    report = Visitors().report(context)
+    assert report.failures == ("best, 8 visitors: other text than alone for dev-code-45",)
+    (shown,) = report.tables
     assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown
