@@ -47,7 +47,6 @@ class Context:
 
     @property
     def ssms(self) -> tuple[Path, ...]:
-        """The folders of the family's SSMs, by name."""
         return bundled_ssms() if self.family is None else ssms_in(self.family)
 
 

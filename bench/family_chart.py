@@ -8,16 +8,15 @@ intervals.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from functools import partial
 from types import MappingProxyType
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bench.picture import COLOURS, bar, write_picture
+from bench.picture import COLOURS, bar, picture_command
 from bench.prompts import domains, load_prompts
 from bench.results import Results
 from bench.suites.acceptance_rows import (
@@ -25,10 +24,13 @@ from bench.suites.acceptance_rows import (
     TEMPERATURE,
     UNMERGED_NODES,
     AcceptanceRow,
-    Prompts,
     acceptance_rows,
+)
+from bench.suites.acceptance_tables import (
+    Prompts,
     fresh,
     length_of,
+    measured,
     nodes_of,
     of_domain,
     value_of,
@@ -80,8 +82,7 @@ def _measured_rows(results: Results) -> dict[AcceptanceRow, Prompts]:
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    samples = {row: next(results.where(**row.key), None) for row in acceptance_rows(ssms)}
-    found = {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
+    found = measured(results, acceptance_rows(ssms))
     if not found:
         raise ConfigError.of(
             "results", str(results.path), "a file of the acceptance suite's samples"
@@ -97,9 +98,7 @@ def _figure(
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:
         alone = filter(_alone, rows)
-        chosen = max(
-            alone, key=lambda row: value_of(list(filter(wanted, found[row]))), default=None
-        )
+        chosen = max(alone, key=lambda row: value_of(found[row], wanted), default=None)
     else:
         chosen = next((row for row in rows if _is(row, SHOWN[name])), None)
     return None if chosen is None else length_of(found[chosen], wanted)
@@ -122,18 +121,9 @@ def _is(row: AcceptanceRow, name: str) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draws; 0, or 2 with one line saying what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.family_chart")
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    parser.add_argument("picture", nargs="?", type=Path, default=Path("artifacts/family.svg"))
-    arguments = parser.parse_args(argv)
-
-    def picture() -> go.Figure:
-        before, after = Results.load(arguments.before), Results.load(arguments.after)
-        return family_figure(before, after, domains(load_prompts()))
-
-    return write_picture(arguments.picture, picture)
+    draw = partial(family_figure, names=domains(load_prompts()))
+    files = {"before": None, "after": None}
+    return picture_command("family_chart", files, "artifacts/family.svg", draw, argv)
 
 
 if __name__ == "__main__":

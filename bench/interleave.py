@@ -38,7 +38,6 @@ class Blocks:
 
     @property
     def missing(self) -> list[Block]:
-        """Those that are not in the results."""
         results, repeats = self.context.results, self.repeats or self.context.settings.repeats
         every = blocks(self.items, repeats)
         return [block for block in every if not results.has(**self.fields(block))]

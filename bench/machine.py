@@ -70,7 +70,6 @@ def pin_arithmetic() -> None:
 
 
 def cores() -> int:
-    """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

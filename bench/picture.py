@@ -3,6 +3,7 @@ is wrong."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -12,7 +13,8 @@ from urllib.parse import unquote
 
 import plotly.graph_objects as go
 
-from core.errors import ConfigError, SpecScopeError
+from bench.results import Results, write_text
+from core.errors import SpecScopeError
 from lab.figures import Estimate
 
 # Told apart by readers who see few colours (Okabe and Ito).
@@ -42,11 +44,24 @@ def bar(
     )
 
 
-def write_picture(path: Path, draw: Callable[[], go.Figure]) -> int:
-    """Draws, writes the picture and prints where; exit status 0, or 2 with one line on standard
+def picture_command(
+    name: str,
+    files: Mapping[str, Path | None],
+    picture: str,
+    draw: Callable[..., go.Figure],
+    argv: Sequence[str] | None,
+) -> int:
+    """`python -m bench.NAME`: draws what is made of `files` of results (arguments with their
+    defaults), writes the picture and prints where; exit status 0, or 2 with one line on standard
     error. A path that ends with .html is a page with plotly.js in it; SVG is made by a Chromium."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
+    for argument, default in {**files, "picture": Path(picture)}.items():
+        nargs = None if default is None else "?"
+        parser.add_argument(argument, nargs=nargs, type=Path, default=default)
+    given = vars(parser.parse_args(argv))
+    path = given.pop("picture")
     try:
-        _write(path, draw())
+        _write(path, draw(*map(Results.load, given.values())))
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
@@ -57,13 +72,7 @@ def write_picture(path: Path, draw: Callable[[], go.Figure]) -> int:
 def _write(path: Path, figure: go.Figure) -> None:
     figure.update_layout(template="simple_white", width=WIDTH, height=HEIGHT)
     picture = figure.to_html() if path.suffix == ".html" else _svg(figure)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError.of(
-            "picture", str(path), f"a file that can be written ({error})"
-        ) from error
+    write_text("picture", path, picture)
 
 
 def _svg(figure: go.Figure) -> str:

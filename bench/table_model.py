@@ -69,7 +69,6 @@ class TableModel:
         return len(self._rows[row].tokens)
 
     def tokens(self, row: int) -> Context:
-        """The committed tokens of a row."""
         return tuple(self._rows[row].tokens)
 
     @property

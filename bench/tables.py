@@ -41,7 +41,6 @@ def long_rows(
 
 
 def speed(row: Row) -> float:
-    """Tokens a second."""
     return float(row["tokens"] / row["seconds"])
 
 
@@ -93,7 +92,6 @@ class Group:
         )
 
     def middle(self, value: Value = speed) -> float:
-        """The median by itself."""
         return median(column(self.rows, value))
 
     def sum(self, value: Value) -> float:
@@ -142,7 +140,6 @@ class Table:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Markdown."""
         groups = group_rows(self.rows, self.by, **self.options)
         lines = [[cell(group) for cell in self.columns.values()] for group in groups]
         return table(self.title, list(self.columns), lines, self.note)
@@ -203,5 +200,4 @@ def claim_row(
 
 
 def claims_table(lines: list[list[str]], note: str = "") -> str:
-    """All claims of a suite."""
     return table("Claims", CLAIM_HEADS, lines, note)

@@ -40,7 +40,6 @@ class Theirs:
         self.module = load_module(bundled_llm(), self.dtype) if module is None else module
 
     def tokenize(self, text: str) -> list[int]:
-        """A prompt's token ids."""
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
 
     @torch.inference_mode()

@@ -54,12 +54,10 @@ class LlamaCpp:
 
     @property
     def version(self) -> str:
-        """The package's."""
         return str(self._package.__version__)
 
     @property
     def assistants(self) -> Iterable[str]:
-        """Small models that it has."""
         return self._assistants.keys()
 
     def generate(
@@ -92,7 +90,6 @@ class LlamaCpp:
         return found
 
     def drafting_with(self, name: str, count: int) -> Drafting:
-        """Drafts of so many tokens by a small model."""
         return Small(self._assistants[name], count)
 
     def _assistant(self, path: Path, module: Any) -> Any:
@@ -136,7 +133,6 @@ class Small:
 
 
 def is_installed() -> bool:
-    """Whether llama.cpp's packages are installed."""
     return all(find_spec(name) is not None for name in PACKAGES)
 
 

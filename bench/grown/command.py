@@ -7,24 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import Parser, count, whole
-from bench.grown.family import Family, Member, Wish, family_of, parsed_ssms, short
-from bench.grown.likeness import some_texts
-from bench.grown.manifest import Asked, standing
+import torch
+
+from bench.grown.family import Family, Member, Wish, family_of, short
+from bench.grown.manifest import Asked, digest_of, holds_grown
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, spread
+from bench.settings import Parser, count, whole
 from bench.theirs import load_module
 from core.models.loading.catalog import BUNDLED, Source
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES
 
 FOLDER = Path("artifacts")
-TEXTS = 4  # that the logits are compared over
+TEXTS, TEXT_LENGTH = 4, 96  # that the logits are compared over
 Say = Callable[[str], None]
 
 
 def grow_parser() -> Parser:
-    """The command line."""
     p = Parser(
         prog="python -m bench grow",
         description="Write grown models: a large model's cost, the small one's text.",
@@ -47,7 +47,7 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
         params=arguments.params,
         ssm_params=arguments.ssm_params,
         llm=arguments.llm,
-        ssms=parsed_ssms(arguments.llm, arguments.ssm),
+        ssms=tuple(arguments.ssm or ([BUNDLED] if arguments.llm == BUNDLED else ())),
         dtype=arguments.dtype,
         seed=arguments.seed,
     )
@@ -69,14 +69,16 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     dtype = DTYPES[wish.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
     asked = [
-        Asked.of(one.source, one.folder, one.plan, wish.dtype, wish.seed) if one.plan else None
+        Asked(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
+        if one.plan
+        else None
         for one in family.members
     ]
     todo = []
     for one, place, ask in zip(family.members, places, asked, strict=True):
         if ask is None:
             say(f"{one.name} stays as it is")
-        elif standing(place, ask) is not None:
+        elif holds_grown(place, ask):
             say(f"{place} holds the same grown model already")
         else:
             check_memory_to_grow(ask.plan, dtype, one.name)
@@ -99,8 +101,11 @@ def _write(one: Member, place: Path, asked: Asked, say: Say) -> None:
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Some prompts as a folder's tokenizer reads them."""
-    texts = [prompt.text for prompt in spread(load_prompts(), TEXTS)]
+    """Some prompts as a folder's tokenizer reads them, and a text of random token ids: it may know
+    no word of the prompts."""
     tokenizer = load_tokenizer(Source(str(folder), local=True))
-    config = module.config
-    return some_texts(tokenizer, texts, config.vocab_size, config.max_position_embeddings)
+    length = min(TEXT_LENGTH, module.config.max_position_embeddings)
+    every = (list(tokenizer(p.text)["input_ids"]) for p in spread(load_prompts(), TEXTS))
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(module.config.vocab_size, (length,), generator=generator)
+    return [*(ids[:length] for ids in every if ids), drawn.tolist()]

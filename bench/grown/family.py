@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,10 +125,3 @@ def _without_weights(folder: Path) -> Any:
 def short(params: int) -> str:
     """500M, 7B: how a size is named in folders."""
     return f"{params / 1e9:g}B" if params >= 10**9 else f"{params / 1e6:g}M"
-
-
-def parsed_ssms(llm: str, ssms: Sequence[str] | None) -> tuple[str, ...]:
-    """`--llm` without `--ssm` has none, unless the LLM is the bundled one."""
-    if ssms is None:
-        return (BUNDLED,) if llm == BUNDLED else ()
-    return tuple(ssms)

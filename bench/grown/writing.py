@@ -17,8 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from bench.grown.likeness import Likeness, check_likeness, likeness
-from bench.grown.manifest import Asked, card, keep
+from bench.grown.manifest import Asked, Likeness, card, check_likeness, keep, likeness
 from bench.grown.module import outline, sizes, tensors
 from bench.grown.shape import Plan
 from bench.theirs import load_module

@@ -150,6 +150,16 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
     return page
 
 
+def choose(page: Any, preset: str, tokens: int) -> None:
+    """Set a preset, and a run of so many tokens."""
+    page.locator("#preset input").click()
+    page.get_by_role("option", name=preset, exact=True).click()
+    page.get_by_text("Sampling", exact=True).click()
+    page.locator("#sampling-max_new_tokens input").fill(str(tokens))
+    page.get_by_label("ignore_eos").check()
+    page.get_by_text("Sampling", exact=True).click()
+
+
 def start_run(page: Any) -> None:
     """Press Run and wait for the first words."""
     page.click("#live-run")

@@ -33,14 +33,14 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     """Tokens a second of a run that is logged and shown; the page was `prepare`d for `tokens`."""
     site.clock.rounds.clear()
     site.clock.tokens.clear()
-    browser.run(prompt)
+    browser.ask("run", prompt)
     # The page may still say that the run before is finished: the engine tells of this one.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
             raise BenchError(f"the run did not come to its {tokens} tokens")
         time.sleep(LOOK_S)
-    browser.wait_finished()
+    browser.ask("wait_finished")
     return pace(site.clock)
 
 
@@ -76,7 +76,6 @@ def apart(thread: int) -> None:
 
 
 def spread_threads() -> None:
-    """Allow all threads on all cores."""
     for one in _threads():
         _keep(one, set(_cores()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import gradio as gr
 
+from bench.application import free_port
 from core.events import Event, RoundCompleted, RunCancelled
 from storage import RunQuery, RunStore
 from ui.server.context import Context, make_context
@@ -110,10 +110,3 @@ def serve(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]
         yield str(url)
     finally:
         page.close(verbose=False)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A free port. Gradio's own search leaks a socket for each port that is taken."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

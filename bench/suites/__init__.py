@@ -10,9 +10,8 @@ from bench.context import Suite
 from bench.suites.acceptance import Acceptance
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_grown import CPU_GROWN
 from bench.suites.gpu import GpuContest
-from bench.suites.gpu_grown import GPU_GROWN
+from bench.suites.grown import CPU_GROWN, GPU_GROWN
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead

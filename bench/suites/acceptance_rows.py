@@ -1,24 +1,19 @@
 """The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, and the combine rules; and the figures of a row's samples.
+length, and the combine rules.
 
-Every row is deterministic: fixed seeds, node budgets given or uncut, never measured. A figure is
-pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval over prompts.
-Continuations that repeat themselves are easy to draft: they are counted separately.
+Every row is deterministic: fixed seeds, node budgets given or uncut, never measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM
-from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)
@@ -69,7 +64,6 @@ class AcceptanceRow:
 
 
 def acceptance_rows(ssms: Sequence[str]) -> tuple[AcceptanceRow, ...]:
-    """All rows for these SSMs."""
     return tuple(row for kind in KINDS for row in _of_kind(kind, tuple(ssms)))
 
 
@@ -137,48 +131,3 @@ def _row(
     }
     config = SpeculationConfig(**{**settings, **fields})
     return AcceptanceRow(part, name, kind, config.resolved(kind.temperature))
-
-
-# -- figures --
-
-
-LOOPING = 0.7
-Prompts = list[dict[str, Any]]
-Wanted = Callable[[dict[str, Any]], bool]
-
-
-def fresh(prompt: dict[str, Any]) -> bool:
-    return bool(prompt["distinct_4_grams"] >= LOOPING)
-
-
-def of_domain(domain: str) -> Wanted:
-    return lambda prompt: fresh(prompt) and prompt["domain"] == domain
-
-
-def length_of(prompts: Prompts, wanted: Wanted = fresh) -> Estimate | None:
-    """Tokens per LLM pass of the wanted continuations, each prompt a group."""
-    groups: dict[str, list[tuple[int, int]]] = {}
-    for prompt in filter(wanted, prompts):
-        groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
-    return estimate(list(groups.values()), pooled_length)
-
-
-def paired_ratio(one: Prompts, other: Prompts, wanted: Wanted = fresh) -> Estimate | None:
-    """The ratio of two rows over the continuations wanted in both, prompt by prompt."""
-    base = {(p["id"], p["seed"]): p for p in other if wanted(p)}
-    groups: dict[str, list[tuple[int, ...]]] = {}
-    for prompt in filter(wanted, one):
-        if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
-            values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
-            groups.setdefault(prompt["id"], []).append(values)
-    return estimate(list(groups.values()), pooled_ratio)
-
-
-def nodes_of(prompts: Prompts) -> float:
-    """Nodes verified a round."""
-    return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
-
-
-def value_of(prompts: Prompts) -> float:
-    pairs = [(prompt["accepted"], prompt["rounds"]) for prompt in prompts if fresh(prompt)]
-    return float(pooled_length(np.array(pairs, dtype=np.float64))) if pairs else 0.0

@@ -18,16 +18,20 @@ from bench.interleave import Blocks
 from bench.ours import new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, contest_table, swept
-from bench.suites.cpu_variants import (
+from bench.suites.cpu_tables import (
     FAMILIES,
+    GENERATE,
     LLAMA_FAMILIES,
+    LLAMA_PLAIN,
     Contenders,
     Summon,
     Variant,
     all_variants,
+    best_variant,
     bundled_contenders,
+    contest_table,
     fastest_of_each_drafter,
+    swept,
 )
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
@@ -89,7 +93,6 @@ class CpuContest:
         return self._suite.contenders(self._context, self._dtype)
 
     def blocks(self, temperature: float) -> Blocks:
-        """Every prompt with every contestant."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:

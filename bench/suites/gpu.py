@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import torch
 
 from bench.context import Context, Report, Suite
-from bench.gaps import gaps
 from bench.interleave import Blocks
-from bench.ours import request
+from bench.ours import DecodeCase, request
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, Group, Row, Table, figure, long_rows, ratio
@@ -26,6 +26,7 @@ from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
+from core.metrics import union_ms
 from core.models.loading.load import load_models
 from lab.figures import median
 from lab.order import Block
@@ -42,14 +43,12 @@ Summon = Callable[[str, str], tuple[Engine, Theirs]]
 
 
 def summon_bundled(dtype: str, device: str) -> tuple[Engine, Theirs]:
-    """The bundled family on a device."""
     theirs = Theirs(dtype)
     theirs.module.to(device)
     return Engine(load_models(dtype=dtype, device=device)), theirs
 
 
 def configs(temperature: float) -> Mapping[str, SpeculationConfig]:
-    """Ours, by name."""
     fixed = SpeculationConfig(expansion=(2, 1, 1, 1), speculation_length=4, max_tree_nodes=24)
     return {
         PLAIN: SpeculationConfig.preset("autoregressive"),
@@ -70,7 +69,6 @@ class GpuContest(Suite):
     temperatures: tuple[float, ...] = TEMPERATURES
 
     def check(self, settings: Settings) -> None:
-        """One process, and a GPU."""
         super().check(settings)
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ConfigError.of("suite", self.name, "one without gpu: no CUDA device is found")
@@ -189,3 +187,42 @@ def _note(rows: Sequence[Row]) -> str:
         f"{read / copied:.0%} of the {copied / GIGA:.1f} GB/s that a large copy was measured to "
         "move (read and written). Gaps: of a trace behind the first rounds; copies are no kernels."
     )
+
+
+# Rounds before the trace, in which graphs are captured, and within it.
+BEFORE, TRACED = 12, 24
+NO_KERNELS = ("Memcpy", "Memset")
+
+
+def gaps(
+    engine: Engine, case: DecodeCase, speculation: SpeculationConfig
+) -> dict[str, float] | None:
+    """`rounds` that were traced, their `kernels` and the `idle` share; None where there was no
+    kernel, as on a CPU, or the text ended before."""
+    from torch.profiler import ProfilerActivity, profile
+
+    events = engine.generate(request(case, speculation))
+    rounds = (event for event in events if isinstance(event, RoundCompleted))
+    if len(list(islice(rounds, BEFORE))) < BEFORE or not torch.cuda.is_available():
+        events.close()  # type: ignore[attr-defined]
+        return None
+    with profile(activities=[ProfilerActivity.CUDA]) as trace:
+        seen = len(list(islice(rounds, TRACED)))
+        torch.cuda.synchronize()
+    events.close()  # type: ignore[attr-defined]
+    ran = list(_kernels(trace))
+    return {"rounds": seen, "kernels": len(ran), "idle": idle_share(ran)} if ran else None
+
+
+def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
+    """When each kernel ran, in microseconds."""
+    for event in trace.events():
+        on_gpu = str(event.device_type).endswith("CUDA")
+        if on_gpu and not event.name.startswith(NO_KERNELS):
+            yield event.time_range.start, event.time_range.end
+
+
+def idle_share(ran: Sequence[tuple[float, float]]) -> float:
+    """The share of the time from the first start to the last end in which nothing ran."""
+    whole = max(end for _, end in ran) - min(start for start, _ in ran)
+    return 1 - union_ms(ran) / whole if whole else 0.0

@@ -14,9 +14,8 @@ from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
 from bench.ours import DecodeCase, cases, decode
 from bench.settings import Settings
-from bench.suites.law_check import Reference, check_row
+from bench.suites.law_check import Reference, check_row, failures, tables
 from bench.suites.law_rows import TEMPERATURE, LawRow, law_rows
-from bench.suites.law_tables import failures, tables
 from bench.suites.process_pool import measure_rows
 from bench.theirs import Theirs
 from core.config import SpeculationConfig

@@ -7,20 +7,27 @@ the prompt to the last token, prefill included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks, interleave
 from bench.machine import load_average
+from bench.ours import DecodeCase, request
 from bench.settings import Settings
-from bench.suites.length_rows import contestants, hopeless_contestants, trace_run, with_hopeless_ssm
-from bench.suites.length_tables import tables
+from bench.suites.length_tables import contestants, hopeless_contestants, tables
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
+from core.events import Combined, RoundCompleted
+from core.models.loading.load import LoadedModels
+from core.models.protocol import Feed
 from lab.order import Block
 
 TEMPERATURES = (0.0, 0.8)
@@ -91,3 +98,52 @@ def _contest(blocks: Blocks, engine: Engine) -> None:
     names = [prompt.id for prompt in context.all_prompts]
     spare = [name for name in names if name not in blocks.items]
     blocks.measure(runs, warm=Block((spare or names)[0], 0))
+
+
+class Hopeless:
+    """`model` turned against itself: what it holds impossible is what it proposes, and with
+    confidence, so that only being refused tells on it."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        """The model's own `forward`, its logits negated."""
+        logits: list[torch.Tensor] = self._model.forward(feeds)
+        return [-rows for rows in logits]
+
+
+def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
+    """The same LLM with one SSM, the first, turned hopeless."""
+    name, model = next(iter(models.ssms.items()))
+    ssm: Any = Hopeless(model)
+    return dataclasses.replace(models, ssms={name: ssm})
+
+
+def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
+    """Runs a case to its end. `tokens` and `seconds` (prefill included); `accepted` drafted tokens;
+    round by round the chosen `lengths`, and the `depths` and `nodes` of the trees verified."""
+    tokens = accepted = 0
+    lengths: list[int] = []
+    depths: list[int] = []
+    nodes: list[int] = []
+    start = time.perf_counter()
+    for event in engine.generate(request(case, speculation)):
+        if isinstance(event, Combined):
+            depths.append(max(event.depths, default=0))
+            nodes.append(len(event.depths))
+        elif isinstance(event, RoundCompleted):
+            tokens += len(event.token_ids)
+            accepted += event.num_accepted
+            lengths.append(event.speculation_length)
+    return {
+        "tokens": tokens,
+        "seconds": time.perf_counter() - start,
+        "accepted": accepted,
+        "lengths": lengths,
+        "depths": depths,
+        "nodes": nodes,
+    }

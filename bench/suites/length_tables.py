@@ -1,4 +1,5 @@
-"""The tables of the `length` suite, and its figures for the chart. Reads samples, runs nothing.
+"""What competes in the `length` suite, `best` with every length policy and nothing else changed;
+its tables, and its figures for the chart.
 
 The best fixed length is chosen on one half of the prompts (each domain split in two) and compared
 on the other, both ways round, so that every prompt is compared once and none with a length that it
@@ -7,7 +8,8 @@ helped to choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +17,6 @@ import numpy as np
 from bench.context import Context
 from bench.prompts import Prompt, domains
 from bench.results import Results
-from bench.suites.length_rows import FIXED, GOODPUT, PLAIN
 from bench.tables import (
     NOTHING,
     Group,
@@ -29,7 +30,46 @@ from bench.tables import (
     speed,
     table,
 )
+from core.config import SpeculationConfig
 from lab.figures import Estimate
+
+LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
+GOODPUT = "goodput"
+POLICIES = (GOODPUT, "trend", "confidence")
+# As many as `goodput` may ever spend. A budget of its own would choose the length by another name:
+# it cuts depth first.
+NODES = 64
+# `trend` moves by one step in sixteen rounds, so it may begin where `goodput` does.
+TREND_STARTS = 4
+
+
+def fixed_name(length: int) -> str:
+    return f"fixed {length}"
+
+
+FIXED = tuple(fixed_name(length) for length in LENGTHS)
+PLAIN = fixed_name(0)
+
+
+def contestants() -> Mapping[str, SpeculationConfig]:
+    """All of them, plain decoding (a fixed length of 0) first."""
+    shared = dataclasses.replace(
+        SpeculationConfig.preset("best"), pipeline="off", max_tree_nodes=NODES
+    )
+    fixed_lengths = {
+        fixed_name(length): dataclasses.replace(shared, length="fixed", speculation_length=length)
+        for length in LENGTHS
+    }
+    policies = {name: dataclasses.replace(shared, length=name) for name in POLICIES}
+    policies["trend"] = dataclasses.replace(policies["trend"], speculation_length=TREND_STARTS)
+    return {**fixed_lengths, **policies}
+
+
+def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
+    """Plain decoding, and `goodput` with the one SSM there is and nothing beside it."""
+    every = contestants()
+    return {name: dataclasses.replace(every[name], drafters=("all",)) for name in (PLAIN, GOODPUT)}
+
 
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, "trend", "confidence", PLAIN)

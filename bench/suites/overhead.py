@@ -8,6 +8,7 @@ synthetic logits.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +20,7 @@ from bench.interleave import Blocks
 from bench.ours import request
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.cpu_grown import grown_models
+from bench.suites.grown import grown_models
 from bench.table_model import table_family
 from bench.tables import Group, Row, Table, figure, group_rows, table
 from core.config import SpeculationConfig
@@ -52,8 +53,6 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "overhead"
@@ -138,12 +137,8 @@ def tables(
     results: Results, families: Sequence[str], temperatures: Sequence[float]
 ) -> tuple[str, ...]:
     """One table a family and temperature, then the fitted lines."""
-    made = [
-        (family, temperature, rows)
-        for family in families
-        for temperature in temperatures
-        if (rows := _rows(results, family, temperature))
-    ]
+    kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, temperatures)]
+    made = [kind for kind in kinds if kind[-1]]
     return (*(_one(*each) for each in made), *([_fits(made)] if made else []))
 
 
@@ -159,6 +154,9 @@ def _rows(results: Results, family: str, temperature: float) -> list[Row]:
 
 
 def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
+    def share(row: Row) -> float:
+        return float(row["outside"] / row["round"])
+
     def stage(name: str, group: Group) -> str:
         return f"{group.middle(name):.2f}"
 
@@ -167,7 +165,7 @@ def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
         "rounds": lambda group: len(group.rows),
         "nodes": lambda group: f"{group.middle('nodes'):g}",
         "ms outside passes": lambda group: figure(group.median("outside")),
-        "of the round": lambda group: f"{100 * group.middle(_share):.1f} %",
+        "of the round": lambda group: f"{100 * group.middle(share):.1f} %",
         **{name: partial(stage, name) for name in STAGES},
     }
     note = (
@@ -178,11 +176,6 @@ def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
         note += " Target: 2 % of a round."
     title = f"Outside model passes: {family}, T = {temperature:g}"
     return str(Table(title, rows, ("contestant",), columns, note))
-
-
-def _share(row: Row) -> float:
-    """What is outside passes, of the whole round."""
-    return float(row["outside"] / row["round"])
 
 
 def _fits(made: Sequence[tuple[str, float, Sequence[Row]]]) -> str:

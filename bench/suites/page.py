@@ -60,57 +60,30 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact, and the page's problems."""
+    """The figures of one fact, and the page's problems; before an engine that plays a SYNTHETIC
+    run, or, for Stop, the real one with the bundled models."""
+    from bench.page import gaps
     from bench.page.browser import Tab
-
-    tab = Tab(browser)
-    try:
-        figures = _works(context)[fact](tab)
-        problems = tab.watch.problems
-    finally:
-        tab.leave()
-        tab.page.context.close()
-    return {"figures": figures, "problems": problems}
-
-
-def _works(context: Context) -> Mapping[str, Callable[..., Any]]:
-    """Fact -> what measures it, given an open tab."""
-    from bench.page.gaps import measure_gaps
-    from bench.page.moving import token_delays
-
-    playing = partial(_with_playback, context)
-    return {
-        "frames": partial(playing, partial(measure_gaps, loaded=True), 500, 60),
-        "frames at once": partial(playing, measure_gaps, 500, 60),
-        "stop": partial(_measure_stop, context),
-        **{name: partial(playing, token_delays, *speed) for name, speed in SPEEDS.items()},
-    }
-
-
-def _with_playback(
-    context: Context, work: Callable[..., Any], rounds: int, rounds_a_second: int, tab: Any
-) -> Any:
-    """`work` before an engine that plays a SYNTHETIC run."""
-    from bench.page.gaps import playback_worker
-    from bench.page.site import open_site
-
-    models = context.load(context.settings.dtypes[0])
-    with open_site(playback_worker(models, rounds, rounds_a_second)) as site:
-        found = work(tab, site)
-        tab.leave()
-    return found
-
-
-def _measure_stop(context: Context, tab: Any) -> dict[str, Any]:
-    """Before the real engine with the bundled models."""
-    from bench.page.moving import measure_stop
     from bench.page.site import open_site
     from core.engine.engine import Engine
     from core.engine.worker import Worker
 
-    models = context.load(context.settings.dtypes[0])
-    with open_site(Worker(Engine(models))) as site:
-        return measure_stop(tab, site, context.settings.tokens)
+    measures: Mapping[str, Callable[..., Any]] = {
+        "frames": partial(gaps.measure_gaps, loaded=True),
+        "frames at once": gaps.measure_gaps,
+        "stop": partial(gaps.measure_stop, tokens=context.settings.tokens),
+        **dict.fromkeys(SPEEDS, gaps.token_delays),
+    }
+    models, tab = context.load(context.settings.dtypes[0]), Tab(browser)
+    worker: Any = Worker(Engine(models)) if fact == "stop" else None
+    try:
+        with open_site(
+            worker or gaps.playback_worker(models, *SPEEDS.get(fact, (500, 60)))
+        ) as site:
+            figures = measures[fact](tab, site)
+            return {"figures": figures, "problems": tab.leave()}
+    finally:
+        tab.page.context.close()
 
 
 # -- tables --

@@ -7,7 +7,6 @@ they take and by the general path, and all SSMs one after another and together.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ from pathlib import Path
 
 import torch
 
+from bench.clocked import timed
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Table, long_rows
+from bench.tables import Group, Row, Table, group_rows, long_rows
 from bench.theirs import load_module
 from core.models.batch import batched_forward
 from core.models.hf_model import HfModel
@@ -37,8 +37,6 @@ Pass = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Passes(Suite):
-    """See Suite."""
-
     name: str = "passes"
     about: str = "milliseconds of a model pass by tokens: lean and general, SSMs apart and together"
     defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32",))
@@ -60,9 +58,7 @@ def _median_ms(one: Pass, block: Block) -> float:
     """Milliseconds, the median of some; the first, which reserves what it needs, apart."""
     times = []
     for _ in range(PASSES + 1):
-        start = time.perf_counter()
-        one(int(block.item))
-        times.append((time.perf_counter() - start) * 1000)
+        times.append(1000 * timed(partial(one, int(block.item)))[1])
     return round(statistics.median(times[1:]), 4)
 
 
@@ -101,32 +97,34 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
 
 
 def _alone(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    rows = _rows(models, leaving)
+    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
+        for model, feeds in asked:
+            model.forward(feeds)
 
-    def one(tokens: int) -> None:
-        for model, row in zip(models, rows, strict=True):
-            model.forward(_feeds(row, tokens))
-            model.commit(row, [])
-
-    return one
+    return _pass(models, leaving, forward)
 
 
 def _together(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    rows = _rows(models, leaving)
-
-    def one(tokens: int) -> None:
-        asked = [(m, _feeds(row, tokens)) for m, row in zip(models, rows, strict=True)]
+    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
         for made in batched_forward(asked):
             if isinstance(made.logits, BaseException):
                 raise made.logits
+
+    return _pass(models, leaving, forward)
+
+
+def _pass(
+    models: Sequence[LanguageModel], leaving: ExitStack, forward: Callable[..., None]
+) -> Pass:
+    rows = _rows(models, leaving)
+
+    def one(tokens: int) -> None:
+        feeds = [[chain(row, range(1, tokens + 1))] for row in rows]
+        forward(list(zip(models, feeds, strict=True)))
         for model, row in zip(models, rows, strict=True):
             model.commit(row, [])
 
     return one
-
-
-def _feeds(row: int, tokens: int) -> list[Feed]:
-    return [chain(row, range(1, tokens + 1))]
 
 
 def _reading(count: int, like: LanguageModel) -> Pass:
@@ -145,12 +143,11 @@ def _reading(count: int, like: LanguageModel) -> Pass:
 
 def tables(results: Results) -> tuple[str, ...]:
     """Milliseconds by tokens, a table a dtype."""
-    dtypes = dict.fromkeys(sample["dtype"] for sample in results.samples)
-    return tuple(_one(results, dtype) for dtype in dtypes)
+    rows = long_rows(results.samples, "ms")
+    return tuple(_one(group["dtype"], group.rows) for group in group_rows(rows, ("dtype",)))
 
 
-def _one(results: Results, dtype: str) -> str:
-    rows = long_rows(results.where(dtype=dtype), "ms")
+def _one(dtype: str, rows: Sequence[Row]) -> str:
     counts = sorted({row["tokens"] for row in rows})
     repeats = len({row["repeat"] for row in rows})
     note = (

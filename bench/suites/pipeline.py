@@ -19,8 +19,7 @@ from bench.interleave import Blocks
 from bench.ours import DecodeCase, request
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.pipeline_rows import PipelineRow, pipeline_rows
-from bench.suites.pipeline_tables import failures, tables
+from bench.suites.pipeline_tables import PipelineRow, failures, pipeline_rows, tables
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted

@@ -1,4 +1,5 @@
-"""The tables of the `pipeline` suite. Reads samples, runs nothing.
+"""The contestants of the `pipeline` suite, the same work with each pipelining that fits the number
+of live requests, serial first; and its tables, which read samples alone.
 
 Of a serial round the share f is drafting; of the drafts the share h was made beside a verification,
 came true and was used: then no more than 1 / (1 - h f) can be gained.
@@ -6,13 +7,15 @@ came true and was used: then no more than 1 / (1 - h f) can be gained.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from bench.context import Context
-from bench.suites.pipeline_rows import AUTO, SERIAL, PipelineRow
 from bench.tables import (
     NOTHING,
     Group,
@@ -24,7 +27,70 @@ from bench.tables import (
     ratio,
     table,
 )
+from core.config import PIPELINES, SpeculationConfig
 from lab.figures import Estimate
+
+SERIAL, AUTO, BEST = "off", "auto", "best"
+TEMPERATURES = (0.0, 0.8)
+# By the number of live requests: within one request, and across several.
+FITTING: Mapping[int, tuple[str, ...]] = MappingProxyType(
+    {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
+)
+# Small and large shares of drafting in a round, and what a newcomer gets. Node budgets are given:
+# a measured one might differ from engine to engine.
+WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "one SSM, chain of 4": {
+            "drafters": ("first",),
+            "expansion": (1,),
+            "speculation_length": 4,
+            "max_tree_nodes": 8,
+        },
+        "all SSMs, 4 steps": {"speculation_length": 4, "max_tree_nodes": 24},
+        BEST: {"max_tree_nodes": 64},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRow:
+    """One comparison: `live` requests at a time, one `work`; `contestants` by their pipelining,
+    serial first."""
+
+    live: int
+    work: str
+    temperature: float
+    contestants: Mapping[str, SpeculationConfig]
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells its samples apart, block and dtype aside."""
+        return {"live": self.live, "work": self.work, "temperature": self.temperature}
+
+    def __str__(self) -> str:
+        return f"{self.live} live, {self.work}, T = {self.temperature:g}"
+
+
+def pipeline_rows() -> tuple[PipelineRow, ...]:
+    """All comparisons, as far as the pipelinings exist."""
+    return tuple(
+        PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
+        for live, names in FITTING.items()
+        for temperature in TEMPERATURES
+        for work in WORKS
+        if len(set(names) & set(PIPELINES)) > 1
+    )
+
+
+def _speculation(work: str) -> SpeculationConfig:
+    preset = SpeculationConfig.preset(BEST if work == BEST else "specinfer")
+    return dataclasses.replace(preset, **WORKS[work])
+
+
+def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, SpeculationConfig]:
+    known = [name for name in names if name in PIPELINES]
+    return {name: dataclasses.replace(work, pipeline=name) for name in known}
+
 
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
 SENTENCES = 12
@@ -68,7 +134,6 @@ class Contender:
 
 
 def _share(group: Group, part: str, whole: str) -> float:
-    """One sum over another; 0 where there is nothing."""
     total = group.sum(whole)
     return group.sum(part) / total if total else 0.0
 

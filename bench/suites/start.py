@@ -28,8 +28,6 @@ GROWTH_MB = 40.0
 
 @dataclass(frozen=True)
 class Start(Suite):
-    """See Suite."""
-
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs"
     defaults: Settings = Settings(prompts=12, tokens=16, repeats=5, dtypes=("float32",))

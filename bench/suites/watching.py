@@ -32,8 +32,6 @@ TOP_K = 5
 
 @dataclass(frozen=True)
 class Watching(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "watching"
@@ -60,10 +58,10 @@ class Watching(Suite):
             open_site(Worker(Engine(models))) as site,
             browser_client(self.name, site.url) as browser,
         ):
-            browser.prepare(preset, context.settings.tokens)
+            browser.ask("prepare", preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
             blocks.measure(ways, warm=first)  # what is measured once, is measured before
-            for problem in browser.problems()[:1]:
+            for problem in browser.ask("problems")[:1]:
                 context.say(f"the page: {problem}")
 
     def report(self, context: Context) -> Report:
@@ -71,7 +69,6 @@ class Watching(Suite):
 
 
 def _request(context: Context, preset: str, prompt: str) -> Any:
-    """The page's own request."""
     case = context.case(prompt, 0, 0.0, ignore_eos=True)
     return request(case, replace(SpeculationConfig.preset(preset), record_top_k=TOP_K))
 

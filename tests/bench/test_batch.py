@@ -14,20 +14,6 @@ from bench.suites.batch import Batch, failures, tables
 MakeContext = Callable[..., Context]
 
 
-def test_requests_say_the_same_however_many_are_live(make_context: MakeContext) -> None:
-    said: list[str] = []
-    suite = Batch(sizes=(1, 3), presets=("autoregressive", "specinfer"))
-    context = make_context(said.append, prompts=3)
-    suite.measure(context)
-    assert len(context.results.samples) == len(said) == 4
-    for sample in context.results.samples:
-        assert [figures["tokens"] for figures in sample["figures"].values()] == [24, 24]
-    report = suite.report(context)
-    assert report.failures == () and len(report.tables) == 2
-    suite.measure(make_context(said.append, prompts=3))
-    assert len(said) == 4, "what is there is not measured again"
-
-
 def test_other_ids_than_alone_are_a_failure(
     make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:

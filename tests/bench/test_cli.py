@@ -68,6 +68,8 @@ def test_the_table_names_machine_versions_and_settings(
     assert "cores" in captured.out
     assert captured.out.rstrip().endswith("3 samples")
     assert "dev-" in captured.err  # progress is not mixed with the table
+    assert "<p>3 samples</p>" in out.with_suffix(".html").read_text("utf-8")
+    assert str(out.with_suffix(".html")) in captured.err
     stored = json.loads(out.read_text())
     assert len(stored["samples"]) == 3
     assert stored["settings"]["tokens"] == 9
@@ -131,23 +133,18 @@ def test_bad_arguments_are_one_line_and_status_two(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("suite", ["laws", "acceptance", "overhead"])
-def test_suites_of_one_dtype_say_so(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--suite", suite, "--dtype", "bfloat16", "float32"]) == 2
-    assert "dtype is 'bfloat16 float32'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("suite", sorted(set(SUITES) - {"laws", "acceptance"}))
-def test_what_is_timed_is_not_shared(suite: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--suite", suite, "--processes", "2"]) == 2
-    assert (
-        "processes is 2: 1: `laws` and `acceptance` alone are not timed" in capsys.readouterr().err
-    )
+ONE_DTYPE = ("laws", "acceptance", "overhead", "page", "watching")
+TWO_DTYPES = ["--dtype", "bfloat16", "float32"]
 
 
 @pytest.mark.parametrize(
     ("suite", "option", "said"),
     [
+        *((suite, TWO_DTYPES, "is 'bfloat16 float32'") for suite in ONE_DTYPE),
+        *(
+            (suite, ["--processes", "2"], "is 2: 1: `laws` and `acceptance` alone are not timed")
+            for suite in sorted(set(SUITES) - {"laws", "acceptance"})
+        ),
         ("passes", ["--grown", "DIR"], "grown is 'DIR': not with passes; only with cpu-grown,"),
         ("start", ["--dtype", "bfloat16"], "dtype is 'bfloat16': not with start"),
         ("batch", ["--family", "DIR"], "family is 'DIR': not with batch; only with acceptance"),

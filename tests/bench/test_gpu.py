@@ -10,12 +10,19 @@ import torch
 
 from bench.__main__ import main
 from bench.context import Context
-from bench.gaps import gaps, idle_share
 from bench.ours import DecodeCase, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
-from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, copy_bandwidth, summon_bundled
-from bench.suites.gpu_grown import GPU_GROWN, Growing
+from bench.suites.gpu import (
+    BEST,
+    FIXED,
+    PLAIN,
+    GpuContest,
+    gaps,
+    idle_share,
+    summon_bundled,
+)
+from bench.suites.grown import GPU_GROWN, Growing
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
@@ -101,10 +108,6 @@ def test_both_sizes_are_there_with_both_kinds_of_ssms() -> None:
         "gpu-grown-7b": (7 * 10**9, 0),
         "gpu-grown-7b-ssms": (7 * 10**9, 7 * 10**7),
     }
-
-
-def test_copies_are_measured() -> None:
-    assert copy_bandwidth(torch.device("cpu"), 1 << 24) > 1e6
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ import torch
 
 from bench.__main__ import main
 from bench.grown import writing
-from bench.grown.likeness import likeness
+from bench.grown.manifest import likeness
 from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
@@ -60,12 +60,13 @@ def grow(pair: Path, tmp_path: Path) -> Grow:
     return run
 
 
-def text_of(llm: Path, *ssms: Path) -> list[int]:
+def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
+    """The tokens of every round: the text, and what is accepted."""
     engine = Engine(load_models(str(llm), [str(path) for path in ssms], "float32", "cpu"))
     config = SpeculationConfig(expansion=(2, 1, 1), max_tree_nodes=8)
     sampling = SamplingParams(max_new_tokens=12, ignore_eos=True)
     events = engine.generate(Request("w3 w9 w4", sampling, config))
-    return [i for event in events if isinstance(event, RoundCompleted) for i in event.token_ids]
+    return [tuple(event.token_ids) for event in events if isinstance(event, RoundCompleted)]
 
 
 def test_it_writes_what_loads_and_says_what_it_is(
@@ -92,13 +93,15 @@ def test_it_writes_what_loads_and_says_what_it_is(
     assert f"{count:,} parameters" in card
     assert str(tmp_path) not in card + (llm / "grown.json").read_text()
     assert (llm / "tokenizer.json").read_bytes() == (pair / "llm/tokenizer.json").read_bytes()
+    assert llm.stat().st_mode & 0o777 == 0o755
     for file in llm.glob("*.safetensors"):
+        assert file.stat().st_mode & 0o777 == 0o644, "readable like other files"
         assert file.stat().st_blocks * 512 >= file.stat().st_size  # its zeros are written
 
     models = load_models(str(llm), [str(ssm)], "float32", "cpu")
     assert [model.name for model in models.infos] == ["llm-grown-0.5M", "ssm-grown-0.1M"]
     assert models.llm.lean  # type: ignore[attr-defined]
-    assert text_of(llm, ssm) == text_of(pair / "llm", pair / "ssm")
+    assert rounds_of(llm, ssm) == rounds_of(pair / "llm", pair / "ssm")
 
 
 def test_the_same_again_is_said_and_nothing_is_done(
@@ -141,14 +144,10 @@ def test_large_models_are_written_in_parts(
     assert len(files) > 3 and files[0] == f"model-00001-of-{len(files):05d}.safetensors"
     index = json.loads((folder / "model.safetensors.index.json").read_text())
     assert set(index["weight_map"].values()) == set(files)
-    assert (
-        index["metadata"]["total_size"]
-        == 2 * json.loads((folder / "grown.json").read_text())["parameters"]
-    )
-    one, other = (
-        load_module(path, torch.bfloat16)
-        for path in (tmp_path / "whole" / "llm-grown-0.5M", folder)
-    )
+    parameters = json.loads((folder / "grown.json").read_text())["parameters"]
+    assert index["metadata"]["total_size"] == 2 * parameters
+    whole = tmp_path / "whole" / folder.name
+    one, other = (load_module(path, torch.bfloat16) for path in (whole, folder))
     for a, b in zip(one.parameters(), other.parameters(), strict=True):
         assert a.dtype == torch.bfloat16 and torch.equal(a, b)
 
@@ -166,7 +165,7 @@ def test_ssms_that_are_large_enough_stay_as_they_are(
 def test_what_fails_leaves_nothing_behind(
     grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("bench.grown.weights.ZERO", frozenset())
+    monkeypatch.setattr("bench.grown.module.ZERO", frozenset())
     assert grow() == 2
     assert "llm grown differs from the small model by" in capsys.readouterr().err
     assert list((tmp_path / "out").iterdir()) == []
@@ -207,14 +206,6 @@ def test_the_memory_asked_for(
         writing.check_memory_to_grow(plan, dtype, "llm")
     monkeypatch.setattr(writing, "available_bytes", lambda device: None)  # nobody knows
     writing.check_memory_to_grow(plan, dtype, "llm", copies=100)
-
-
-def test_what_is_written_is_readable_like_other_files(grow: Grow, tmp_path: Path) -> None:
-    assert grow() == 0
-    folders = list((tmp_path / "out").iterdir())
-    assert folders and all(folder.stat().st_mode & 0o777 == 0o755 for folder in folders)
-    weights = [path for folder in folders for path in folder.glob("*.safetensors")]
-    assert weights and all(path.stat().st_mode & 0o777 == 0o644 for path in weights)
 
 
 @pytest.mark.parametrize(
@@ -258,18 +249,6 @@ def test_another_architecture_is_refused(
 def test_two_models_of_one_name_are_refused(
     grow: Grow, pair: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        main(
-            [
-                "grow",
-                "--params",
-                "5e5",
-                "--llm",
-                str(pair / "llm"),
-                "--ssm",
-                *[str(pair / "ssm")] * 2,
-            ]
-        )
-        == 2
-    )
+    twice = [str(pair / "ssm")] * 2
+    assert main(["grow", "--params", "5e5", "--llm", str(pair / "llm"), "--ssm", *twice]) == 2
     assert "models with names of their own" in capsys.readouterr().err

@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench.context import Context
-from bench.suites import SUITES
-from bench.suites.cpu_bundled import SWEEP_PROMPTS
-from bench.suites.cpu_grown import CPU_GROWN, GrownContenders
-from bench.suites.cpu_variants import ASSISTED, LOOKUP, Variant
+from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant
+from bench.suites.grown import CPU_GROWN, GrownContenders
 from core.config import PRESETS, SpeculationConfig
 from core.length.cost_model import ledger
 from core.length.cost_model.verify import VerifyCosts
@@ -77,14 +75,3 @@ def test_what_a_pass_takes_is_measured_once_for_both_engines(
     small, large = SMALL.contenders(make_context(), "float32").engines.values()
     assert small.costs is not large.costs and small.costs.verify is large.costs.verify
     assert asked == [small.models.llm] == [large.models.llm]
-
-
-def test_the_suite_is_as_the_figures_ask_for() -> None:
-    suite = SUITES["cpu-grown"]
-    assert (suite.defaults.prompts, suite.defaults.tokens, suite.defaults.repeats) == (4, 32, 3)
-    assert CPU_GROWN.settings_kept == 2 and SWEEP_PROMPTS == 4
-    wished = CPU_GROWN.contenders
-    assert isinstance(wished, GrownContenders)
-    assert wished.params == 500_000_000 and wished.ssm_params * 100 == wished.params
-    with pytest.raises(AttributeError):
-        wished.params = 1  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""The order of blocks, and ratios within them."""
+"""The order of blocks."""
 
 from __future__ import annotations
 
 from bench.interleave import interleave
-from lab.order import Block, blocks, within_blocks
+from lab.order import Block, blocks
 
 
 def test_every_contestant_meets_every_block_in_turn() -> None:
@@ -24,13 +24,3 @@ def test_a_block_is_run_when_it_is_asked_for() -> None:
     steps = interleave(blocks(["x", "y"], 1), {"A": met.append})
     next(steps)
     assert met == [Block("x", 0)]
-
-
-def test_ratios_are_taken_within_a_block() -> None:
-    """A moment that slows both alike does not move their ratio."""
-    measured = [
-        ("x", {"A": 10.0, "B": 5.0}),
-        ("x", {"A": 2.0, "B": 1.0}),
-        ("y", {"A": 3.0, "B": 1.0}),
-    ]
-    assert within_blocks(measured, "A", "B") == [[2.0, 2.0], [3.0]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +14,18 @@ from bench.context import Context
 from bench.length_chart import length_figure, main
 from bench.ours import DecodeCase
 from bench.prompts import load_prompts, spread
-from bench.suites.length import Length
-from bench.suites.length_rows import (
+from bench.suites.length import Length, trace_run, with_hopeless_ssm
+from bench.suites.length_tables import (
+    BEST,
     FIXED,
     GOODPUT,
+    OWN,
     PLAIN,
     POLICIES,
+    LengthContest,
     contestants,
     hopeless_contestants,
-    trace_run,
-    with_hopeless_ssm,
 )
-from bench.suites.length_tables import BEST, OWN, LengthContest
 from bench.tables import claim_row
 from core.config import LENGTHS, SpeculationConfig
 from core.engine.engine import Engine
@@ -41,15 +40,8 @@ SUITE = Length(temperatures=(0.0,), hopeless_prompts=2)
 
 def figures(seconds: float, length: int = 2) -> dict[str, Any]:
     """Ten tokens in so many seconds, in five rounds."""
-    rounds = [length] * 5
-    return {
-        "tokens": 10,
-        "seconds": seconds,
-        "accepted": 5,
-        "lengths": rounds,
-        "depths": rounds,
-        "nodes": rounds,
-    }
+    rounds = dict.fromkeys(("lengths", "depths", "nodes"), [length] * 5)
+    return {"tokens": 10, "seconds": seconds, "accepted": 5, **rounds}
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
@@ -71,31 +63,9 @@ def test_only_the_length_differs() -> None:
     assert len(alike) == 1
     # A measured budget would differ between policies, and cut the longer lengths to one.
     assert isinstance(alike.pop().max_tree_nodes, int)
-
-
-@pytest.mark.nightly
-def test_measures_continues_and_reports(make_context: MakeContext) -> None:
-    def interrupt(message: str) -> None:
-        if message.startswith("contest"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        SUITE.measure(make_context(interrupt, tokens=4))
-    context = make_context(tokens=4)
-    assert context.results.found == 1
-    before = json.dumps(context.results.samples)
-    SUITE.measure(context)
-    assert json.dumps(context.results.samples[:1]) == before
-    contest, life = context.results.samples[1], context.results.samples[2]
-    assert {f["tokens"] for f in contest["figures"].values()} == {4}
-    assert sum(contest["figures"][PLAIN]["depths"]) == 0
-    assert max(contest["figures"]["fixed 1"]["depths"]) == 1
-    assert [each["prompt"] for each in life["blocks"]] == [PROMPTS[0].id, PROMPTS[30].id]
-    report = SUITE.report(context)
-    assert "goodput / trend" in report.tables[-1]
-    assert all(f"| {name} |" in report.tables[0] for name in (*FIXED, *POLICIES))
-    SUITE.measure(context)
-    assert len(context.results.samples) == 3
+    hopeless = hopeless_contestants()
+    assert set(hopeless) == {PLAIN, GOODPUT}
+    assert {config.drafters for config in hopeless.values()} == {("all",)}
 
 
 def test_half_chooses_for_the_other_half() -> None:
@@ -164,12 +134,6 @@ def test_a_hopeless_ssm_costs_its_passes_and_brings_nothing(family: LoadedModels
     assert bad["accepted"] == 0 and min(bad["nodes"][:-1]) > 0
     assert good["accepted"] > 0
     assert bad["tokens"] == good["tokens"] == len(bad["lengths"]) == 12
-
-
-def test_nothing_helps_the_hopeless_ssm() -> None:
-    every = hopeless_contestants()
-    assert set(every) == {PLAIN, GOODPUT}
-    assert {config.drafters for config in every.values()} == {("all",)}
 
 
 def test_one_prompt_is_too_few() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -16,12 +17,11 @@ from bench.ggml import peer
 from bench.ggml.layout import write_gguf
 from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
 from bench.suites.cpu_bundled import CpuBundled, alike
-from bench.suites.cpu_variants import (
+from bench.suites.cpu_tables import (
     LLAMA_ASSISTED,
     LLAMA_LOOKUP,
     Variant,
     all_variants,
-    llama_variants,
 )
 from bench.theirs import Theirs
 from tests.bench.llamas import FakeLlama, FakeWriter, pretend
@@ -120,9 +120,8 @@ def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
     for block in (cold, warm):
         assert list(block["figures"])[-3:] == list(LLAMAS)
         assert block["told"] == "llama.cpp is that of llama-cpp-python 1.2.3."
-    assert all(
-        set(s["figures"]) == set(map(str, VARIANTS)) for s in context.results.where(kind="sweep")
-    )
+    swept = context.results.where(kind="sweep")
+    assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
     assert 0.0 <= cold["figures"]["llama.cpp plain"]["same"] <= 1.0
     assert "same" not in warm["figures"]["llama.cpp plain"], "drawn with other noise"
     greedy, drawn = suite.report(context).tables
@@ -146,11 +145,8 @@ def test_what_goes_wrong_is_said_and_costs_nobody_else(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if module is None:
-
-        def full(self: FakeWriter) -> None:
-            raise OSError("No space left on device")
-
-        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", full)
+        full = OSError("No space left on device")
+        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", Mock(side_effect=full))
         module = llama()
     found, told = load_llama_cpp(module, {})
     assert found is None and told.startswith("llama.cpp did not compete: ")
@@ -160,21 +156,13 @@ def test_what_goes_wrong_is_said_and_costs_nobody_else(
 def test_blocks_without_it_stand_beside_blocks_with_it(make_context: MakeContext) -> None:
     suite = CpuBundled(temperatures=(0.0,))
     context = make_context()
+    key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "repeat": 0, "load": 0.1}
     for i, speeds in enumerate(({}, {"llama.cpp plain": 40.0, LLAMA_LOOKUP: 80.0})):
-        figures = {
-            name: {"tokens": speed, "seconds": 1.0}
-            for name, speed in {
-                "autoregressive": 20.0,
-                "transformers generate": 10.0,
-                **speeds,
-            }.items()
-        }
+        every = {"autoregressive": 20.0, "transformers generate": 10.0, **speeds}
+        figures = {name: {"tokens": speed, "seconds": 1.0} for name, speed in every.items()}
         if speeds:
             figures["llama.cpp plain"]["same"] = 0.75
-        key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "prompt": f"p{i}"}
-        context.results.add(
-            {**key, "repeat": 0, "load": 0.1, "told": f"told {i}.", "figures": figures}
-        )
+        context.results.add({**key, "prompt": f"p{i}", "told": f"told {i}.", "figures": figures})
     (table,) = suite.report(context).tables
     head = next(line for line in table.splitlines() if line.startswith("| contestant"))
     assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the best of them"
@@ -192,8 +180,7 @@ def test_the_share_of_equal_ids() -> None:
 
 
 def test_every_setting_of_it_is_swept() -> None:
-    variants = llama_variants(["a", "b"])
-    assert len({*map(str, variants), *map(str, all_variants(["a", "b"]))}) == 2 * 3 + 3 + 2 * 9 + 3
+    assert len(set(map(str, all_variants("ab", "ab")))) == 2 * 3 + 3 + 2 * 9 + 3
 
 
 # -- with the packages --

@@ -46,34 +46,19 @@ def test_rows_are_where_the_other_rotation_finds_them() -> None:
 
     torch.testing.assert_close(scores(there, neighbours_turned), scores((q, k), half_turned))
     assert not torch.allclose(scores((q, k), neighbours_turned), scores((q, k), half_turned))
-    assert interleaved_rows(torch.arange(8)[:, None], 2).flatten().tolist() == [
-        0,
-        2,
-        1,
-        3,
-        4,
-        6,
-        5,
-        7,
-    ]
+    rows = interleaved_rows(torch.arange(8)[:, None], 2).flatten().tolist()
+    assert rows == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_weight_has_its_name_there(tied: bool) -> None:
-    module = llama(tie_word_embeddings=tied)
+    module = llama(tie_word_embeddings=tied).to(torch.bfloat16)
     header = header_of(module)
     found = dict(tensors_of(module, header))
-    of_layer = [
-        "attn_norm",
-        "attn_q",
-        "attn_k",
-        "attn_v",
-        "attn_output",
-        "ffn_norm",
-        "ffn_gate",
-        "ffn_up",
-        "ffn_down",
-    ]
+    for name, weight in found.items():
+        assert weight.dtype == (torch.float32 if "norm" in name else torch.bfloat16), name
+    of_layer = [f"attn_{name}" for name in ("norm", "q", "k", "v", "output")]
+    of_layer += [f"ffn_{name}" for name in ("norm", "gate", "up", "down")]
     layers = {f"blk.{i}.{each}.weight" for i in range(header.layers) for each in of_layer}
     ends = {"token_embd.weight", "output_norm.weight"} | (set() if tied else {"output.weight"})
     assert set(found) == layers | ends
@@ -84,12 +69,6 @@ def test_every_weight_has_its_name_there(tied: bool) -> None:
     assert torch.equal(found["blk.1.attn_q.weight"], interleaved_rows(q, header.heads))
     assert torch.equal(found["blk.1.attn_k.weight"], interleaved_rows(k, header.kv_heads))
     assert torch.equal(found["blk.1.attn_v.weight"], attention.v_proj.weight)
-
-
-def test_norms_are_float32_and_all_else_as_it_is() -> None:
-    module = llama().to(torch.bfloat16)
-    for name, weight in tensors_of(module, header_of(module)):
-        assert weight.dtype == (torch.float32 if "norm" in name else torch.bfloat16), name
 
 
 def test_the_header_is_the_models() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from bench.results import Results
-from bench.suites.page import FACTS, Page, tables
-from core.errors import ConfigError
+from bench.suites.page import FACTS, tables
 
 DELAYS = {"late_ms": [40.0, 60.0, 90.0], "updates_per_second": 14.0, "shift": 0.0}
 FRAMES = {"under_50": 0.97, "p95": 20.0, "worst": 120.0, "longest_task": 110.0}
@@ -70,10 +69,3 @@ def test_what_was_measured_before_is_read_and_what_is_no_figure_is_left_out(tmp_
     """Files of before hold facts that are tests by now."""
     report = tables(results_of(tmp_path, {"keys": {"failed": ["step"]}, "axe, dark": ["x"]}, []))
     assert report.failures == () and "step" not in report.tables[0]
-
-
-def test_one_dtype_and_one_process() -> None:
-    suite = Page()
-    suite.check(suite.defaults)
-    with pytest.raises(ConfigError, match="one dtype a run"):
-        suite.check(suite.defaults.but(dtypes=("float32", "bfloat16")))

@@ -10,36 +10,11 @@ import pytest
 import torch
 
 from bench.context import Context
-from bench.suites.passes import Passes, contestants, tables
+from bench.suites.passes import contestants, tables
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 
 MakeContext = Callable[..., Context]
-NAMES = [
-    "reading its weights",
-    "LLM",
-    "LLM, general path",
-    "reading their weights",
-    "SSM",
-    "SSM, general path",
-    "5 SSMs, one after another",
-    "5 SSMs, together",
-]
-
-
-def test_all_are_timed_and_what_is_there_is_not_timed_again(make_context: MakeContext) -> None:
-    said: list[str] = []
-    suite = Passes(counts=(1, 3))
-    context = make_context(said.append, repeats=2)
-    suite.measure(context)
-    assert len(context.results.samples) == len(said) == 4
-    for sample in context.results.samples:
-        assert list(sample["ms"]) == NAMES and min(sample["ms"].values()) > 0
-    again = make_context(said.append, repeats=2)
-    suite.measure(again)
-    assert len(said) == 4
-    (shown,) = suite.report(again).tables
-    assert "Medians of 2 repeats" in shown and "| 3 tokens |" in shown
 
 
 def test_a_table_says_medians_and_growth(make_context: MakeContext) -> None:

@@ -13,30 +13,25 @@ from bench.context import Context
 from bench.ours import DecodeCase
 from bench.prompts import load_prompts, spread
 from bench.suites.pipeline import Pipeline, _Watch, groups, run_together
-from bench.suites.pipeline_rows import BEST, FITTING, WORKS, pipeline_rows
-from bench.suites.pipeline_tables import Contender
+from bench.suites.pipeline_tables import BEST, FITTING, WORKS, Contender, pipeline_rows
 from bench.tables import Group
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Ahead, RoundCompleted, Span
 from core.models.loading.load import LoadedModels
+from tests.synthetic import synthetic_run
 
 MakeContext = Callable[..., Context]
 PROMPTS = load_prompts()
 
 
-def quick() -> Pipeline:
-    rows = [row for row in pipeline_rows() if row.live == 8 and row.temperature == 0]
-    return Pipeline(only=tuple(rows[:1]))
-
-
 def test_a_pipelining_joins_by_existing(monkeypatch: pytest.MonkeyPatch) -> None:
     every = ("off", "across", "ahead", "auto")
-    for module in ("core.config", "bench.suites.pipeline_rows"):
+    for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", every)
     met = {row.live: tuple(row.contestants) for row in pipeline_rows()}
     assert met == {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")} == dict(FITTING)
-    for module in ("core.config", "bench.suites.pipeline_rows"):
+    for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", ("off", "across"))
     assert {row.live: tuple(row.contestants) for row in pipeline_rows()} == {8: ("off", "across")}
 
@@ -49,42 +44,25 @@ def test_contestants_differ_in_their_pipelining_alone() -> None:
         plain = [{**c.to_plain(), "pipeline": ""} for c in row.contestants.values()]
         assert all(each == plain[0] for each in plain)
         assert [c.pipeline for c in row.contestants.values()] == list(row.contestants)
-
-
-def test_best_is_the_preset() -> None:
-    preset = SpeculationConfig.preset(BEST).to_plain()
-    for row in pipeline_rows():
-        for config in row.contestants.values() if row.work == BEST else ():
-            changed = {name for name, value in config.to_plain().items() if value != preset[name]}
+        if row.work == BEST:
+            preset = SpeculationConfig.preset(BEST).to_plain()
+            changed = {name for name, value in plain[0].items() if value != preset[name]}
             assert changed <= {"pipeline", "max_tree_nodes"}
 
 
-@pytest.mark.nightly
-def test_measures_continues_and_reports(make_context: MakeContext) -> None:
-    def interrupt(message: str) -> None:
-        raise KeyboardInterrupt
-
-    suite = quick()
-    changes = {"tokens": 4, "repeats": 2}
-    with pytest.raises(KeyboardInterrupt):
-        suite.measure(make_context(interrupt, **changes))
-    context = make_context(**changes)
-    assert context.results.found == 1
-    suite.measure(context)
-    assert [sample["repeat"] for sample in context.results.samples] == [0, 1]
-    figures = context.results.samples[0]["figures"]
-    assert figures["off"]["tokens"] == figures["across"]["tokens"] > 8
-    assert figures["off"]["digest"] == figures["across"]["digest"]
-    assert figures["off"]["hits"] == 0 < figures["across"]["hits"]
+def test_another_text_than_serial_decoding_s_is_a_failure(make_context: MakeContext) -> None:
+    row = next(row for row in pipeline_rows() if row.live == 8)
+    context, suite = make_context(repeats=2), Pipeline(only=(row,))
+    sums = {"draft_ms": 1.0, "round_ms": 2.0, "rounds": 9, "hits": 1, "drafts": 2, "notes": []}
+    sums |= {"tokens": 9, "seconds": 1.0, "saved_ms": 1.0, "wasted_ms": 0.0, "on_ms": 1.0}
+    for repeat, digest in enumerate(("same", "another")):
+        figures = {"off": {**sums, "digest": "same"}, "across": {**sums, "digest": digest}}
+        key = {"dtype": "float32", **row.key, "prompt": "p", "repeat": repeat}
+        context.results.add({**key, "figures": figures})
     report = suite.report(context)
-    assert report.failures == () and "| across |" in report.tables[0]
-    assert "2 of 2" in report.tables[0]
-    assert "across: gain / bound" in report.tables[-1]
-    sample = context.results.samples[1]
-    sample["figures"]["across"]["digest"] = "another"
-    (said,) = suite.report(context).failures
-    assert said.endswith(f", across: other text than serial for {sample['prompt']}")
-    assert "1 of 2" in suite.report(context).tables[0]
+    assert "1 of 2" in report.tables[0]
+    (said,) = report.failures
+    assert said.endswith(", across: other text than serial for p")
 
 
 def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:
@@ -106,27 +84,9 @@ def completed(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] =
         Span("ssm", "draft", 2.0, 4.0),
         Span("llm", "forward", 4.0, 8.0),
     )
-    return RoundCompleted(
-        run_id="r",
-        seq=0,
-        at_ms=at_ms,
-        round=number,
-        position=1,
-        token_ids=(7,),
-        texts=("a",),
-        text_deltas=("a",),
-        num_accepted=0,
-        num_cut=0,
-        speculation_length=2,
-        next_speculation_length=2,
-        weights={},
-        temperatures={},
-        spans=spans,
-        kv_used=1,
-        kv_capacity=2,
-        ahead=ahead,
-        notes=notes,
-    )
+    done = next(event for event in synthetic_run(1) if isinstance(event, RoundCompleted))
+    given = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
+    return replace(done, ahead=ahead, notes=notes, **given)
 
 
 def test_rounds_are_summed_but_for_the_first() -> None:

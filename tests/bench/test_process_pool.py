@@ -11,25 +11,15 @@ from typing import Any
 
 import pytest
 
-from bench.suites.process_pool import map_processes
 from tests.ended import has_ended
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def doubled(number: int) -> int:
-    return 2 * number
 
 
 def told(seconds: float) -> None:
     """Says which process works, and works."""
     print(os.getpid(), flush=True)
     time.sleep(seconds)
-
-
-@pytest.mark.nightly
-def test_every_task_is_done_once() -> None:
-    assert sorted(map_processes(2, doubled, range(5))) == [0, 2, 4, 6, 8]
 
 
 @pytest.mark.nightly

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from bench.page.runs import ENGINE, apart, can_part, engine_thread, pace, spread_threads
 from bench.page.site import EventClock
 from bench.results import Results
-from bench.suites.watching import APART, HEADLESS, SHARED, WATCHED, Watching, tables
-from core.errors import ConfigError
+from bench.suites.watching import APART, HEADLESS, SHARED, WATCHED, tables
 
 
 def results_of(tmp_path: Path, watched: float, cores: tuple[str, ...] = (APART, SHARED)) -> Results:
@@ -70,10 +68,3 @@ def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.Mo
         stop.set()
         engine.join()
         spread_threads()
-
-
-def test_one_dtype_a_run() -> None:
-    settings = Watching().defaults
-    Watching().check(settings)
-    with pytest.raises(ConfigError, match="one dtype a run"):
-        Watching().check(replace(settings, dtypes=("float32", "bfloat16")))

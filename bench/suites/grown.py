@@ -1,5 +1,6 @@
-"""`cpu-grown`: the contest of `cpu-bundled` on grown models: the cost of an LLM of half a billion
-parameters, beside SSMs as they are and SSMs grown to a hundredth of it.
+"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` on
+grown models: the cost of an LLM of half a billion parameters or more, beside SSMs as they are and
+SSMs grown to a hundredth of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from bench.grown.module import grow_module
 from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_variants import Contenders
+from bench.suites.cpu_tables import Contenders
+from bench.suites.gpu import GpuContest
 from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.events import ModelInfo
@@ -84,12 +86,10 @@ class InFolders:
         }
 
     def ours(self) -> LoadedModels:
-        """The grown models, loaded from their folders."""
         llm, *ssms = map(str, self._folders.values())
         return load_models(llm, ssms, self._dtype, "cpu")
 
     def module(self, member: Member) -> Any:
-        """A copy of a member for transformers."""
         return load_module(self._folders[member.name], getattr(torch, self._dtype))
 
 
@@ -113,7 +113,6 @@ class InMemory:
         return replace(small, llm=large, ssms=ssms)
 
     def module(self, member: Member) -> Any:
-        """A copy of a member for transformers."""
         wish = self._family.wish
         module = load_module(member.folder, getattr(torch, wish.dtype)).to(self._device)
         if member.plan is None:
@@ -144,4 +143,34 @@ CPU_GROWN = CpuBundled(
         "pair that does not exist. Of the settings of each drafter those that were fastest on the "
         f"first prompt, {KEPT}, were swept on the others. "
     ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Summons the bundled family grown to so many parameters; `ssm_params` 0: SSMs as they are."""
+
+    params: int
+    ssm_params: int
+
+    def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
+        """One LLM in memory, which both sides read: of 7 B two might not fit."""
+        family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
+        small = load_models(dtype=dtype, device="cpu")
+        made = InMemory(family, small, lambda message: None, device)
+        large = made.module(family.llm)
+        return Engine(made.ours(large)), Theirs(dtype, large)
+
+
+SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}
+GPU_GROWN = tuple(
+    GpuContest(
+        name=f"gpu-grown-{size}{'-ssms' if grown_ssms else ''}",
+        about=f"gpu-bundled, the LLM grown to {words}; SSMs "
+        + (f"grown to {params // 10**8} M" if grown_ssms else "as they are"),
+        defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",)),
+        summon=Growing(params, params // 100 if grown_ssms else 0),
+    )
+    for size, (params, words) in SIZES.items()
+    for grown_ssms in (False, True)
 )
