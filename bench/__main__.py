@@ -52,12 +52,6 @@ def parser() -> Parser:
     return p
 
 
-def list_suites(suites: Mapping[str, Suite]) -> str:
-    return "\n".join(
-        f"{suite.name}: {suite.about}\n    {suite.defaults}" for suite in suites.values()
-    )
-
-
 def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     """Measures what is missing and prints the report. Raises ConfigError, ModelError."""
     from bench.chart import chart  # plotly: not for a command that only lists
@@ -99,13 +93,10 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
         "versions": versions(),
         "code": code_digest(arguments.family),
     }
-    prompts = load_prompts()
+    prompts, family = load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
-    chosen = spread(prompts, settings.prompts)
-    family = arguments.family
-    return Context(
-        settings, chosen, prompts, results, loader(family), teller(), arguments.grown, family
-    )
+    given = (settings, spread(prompts, settings.prompts), prompts, results)
+    return Context(*given, loader(family), teller(), arguments.grown, family)
 
 
 def teller() -> Callable[[str], None]:
@@ -120,22 +111,20 @@ def teller() -> Callable[[str], None]:
 
 def heading(context: Context) -> str:
     header: dict[str, Any] = context.results.header
-    where = header["machine"]
-    return "\n".join(
-        [
-            f"## {header['suite']}",
-            "",
-            f"`python -m bench --suite {header['suite']} {context.settings} "
-            f"--threads {context.settings.threads}{' --grown DIR' if context.grown else ''}"
-            f"{' --family DIR' if context.family else ''}`",
-            "",
-            f"- machine: {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, "
-            f"{where['system']}; load average {load_average()}",
-            "- versions: " + ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
-            f"- code and weights: {header['code']}",
-            "",
-        ]
+    where, settings = header["machine"], context.settings
+    command = f"python -m bench --suite {header['suite']} {settings} --threads {settings.threads}"
+    command += (
+        f"{' --grown DIR' if context.grown else ''}{' --family DIR' if context.family else ''}"
     )
+    return f"""## {header["suite"]}
+
+`{command}`
+
+- machine: {where["processor"]}, {where["cores"]} cores, {where["memory_gib"]} GiB, \
+{where["system"]}; load average {load_average()}
+- versions: {", ".join(f"{name} {version}" for name, version in header["versions"].items())}
+- code and weights: {header["code"]}
+"""
 
 
 def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES) -> int:
@@ -147,7 +136,8 @@ def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES
             return 0
         arguments = parser().parse_args(words)
         if arguments.list:
-            print(list_suites(suites))
+            for suite in suites.values():
+                print(f"{suite.name}: {suite.about}\n    {suite.defaults}")
             return 0
         report = run(arguments, suites)
     except KeyboardInterrupt:

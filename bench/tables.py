@@ -166,19 +166,17 @@ def _cell(cell: object) -> str:
     return figure(cell) if isinstance(cell, Estimate) else str(cell)
 
 
-def figure(found: Estimate | None, digits: int = 2) -> str:
+def figure(found: Estimate | None, digits: int = 2, unit: str = "") -> str:
     """`4.12 (3.90 to 4.35)`; a dash for nothing."""
     if found is None:
         return NOTHING
     value, low, high = (f"{x:.{digits}f}" for x in (found.value, found.low, found.high))
-    return f"{value} ({low} to {high})"
+    return f"{value}{unit} ({low} to {high})"
 
 
 def ratio(found: Estimate | None) -> str:
     """`1.52x (1.47 to 1.60)`."""
-    if found is None:
-        return NOTHING
-    return f"{found.value:.2f}x ({found.low:.2f} to {found.high:.2f})"
+    return figure(found, unit="x")
 
 
 # -- claims --

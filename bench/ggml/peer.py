@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.ggml.layout import Header, write_gguf
+from bench.ggml.layout import ends_of, write_gguf
 from core.errors import SpecScopeError
 
 PACKAGES = ("llama_cpp", "gguf")
@@ -43,13 +43,14 @@ class LlamaCpp:
         ) as folder:
             path = Path(folder) / "llm.gguf"
             header = write_gguf(module, path)
-            self._ends = frozenset(header.ends)
+            self._ends = ends_of(module)
             # Both read one file, which is in memory once. Drafts need the logits of every token.
             self._plain = self._open(path, header, module)
             self._speculating = self._open(path, header, module, logits_all=True)
             self._assistants = {
-                name: self._assistant(Path(folder) / f"ssm-{i}.gguf", small)
+                name: self._open(file, write_gguf(small, file), small)
                 for i, (name, small) in enumerate(assistants.items())
+                for file in [Path(folder) / f"ssm-{i}.gguf"]
             }
 
     @property
@@ -92,16 +93,13 @@ class LlamaCpp:
     def drafting_with(self, name: str, count: int) -> Drafting:
         return Small(self._assistants[name], count)
 
-    def _assistant(self, path: Path, module: Any) -> Any:
-        return self._open(path, write_gguf(module, path), module)
-
-    def _open(self, path: Path, header: Header, module: Any, **options: Any) -> Any:
+    def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
         # Keys and values in the models' own float32; in half precision as it is its custom.
         whole = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
         return self._package.Llama(
             str(path),
-            n_ctx=header.context,
+            n_ctx=header["context_length"],
             n_threads=self._threads,
             n_threads_batch=self._threads,
             n_gpu_layers=0,

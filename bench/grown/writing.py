@@ -93,7 +93,9 @@ def _write_weights(
     itemsize: int,
 ) -> None:
     groups = _groups(shapes, itemsize)
-    names = _file_names(len(groups))
+    count = len(groups)
+    names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+    names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
         save_file(dict(itertools.islice(made, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)
@@ -117,12 +119,6 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
         groups[-1].append(name)
         held += size
     return groups
-
-
-def _file_names(count: int) -> list[str]:
-    if count == 1:
-        return ["model.safetensors"]
-    return [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
 
 
 # -- room: asked before anything is read or written --

@@ -9,7 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
@@ -75,65 +75,49 @@ class GpuContest(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            contest = _Contest(context, dtype, self)
+            # Models are loaded when first needed: a full file loads none.
+            models = cache(partial(self.summon, dtype, self.device))
             for temperature in self.temperatures:
-                contest.run(temperature)
+                key = {"dtype": dtype, "temperature": temperature}
+                items = [prompt.id for prompt in context.prompts]
+                blocks = Blocks(context, {"kind": "block", **key}, items)
+                if blocks.missing:
+                    self._measure(blocks, *models())
+                if not context.results.has(kind="gaps", **key):
+                    case = context.case(items[0], 0, temperature)
+                    every = configs(temperature).items()
+                    traced = {name: gaps(models()[0], case, how) for name, how in every}
+                    found = {name: one for name, one in traced.items() if one is not None}
+                    context.results.add({"kind": "gaps", **key, "gaps": found})
+
+    def _measure(self, blocks: Blocks, engine: Engine, theirs: Theirs) -> None:
+        """The missing blocks, after one uncounted block."""
+        context, temperature = blocks.context, blocks.key["temperature"]
+        llm: Any = engine.models.llm
+
+        def ours(config: SpeculationConfig, block: Block) -> dict[str, float]:
+            asked = request(context.case(block.item, block.repeat, temperature), config)
+            start, tokens, steady = time.perf_counter(), 0, 0.0
+            for event in engine.generate(asked):
+                if isinstance(event, RoundCompleted):
+                    tokens += len(event.token_ids)
+                elif isinstance(event, RunCompleted):
+                    steady = event.stats.tokens_per_second
+            return {"tokens": tokens, "seconds": time.perf_counter() - start, "steady": steady}
+
+        def generate(block: Block) -> dict[str, float]:
+            return theirs.figures(context.case(block.item, block.repeat, temperature))
+
+        def machine() -> dict[str, Any]:
+            copied = copy_bandwidth(torch.device(self.device))
+            return {"copied": copied, "weights": llm.weight_bytes}
+
+        runs: dict[str, Any] = {n: partial(ours, how) for n, how in configs(temperature).items()}
+        blocks.measure({**runs, GENERATE: generate}, machine, warm=Block(context.prompts[0].id, 0))
 
     def report(self, context: Context) -> Report:
         kinds = itertools.product(context.settings.dtypes, self.temperatures)
         return Report(tuple(filter(None, (_table(context.results, *kind) for kind in kinds))))
-
-
-class _Contest:
-    """All contestants in one dtype. Models are loaded when first needed: a full file loads none."""
-
-    def __init__(self, context: Context, dtype: str, suite: GpuContest) -> None:
-        self._context, self._dtype, self._suite = context, dtype, suite
-
-    @cached_property
-    def models(self) -> tuple[Engine, Theirs]:
-        return self._suite.summon(self._dtype, self._suite.device)
-
-    def run(self, temperature: float) -> None:
-        """Measure the missing blocks, after one uncounted block; then one trace each."""
-        context, results = self._context, self._context.results
-        key = {"dtype": self._dtype, "temperature": temperature}
-        items = [prompt.id for prompt in context.prompts]
-        blocks = Blocks(context, {"kind": "block", **key}, items)
-        if blocks.missing:
-            runs = {
-                n: partial(self._ours, how, temperature) for n, how in configs(temperature).items()
-            }
-            runs[GENERATE] = partial(self._theirs, temperature)
-            blocks.measure(runs, self._machine, warm=Block(items[0], 0))
-        if not results.has(kind="gaps", **key):
-            results.add({"kind": "gaps", **key, "gaps": self._gaps(temperature)})
-
-    def _machine(self) -> dict[str, Any]:
-        llm: Any = self.models[0].models.llm
-        device = torch.device(self._suite.device)
-        return {"copied": copy_bandwidth(device), "weights": llm.weight_bytes}
-
-    def _gaps(self, temperature: float) -> dict[str, Any]:
-        case = self._context.case(self._context.prompts[0].id, 0, temperature)
-        every = configs(temperature).items()
-        found = {name: gaps(self.models[0], case, how) for name, how in every}
-        return {name: one for name, one in found.items() if one is not None}
-
-    def _ours(
-        self, config: SpeculationConfig, temperature: float, block: Block
-    ) -> dict[str, float]:
-        asked = request(self._context.case(block.item, block.repeat, temperature), config)
-        start, tokens, steady = time.perf_counter(), 0, 0.0
-        for event in self.models[0].generate(asked):
-            if isinstance(event, RoundCompleted):
-                tokens += len(event.token_ids)
-            elif isinstance(event, RunCompleted):
-                steady = event.stats.tokens_per_second
-        return {"tokens": tokens, "seconds": time.perf_counter() - start, "steady": steady}
-
-    def _theirs(self, temperature: float, block: Block) -> dict[str, float]:
-        return self.models[1].figures(self._context.case(block.item, block.repeat, temperature))
 
 
 def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:

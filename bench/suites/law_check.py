@@ -27,10 +27,7 @@ Reference = dict[tuple[str, int], list[int]]
 
 
 def check_row(
-    engine: Engine,
-    settings: Settings,
-    prompts: Sequence[Prompt],
-    task: tuple[LawRow, Reference],
+    engine: Engine, settings: Settings, prompts: Sequence[Prompt], task: tuple[LawRow, Reference]
 ) -> dict[str, Any]:
     """The row's sample: what came of it, prompt by prompt."""
     row, reference = task

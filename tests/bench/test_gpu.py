@@ -13,16 +13,8 @@ from bench.context import Context
 from bench.ours import DecodeCase, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
-from bench.suites.gpu import (
-    BEST,
-    FIXED,
-    PLAIN,
-    GpuContest,
-    gaps,
-    idle_share,
-    summon_bundled,
-)
-from bench.suites.grown import GPU_GROWN, Growing
+from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, summon_bundled
+from bench.suites.grown import Growing
 from bench.theirs import Theirs
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
@@ -98,16 +90,6 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     found = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
     assert found == theirs.generate(theirs.tokenize(prompt.text), 12)
     assert found == Theirs("float32").generate(theirs.tokenize(prompt.text), 12)
-
-
-def test_both_sizes_are_there_with_both_kinds_of_ssms() -> None:
-    sizes = {s.name: (s.summon.params, s.summon.ssm_params) for s in GPU_GROWN}  # type: ignore[attr-defined]
-    assert sizes == {
-        "gpu-grown-1b": (10**9, 0),
-        "gpu-grown-1b-ssms": (10**9, 10**7),
-        "gpu-grown-7b": (7 * 10**9, 0),
-        "gpu-grown-7b-ssms": (7 * 10**9, 7 * 10**7),
-    }
 
 
 @pytest.mark.gpu

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from bench.grown.module import grow_module, shape_of
 from bench.grown.shape import Plan
 from core.errors import UnsupportedModelError
 from core.models.loading.tree_check import checked_model, tree_error
-from tests.bench.growing import plan_of, texts_of
 from tests.fakes import info_of, tiny_module
 
 LARGE_EPS = {"rms_norm_eps": 0.1}
@@ -28,6 +28,27 @@ KINDS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3", LARGE_EPS),
     ("qwen3", {"head_dim": 16, "attention_bias": True, **LARGE_EPS}),
 ]
+
+
+def plan_of(module: Any, factor: int = 4, layers: int = 1, ffn: int = 40) -> Plan:
+    """So many times as wide, so many layers and feed-forward units more."""
+    small = shape_of(module)
+    wide = replace(
+        small,
+        hidden=small.hidden * factor,
+        heads=small.heads * factor,
+        kv_heads=small.kv_heads * factor,
+        ffn=small.ffn + ffn,
+        layers=small.layers + layers,
+    )
+    return Plan(small, wide)
+
+
+def texts_of(module: Any, count: int = 2, length: int = 40) -> list[list[int]]:
+    """Random token ids."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (count, length)
+    return torch.randint(module.config.vocab_size, shape, generator=generator).tolist()
 
 
 def small_module(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:

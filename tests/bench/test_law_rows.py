@@ -8,16 +8,7 @@ from itertools import product
 
 import pytest
 
-from bench.suites.law_rows import (
-    TEMPERATURE,
-    LawRow,
-    Values,
-    law_rows,
-    meets,
-    missing,
-    open_fields,
-    pairwise_rows,
-)
+from bench.suites.law_rows import TEMPERATURE, LawRow, Values, law_rows, meets, missing, open_fields
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES
 from core.config.mechanisms import PRESETS, WEIGHTS
 
@@ -88,20 +79,6 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
 def test_the_suite_stays_affordable() -> None:
     assert len(every()) <= 548
     assert all(row.is_compared for row in every() if row.name in CROSSED)
-
-
-def test_what_is_filled_keeps_to_what_goes_together() -> None:
-    rows: list[Values] = [{"a": i} for i in (0, 1, 2, 0, 1, 2, 0, 1, 2)]
-    fields = {"b": ("x", "y"), "c": (True, False)}
-
-    def fits(values: Values) -> bool:
-        return (values.get("a"), values.get("b")) != (1, "y")
-
-    found = pairwise_rows(rows, fields, fits)
-    assert [row["a"] for row in found] == [row["a"] for row in rows]
-    assert all(map(fits, found))
-    assert missing(found, {"a": (0, 1, 2), **fields}, fits) == set()
-    assert found[-1] == {"a": 2, "b": "x", "c": True}  # nothing is missing: the first of each
 
 
 def test_the_product_meets_everything_there_is() -> None:

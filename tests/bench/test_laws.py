@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -31,18 +32,13 @@ MakeContext = Callable[..., Context]
 
 def rows(*drafts: str) -> tuple[LawRow, ...]:
     """For each draft kind its first row with all drafters, several requests at once."""
-    every = [
-        row for row in law_rows() if row.name == "rules" and row.together > 1 and row.is_compared
-    ]
-    found = [
-        next(
-            row
-            for row in every
-            if (row.speculation.draft, row.speculation.drafters) == (draft, ("all", "ngram"))
-        )
-        for draft in drafts
-    ]
-    return tuple(found)
+    every = [row for row in law_rows() if row.name == "rules" and row.together > 1]
+    first = {
+        row.speculation.draft: row
+        for row in reversed(every)
+        if row.is_compared and row.speculation.drafters == ("all", "ngram")
+    }
+    return tuple(first[draft] for draft in drafts)
 
 
 def test_the_engine_obeys(make_context: MakeContext) -> None:
@@ -68,17 +64,14 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
         suite.measure(make_context(interrupt))
     assert "not run yet" in suite.report(make_context()).tables[1]
 
-    decoded: list[int] = []
-    whole = decode
-    monkeypatch.setattr(
-        "bench.suites.law_check.decode", lambda *args: decoded.append(1) or whole(*args)
-    )
+    decoding = Mock(wraps=decode)
+    monkeypatch.setattr("bench.suites.law_check.decode", decoding)
     context = make_context()
     suite.measure(context)
-    assert len(decoded) == 1  # the second row; the references are kept too
+    assert decoding.call_count == 1  # the second row; the references are kept too
     assert [len(list(context.results.where(**row.key))) for row in suite.rows] == [1, 1]
     suite.measure(make_context())
-    assert len(decoded) == 1
+    assert decoding.call_count == 1
 
 
 @pytest.mark.nightly
@@ -187,9 +180,7 @@ def test_transformers_own_text_is_the_reference() -> None:
 def test_a_run_that_lost_a_drafter_proves_nothing(
     family: LoadedModels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: object, ask: object) -> None:
-        raise RuntimeError("the device went away")
-
+    fail = Mock(side_effect=RuntimeError("the device went away"))
     monkeypatch.setattr("core.drafters.ssm.SsmDrafter.fit_context", fail)
     case = DecodeCase(load_prompts()[0], 0, 4, 0.0)
     with pytest.raises(EngineError, match="the device went away.*goes on without it"):

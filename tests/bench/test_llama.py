@@ -17,12 +17,7 @@ from bench.ggml import peer
 from bench.ggml.layout import write_gguf
 from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
 from bench.suites.cpu_bundled import CpuBundled, alike
-from bench.suites.cpu_tables import (
-    LLAMA_ASSISTED,
-    LLAMA_LOOKUP,
-    Variant,
-    all_variants,
-)
+from bench.suites.cpu_tables import LLAMA_ASSISTED, LLAMA_LOOKUP, Variant, all_variants
 from bench.theirs import Theirs
 from tests.bench.llamas import FakeLlama, FakeWriter, pretend
 from tests.fakes import tiny_module
@@ -56,8 +51,8 @@ def test_a_file_holds_the_weights_as_they_are(tmp_path: Path) -> None:
     header = write_gguf(module, tmp_path / "a.gguf")
     kept = FakeWriter.written["a.gguf"]
     assert kept["architecture"] == "llama" and kept["add_tokenizer_model"] == "no_vocab"
-    assert kept["add_vocab_size"] == header.vocabulary == module.config.vocab_size
-    assert kept["add_head_count_kv"] == header.kv_heads
+    assert kept["add_vocab_size"] == header["vocab_size"] == module.config.vocab_size
+    assert kept["add_head_count_kv"] == header["head_count_kv"]
     raw, kind = kept["token_embd.weight"]
     embedding = module.model.embed_tokens.weight.detach()
     assert kind == "bf16" and raw.shape == (len(embedding), 2 * embedding.shape[1])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,11 +30,9 @@ def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
     sample, *further = context.results.samples
     assert sample["opened_s"] > 0
     assert [one["runs"] for one in further] == [1, 2]
-    if sys.platform.startswith("linux"):
-        # The system may take pages back between two looks.
-        assert all(
-            200 < mb < 4000 for mb in (sample["opened_mb"], *(one["runs_mb"] for one in further))
-        )
+    if sys.platform.startswith("linux"):  # it may take pages back between two looks
+        memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
+        assert all(200 < mb < 4000 for mb in memory)
     assert said[0].startswith("opening 1") and said[-1] == "2 of 2 runs"
     Start(runs=2).measure(make_context(said.append))
     assert len(context.results.samples) == 3, "what is there is not measured again"
@@ -60,6 +60,16 @@ def test_an_application_that_does_not_come_up_is_an_error(
     assert resident_mb(2**22 + 1) is None
 
 
+def first_line(code: str) -> str:
+    """What a process says first; it is killed then."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe) as one:
+        assert one.stdout
+        line = one.stdout.readline().decode()
+        one.kill()
+    return line
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
 def test_an_application_ends_with_whoever_started_it(tmp_path: Path) -> None:
     """Even where that was killed: whatever is measured next is alone."""
@@ -73,14 +83,8 @@ with a.application() as app:
     print(app.pid, log, flush=True)
     input()
 """
-    piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", began], cwd=ROOT, **piped) as killed:
-        assert killed.stdout
-        told, log = killed.stdout.readline().decode().split()
-        pid = int(told)
-        assert Path(f"/proc/{pid}").exists()
-        killed.kill()
-    assert has_ended(pid)
+    pid, log = first_line(began).split()
+    assert has_ended(int(pid))
     assert not Path(log).parent.exists()
 
 
@@ -100,14 +104,8 @@ def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> list[dic
     ("samples", "said"),
     [
         (opened(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
-        (
-            opened(10.0, 1100.0, [(100, 1100.0)]),
-            ["open: 10.0 (10.0 to 10.0), target"],
-        ),
-        (
-            opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]),
-            ["MB: 1200", "MB: 50, target"],
-        ),
+        (opened(10.0, 1100.0, [(100, 1100.0)]), ["open: 10.0 (10.0 to 10.0), target"]),
+        (opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]), ["MB: 1200", "MB: 50, target"]),
         (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["runs on, MB: 41"]),
     ],
 )
@@ -133,3 +131,20 @@ def test_another_text_is_a_failure(make_context: MakeContext) -> None:
     assert report.failures == ("best, 8 visitors: other text than alone for dev-code-45",)
     (shown,) = report.tables
     assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown
+
+
+def told(seconds: float) -> None:
+    """Says which process works, and works."""
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
+def test_workers_end_with_a_suite_that_was_killed() -> None:
+    began = """
+from bench.suites.process_pool import map_processes
+from tests.bench.test_start import told
+list(map_processes(1, told, [60.0]))
+"""
+    assert has_ended(int(first_line(began)))

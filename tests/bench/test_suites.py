@@ -16,23 +16,10 @@ from bench.context import Context
 from bench.ours import DecodeCase, decode, new_ids
 from bench.prompts import load_prompts
 from bench.suites.acceptance import Acceptance, distinct_share
-from bench.suites.acceptance_rows import (
-    PAPER,
-    WIDTHS,
-    AcceptanceRow,
-    acceptance_rows,
-    most_nodes,
-)
+from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows, most_nodes
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_tables import (
-    ASSISTED,
-    LOOKUP,
-    Variant,
-    all_variants,
-    best_variant,
-    fastest_of_each_drafter,
-)
+from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fastest_of_each_drafter
 from bench.suites.length import Length
 from bench.suites.length_tables import FIXED, PLAIN, POLICIES
 from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
@@ -120,6 +107,12 @@ def hits_of(samples: Samples) -> None:
             [*(f"| {name} |" for name in (*PRESETS, *THEIRS)), "1.00x (1.00 to 1.00)"],
         ),
         pytest.param(
+            Acceptance(parts=("same",)),
+            *({"tokens": 5}, 5 * (len(SSMS) + 1), lambda samples: None),
+            ["| union of 5 |", "coupled / plain top-k, union of 5", "union of 5 / best single SSM"],
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
             Length(temperatures=(0.0,), hopeless_prompts=2),
             *({"tokens": 4}, 3, lengths_of),
             [*(f"| {name} |" for name in (*FIXED, *POLICIES)), "goodput / trend"],
@@ -176,32 +169,6 @@ def acceptance_lines(
 
 
 class TestAcceptance:
-    @pytest.mark.nightly
-    def test_is_deterministic_keeps_what_it_has_and_reports(
-        self, make_context: MakeContext
-    ) -> None:
-        def interrupt(message: str) -> None:
-            if message.startswith("3 of"):
-                raise KeyboardInterrupt
-
-        suite = Acceptance(parts=("same", "more"))
-        with pytest.raises(KeyboardInterrupt):
-            suite.measure(make_context(interrupt, tokens=5))
-        context = make_context(tokens=5)
-        assert context.results.found == 3
-        kept = context.results.samples.pop(1)  # measured anew below
-        suite.measure(context)
-        assert len(context.results.samples) == len(suite.rows(context))
-        again = next(context.results.where(config=kept["config"], temperature=kept["temperature"]))
-        assert again == kept
-        report = suite.report(context)
-        assert report.failures == ()
-        by_row, comparisons = report.tables[:2]
-        assert by_row.count("| union of 5 |") == 5
-        assert by_row.count("| ssm-stories |") == 5
-        assert "coupled / plain top-k, union of 5" in comparisons
-        assert "union of 5 / best single SSM" in comparisons
-
     @pytest.mark.nightly
     def test_processes_share_the_rows(self, make_context: MakeContext) -> None:
         def loads_nothing(dtype: str) -> LoadedModels:
@@ -303,15 +270,6 @@ class TestAcceptance:
 
 
 class TestCpuBundled:
-    def test_an_assistant_is_a_copy_with_its_schedule(self) -> None:
-        variants = all_variants(SSMS)
-        assert len(variants) == len(set(map(str, variants))) == len(SSMS) * 3 * 3 + 3
-        assert {v.schedule for v in variants if v.family == ASSISTED} == {
-            "constant",
-            "heuristic",
-            "heuristic_transient",
-        }
-
     @pytest.mark.parametrize(
         ("sweeps", "best"),
         [
