@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from bench.ours import DecodeCase
+from bench.contestants import DecodeCase
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bench.picture import COLOURS, bar, picture_command
+from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import domains, load_prompts
 from bench.results import Results
 from bench.suites.acceptance_rows import (
@@ -28,6 +28,7 @@ from bench.suites.acceptance_rows import (
 )
 from bench.suites.acceptance_tables import (
     Prompts,
+    Wanted,
     fresh,
     length_of,
     measured,
@@ -37,7 +38,6 @@ from bench.suites.acceptance_tables import (
 )
 from core.config import WEIGHTS
 from core.errors import ConfigError
-from lab.figures import Estimate
 
 OVERALL = "all"
 ALONE = "best SSM alone"
@@ -62,17 +62,24 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
         asked = str(after.header.get("settings"))
         raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
     both = [_measured_rows(results) for results in (before, after)]
-    groups = (*names, OVERALL)
+    groups = {**{name: of_domain(name) for name in names}, OVERALL: fresh}
     temperatures = (0.0, TEMPERATURE)
     told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
     page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
     for row, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
+            # With how many nodes are verified, at temperature 0 and over all domains.
+            one = _chosen(both[1], name, 0.0)
+            label = name if one is None else f"{name} ({nodes_of(both[1][one]):.0f} nodes)"
             for after_it, rows in enumerate(both):
-                lengths = {group: _figure(rows, name, temperature, group) for group in groups}
+                lengths = {
+                    group: length_of(rows[best], wanted)
+                    for group, wanted in groups.items()
+                    if (best := _chosen(rows, name, temperature, wanted)) is not None
+                }
                 shown = {"marker_color": colour, "opacity": 1.0 if after_it else PALE}
                 legend = {"legendgroup": name, "showlegend": row == 1 and bool(after_it)}
-                once = bar(_label(name, both[1]), groups, lengths, **shown, **legend)
+                once = bar(label, list(groups), lengths, **shown, **legend)
                 page.add_trace(once, row=row, col=1)
     return page
 
@@ -84,40 +91,20 @@ def _measured_rows(results: Results) -> dict[AcceptanceRow, Prompts]:
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
     found = measured(results, acceptance_rows(ssms))
     if not found:
-        raise ConfigError.of(
-            "results", str(results.path), "a file of the acceptance suite's samples"
-        )
+        allowed = "a file of the acceptance suite's samples"
+        raise ConfigError.of("results", str(results.path), allowed)
     return found
 
 
-def _figure(
-    found: Mapping[AcceptanceRow, Prompts], name: str, temperature: float, domain: str
-) -> Estimate | None:
-    """Pooled over the domain's continuations that do not loop; of the SSMs alone the best there."""
-    wanted = fresh if domain == OVERALL else of_domain(domain)
+def _chosen(
+    found: Mapping[AcceptanceRow, Prompts], name: str, temperature: float, wanted: Wanted = fresh
+) -> AcceptanceRow | None:
+    """A combine rule's row; of the SSMs alone the best of the wanted continuations."""
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:
-        alone = filter(_alone, rows)
-        chosen = max(alone, key=lambda row: value_of(found[row], wanted), default=None)
-    else:
-        chosen = next((row for row in rows if _is(row, SHOWN[name])), None)
-    return None if chosen is None else length_of(found[chosen], wanted)
-
-
-def _label(name: str, found: Mapping[AcceptanceRow, Prompts]) -> str:
-    """With how many nodes are verified, at temperature 0 and over all domains."""
-    rows = [row for row in found if row.kind.temperature == 0]
-    wanted = [row for row in rows if _alone(row) or _is(row, SHOWN.get(name, ""))]
-    one = next((row for row in wanted if _alone(row) == (name == ALONE)), None)
-    return name if one is None else f"{name} ({nodes_of(found[one]):.0f} nodes)"
-
-
-def _alone(row: AcceptanceRow) -> bool:
-    return row.part == "more" and len(row.speculation.drafters) == 1
-
-
-def _is(row: AcceptanceRow, name: str) -> bool:
-    return row.part == "combine" and row.name == name
+        alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
+        return max(alone, key=lambda row: value_of(found[row], wanted), default=None)
+    return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

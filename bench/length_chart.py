@@ -15,7 +15,7 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bench.picture import COLOURS, bar, picture_command
+from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import Prompt, load_prompts
 from bench.results import Results
 from bench.suites.length_tables import BEST, GOODPUT, OVERALL, PLAIN, contests

@@ -21,9 +21,6 @@ Value = str | Callable[[Row], float]
 """A field's name, or what is computed of a row."""
 
 
-# -- rows --
-
-
 def long_rows(
     samples: Iterable[Row], field: str = "figures", name: str = "contestant"
 ) -> list[Row]:
@@ -124,9 +121,6 @@ def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[G
     return [Group(group, rows, **options) for group in found.values()]
 
 
-# -- tables --
-
-
 @dataclass(frozen=True)
 class Table:
     """A line for each group of rows with equal fields `by`; `columns`: what each says of it.
@@ -177,9 +171,6 @@ def figure(found: Estimate | None, digits: int = 2, unit: str = "") -> str:
 def ratio(found: Estimate | None) -> str:
     """`1.52x (1.47 to 1.60)`."""
     return figure(found, unit="x")
-
-
-# -- claims --
 
 
 def claim_row(

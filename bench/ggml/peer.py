@@ -97,17 +97,9 @@ class LlamaCpp:
         # Keys and values in the models' own float32; in half precision as it is its custom.
         whole = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
-        return self._package.Llama(
-            str(path),
-            n_ctx=header["context_length"],
-            n_threads=self._threads,
-            n_threads_batch=self._threads,
-            n_gpu_layers=0,
-            type_k=kind,
-            type_v=kind,
-            verbose=False,
-            **options,
-        )
+        options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}
+        options |= {"n_threads": self._threads, "n_threads_batch": self._threads}
+        return self._package.Llama(str(path), type_k=kind, type_v=kind, **options)
 
 
 class Small:

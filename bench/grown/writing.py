@@ -17,10 +17,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from bench.contestants import load_module
 from bench.grown.manifest import Asked, Likeness, card, check_likeness, keep, likeness
 from bench.grown.module import outline, sizes, tensors
 from bench.grown.shape import Plan
-from bench.theirs import load_module
 from core.errors import ConfigError, OutOfMemoryError
 from core.models.machine import available_bytes, readable
 
@@ -28,15 +28,13 @@ SHARD_BYTES = 1 << 30
 # Python, torch and a text's activations.
 BESIDE_BYTES = 512 << 20
 # What a folder has beside weights and what describes them: its tokenizer, and how to use it.
-BESIDE = (
+BESIDE: tuple[str, ...] = (
     "added_tokens.json",
     "chat_template*",
     "generation_config.json",
     "merges.txt",
-    "special_tokens_map.json",
-    "tokenizer*",
-    "vocab.*",
 )
+BESIDE += ("special_tokens_map.json", "tokenizer*", "vocab.*")
 
 
 def write_grown(

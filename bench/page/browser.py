@@ -126,9 +126,6 @@ class Tabs:
         return problems
 
 
-# -- a visit --
-
-
 def frames(page: Any) -> None:
     """Wait for two frames: what the server sent, or a click, is drawn by the second one."""
     page.evaluate(TWO_FRAMES)

@@ -59,9 +59,6 @@ def pace(clock: EventClock) -> float:
     return (len(tokens) - first) / (rounds[-1] - rounds[0]) * 1000
 
 
-# -- cores --
-
-
 def can_part() -> bool:
     """Whether threads can be kept to cores here, and there are two."""
     return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1

@@ -19,30 +19,13 @@ from bench.suites.page import Page
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.sessions import Sessions
-from bench.suites.start import Start
-from bench.suites.visitors import Visitors
+from bench.suites.start import Start, Visitors
 from bench.suites.watching import Watching
 from core.errors import ConfigError
 
-EVERY = (
-    CpuBundled(),
-    CPU_GROWN,
-    GpuContest(),
-    *GPU_GROWN,
-    Acceptance(),
-    Overhead(),
-    Passes(),
-    Length(),
-    Pipeline(),
-    Batch(),
-    Laws(),
-    Page(),
-    Sessions(),
-    Start(),
-    Visitors(),
-    Watching(),
-)
-
+EVERY: tuple[Suite, ...] = (CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance())
+EVERY += (Overhead(), Passes(), Length(), Pipeline(), Batch(), Laws(), Page(), Sessions())
+EVERY += (Start(), Visitors(), Watching())
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
 
 ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "overhead")})

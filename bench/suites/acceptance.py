@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from bench.contestants import DecodeCase, cases, decode
 from bench.context import Context, Report, Suite
-from bench.ours import DecodeCase, cases, decode
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.acceptance_rows import AcceptanceRow, acceptance_rows

@@ -6,9 +6,8 @@ Every row is deterministic: fixed seeds, node budgets given or uncut, never meas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from core.config import WEIGHTS, SpeculationConfig
@@ -88,46 +87,33 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
         yield _row("width", f"union, width {width}", kind, (width, *CHAIN[1:]), ssms)
     if kind.verify == "greedy" or kind.draft == "coupled":
         best = Kind(kind.temperature, "best_first", kind.verify)
-        nodes = {"max_tree_nodes": EQUAL_NODES}
         for length in LENGTHS:
             yield _row("length", f"union, length {length}", kind, (1,) * length, ssms)
-        yield _row("more", f"best first, {EQUAL_NODES} nodes", best, PAPER, ssms, nodes)
-        for ssm in ssms:
-            yield _row("more", f"{ssm}, {EQUAL_NODES} nodes", best, PAPER, (ssm,), nodes)
+        for drafters, name in ((ssms, "best first"), *(((ssm,), ssm) for ssm in ssms)):
+            name, nodes = f"{name}, {EQUAL_NODES} nodes", EQUAL_NODES
+            yield _row("more", name, best, PAPER, drafters, max_tree_nodes=nodes)
         yield from _combining(kind, best, ssms)
 
 
 def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The combine rules on the same SSMs: the vote, the dial from it to the union, the pool."""
     for rule in WEIGHTS:
-        vote = {"combine": "vote", "weights": rule}
-        yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, vote)
+        yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)
     for nodes in DIAL:
         dial = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
-        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, dial)
+        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, **dial)
         pool = {"combine": "log_pool", "max_tree_nodes": nodes}
-        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, pool)
+        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, **pool)
     for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):
-        cut = {"max_tree_nodes": nodes}
-        yield _row("combine", f"union, {nodes} nodes drafted", best, PAPER, ssms, cut)
+        name = f"union, {nodes} nodes drafted"
+        yield _row("combine", name, best, PAPER, ssms, max_tree_nodes=nodes)
 
 
 def _row(
-    part: str,
-    name: str,
-    kind: Kind,
-    expansion: tuple[int, ...],
-    drafters: tuple[str, ...],
-    fields: Mapping[str, Any] = MappingProxyType({}),
+    part: str, name: str, kind: Kind, shape: tuple[int, ...], ssms: tuple[str, ...], **fields: Any
 ) -> AcceptanceRow:
-    settings = {
-        "drafters": drafters,
-        "draft": kind.draft,
-        "expansion": expansion,
-        "max_tree_nodes": "uncut",
-        "speculation_length": len(expansion),
-        "verify": kind.verify,
-    }
+    settings: dict[str, Any] = {"drafters": ssms, "draft": kind.draft, "verify": kind.verify}
+    settings |= {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     config = SpeculationConfig(**{**settings, **fields})
     return AcceptanceRow(part, name, kind, config.resolved(kind.temperature))

@@ -37,9 +37,6 @@ Found = Mapping[AcceptanceRow, Prompts]
 Column = Callable[[AcceptanceRow, Prompts], object]
 
 
-# -- figures --
-
-
 def fresh(prompt: dict[str, Any]) -> bool:
     return bool(prompt["distinct_4_grams"] >= LOOPING)
 
@@ -80,9 +77,6 @@ def measured(results: Results, rows: Iterable[AcceptanceRow]) -> dict[Acceptance
     """The rows that have a sample, each with its continuations."""
     samples = {row: next(results.where(**row.key), None) for row in rows}
     return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
-
-
-# -- tables --
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from functools import partial
 from typing import Any
 
 from bench.clocked import timed
+from bench.contestants import DecodeCase, decode
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, decode
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
@@ -23,8 +23,6 @@ from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
 
-SIZES = (1, 2, 4, 8, 16)
-PRESETS = ("autoregressive", "sequence", "specinfer", "best")
 TEMPERATURES = (0.0, 0.8)
 SEED = 1
 OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
@@ -37,8 +35,8 @@ class Batch(Suite):
     name: str = "batch"
     about: str = "total tokens per second of 1 to 16 live requests; each request's ids unchanged"
     defaults: Settings = Settings(prompts=16, tokens=32, repeats=3, dtypes=("float32",))
-    sizes: tuple[int, ...] = SIZES
-    presets: tuple[str, ...] = PRESETS
+    sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    presets: tuple[str, ...] = ("autoregressive", "sequence", "specinfer", "best")
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
@@ -82,9 +80,6 @@ def _against_first(cases: Sequence[DecodeCase], found: dict[str, dict[str, Any]]
         every = zip(names, alone, figures.pop("ids"), strict=True)
         figures["differ"] = [name for name, one, other in every if one != other]
     return found
-
-
-# -- tables --
 
 
 def tables(results: Results) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from functools import cached_property, partial
 from typing import Any
 
 from bench.clocked import timed
+from bench.contestants import new_ids
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
 from bench.suites.cpu_tables import (
@@ -37,7 +37,6 @@ from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
 
-TEMPERATURES = (0.0, 0.8)
 SWEEP_PROMPTS = 4
 Contestant = Callable[[Block], dict[str, float]]
 
@@ -55,7 +54,7 @@ class CpuBundled(Suite):
     )
     # In one dtype: with both, the sweep of five SSMs in each, it would take half an hour.
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
-    temperatures: tuple[float, ...] = TEMPERATURES
+    temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
     contenders: Summon = bundled_contenders
     settings_kept: int | None = None
@@ -119,8 +118,6 @@ class CpuContest:
         warm = Block(self._sweep_prompts()[0].id, 0)
         self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)
 
-    # -- contestants --
-
     def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
@@ -183,8 +180,6 @@ class CpuContest:
             return self._suite.variants
         llama = self._models.llama
         return all_variants(self._models.assistants, llama.assistants if llama else None)
-
-    # -- details --
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
         """Prompts that do not compete, as far as there are any left."""

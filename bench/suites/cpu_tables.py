@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from bench.contestants import Theirs, load_module
 from bench.context import Context
 from bench.ggml.peer import Drafting, LlamaCpp, load_llama_cpp
 from bench.results import Results
 from bench.tables import Group, Row, Table, column, figure, group_rows, long_rows, ratio, speed
-from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_ssms
 
@@ -81,12 +81,11 @@ def fastest_of_each_drafter(
         found = figures[str(variant)]
         return found["seconds"] / found["tokens"]
 
-    def fastest(group: list[Variant]) -> list[Variant]:
-        if any(str(variant) not in figures for variant in group):
-            return group
-        return sorted(group, key=seconds_a_token)[:count]
-
-    return tuple(variant for group in groups.values() for variant in fastest(group))
+    found: list[Variant] = []
+    for group in groups.values():
+        known = all(str(variant) in figures for variant in group)
+        found += sorted(group, key=seconds_a_token)[:count] if known else group
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 
+from bench.contestants import DecodeCase, Theirs, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, Group, Row, Table, figure, long_rows, ratio
-from bench.theirs import Theirs
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
@@ -35,7 +34,6 @@ GENERATE = "transformers generate"
 PLAIN = "autoregressive"
 BEST = "best"
 FIXED = "fixed tree, whole rounds"
-TEMPERATURES = (0.0, 0.8)
 GIGA = 1e9
 COPIES, COPIED = 20, 1 << 30
 Summon = Callable[[str, str], tuple[Engine, Theirs]]
@@ -66,7 +64,7 @@ class GpuContest(Suite):
     defaults: Settings = Settings(prompts=12, tokens=128, repeats=3, dtypes=("bfloat16",))
     summon: Summon = summon_bundled
     device: str = "cuda"
-    temperatures: tuple[float, ...] = TEMPERATURES
+    temperatures: tuple[float, ...] = (0.0, 0.8)
 
     def check(self, settings: Settings) -> None:
         super().check(settings)
@@ -134,9 +132,6 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
         wait()
         found.append(2 * size / (time.perf_counter() - start))
     return median(found)
-
-
-# -- tables --
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:

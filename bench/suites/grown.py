@@ -12,17 +12,16 @@ from typing import Any
 
 import torch
 
+from bench.contestants import Theirs, load_module
 from bench.context import Context
 from bench.ggml.peer import is_installed, load_llama_cpp
-from bench.grown.command import write_family
-from bench.grown.family import Family, Member, Wish, family_of
+from bench.grown.command import Family, Member, Wish, family_of, write_family
 from bench.grown.module import grow_module
 from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import Contenders
 from bench.suites.gpu import GpuContest
-from bench.theirs import Theirs, load_module
 from core.engine.engine import Engine
 from core.events import ModelInfo
 from core.length.cost_model.ledger import Costs

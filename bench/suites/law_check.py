@@ -4,24 +4,25 @@ tables, and which rows failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 
-from bench.context import Context
-from bench.ours import DecodeCase, cases, decode
+from bench.contestants import DecodeCase, cases, decode, load_module
+from bench.context import Context, Report
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.law_rows import LawRow
 from bench.tables import NOTHING, table
-from bench.theirs import load_module
 from core.config.mechanisms import combine_rule
 from core.engine.engine import Engine
 from core.models.loading.catalog import bundled_llm
 from core.trees.noise import SeededNoise
 
+Prompts = Sequence[dict[str, Any]]
+"""What came of a row, prompt by prompt; empty where it was not run."""
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
 
@@ -86,7 +87,7 @@ BY_DISTRIBUTION = "by distribution: tests/laws"
 NOT_RUN = "not run yet"
 
 
-def verdict(prompts: Sequence[dict[str, Any]]) -> str:
+def verdict(prompts: Prompts) -> str:
     """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
     parted = _diverging(prompts)
     if not parted:
@@ -95,54 +96,53 @@ def verdict(prompts: Sequence[dict[str, Any]]) -> str:
     return "near tie" if near and len({p["id"] for p in parted}) <= NEAR_TIES else "FAIL"
 
 
-def tables(context: Context, rows: Sequence[LawRow]) -> tuple[str, ...]:
-    """A summary by temperature and rules, every row, and every divergence."""
-    return (_summary(context, rows), _rows(context, rows), _divergences(context, rows))
-
-
-def failures(context: Context, rows: Sequence[LawRow]) -> tuple[str, ...]:
-    """One sentence a failed row; empty if all that was run held."""
-    return tuple(
+def report_of(context: Context, rows: Sequence[LawRow]) -> Report:
+    """A summary by temperature and rules, every row, and every divergence; a failure for each row
+    that was run and did not hold."""
+    none: dict[str, Any] = {"prompts": []}
+    samples = {row: next(context.results.where(**row.key), none) for row in rows}
+    found = {row: sample["prompts"] for row, sample in samples.items()}
+    failures = tuple(
         f"{' '.join(map(str, (row.name, *_cells(row).values())))}: token ids differ from the "
         "reference"
-        for row in rows
-        if _verdict(context, row) == "FAIL"
+        for row, prompts in found.items()
+        if _verdict(row, prompts) == "FAIL"
     )
+    return Report((_summary(found), _rows(found), _divergences(found)), failures)
 
 
-def _verdict(context: Context, row: LawRow) -> str:
+def _verdict(row: LawRow, prompts: Prompts) -> str:
     if not row.is_compared:
         return BY_DISTRIBUTION
-    prompts = _prompts(context, row)
     return verdict(prompts) if prompts else NOT_RUN
 
 
-def _summary(context: Context, rows: Sequence[LawRow]) -> str:
+def _summary(found: Mapping[LawRow, Prompts]) -> str:
     groups: dict[tuple[str, str, str], list[LawRow]] = {}
-    for row in rows:
+    for row in found:
         config = row.speculation
         name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
         groups.setdefault((f"{row.temperature:g}", name, config.verify), []).append(row)
     lines = []
-    for key, members in sorted(groups.items()):
-        prompts = [prompt for row in members for prompt in _prompts(context, row)]
-        verdicts = sorted({_verdict(context, row) for row in members})
+    for key, rows in sorted(groups.items()):
+        prompts = [prompt for row in rows for prompt in found[row]]
+        verdicts = sorted({_verdict(row, found[row]) for row in rows})
         exact = len(prompts) - len(_diverging(prompts))
-        figures = (len(members), len(prompts) or NOTHING, exact or NOTHING)
+        figures = (len(rows), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
     heads = ("temperature", "draft", "verify", "rows", "continuations", "exact", "verdict")
     return table("Laws 1 and 2, summed", heads, lines)
 
 
-def _rows(context: Context, rows: Sequence[LawRow]) -> str:
+def _rows(found: Mapping[LawRow, Prompts]) -> str:
     lines: list[list[object]] = []
-    for row in rows:
-        prompts = _prompts(context, row)
+    for row, prompts in found.items():
         parted = _diverging(prompts)
         exact = len(prompts) - len(parted) if prompts else NOTHING
         figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
-        lines.append([row.name, *_cells(row).values(), *figures, _verdict(context, row)])
-    heads = ("row", *_cells(rows[0]), "continuations", "exact", "diverged (margin)", "verdict")
+        lines.append([row.name, *_cells(row).values(), *figures, _verdict(row, prompts)])
+    cells = _cells(next(iter(found)))
+    heads = ("row", *cells, "continuations", "exact", "diverged (margin)", "verdict")
     note = (
         "Temperature 0: against transformers' `generate(do_sample=False)`; above: against plain "
         "decoding with the same seed. `mss` and `traversal` keep the distribution, not the tokens: "
@@ -151,15 +151,13 @@ def _rows(context: Context, rows: Sequence[LawRow]) -> str:
     return table("Laws 1 and 2, every row", heads, lines, note)
 
 
-def _divergences(context: Context, rows: Sequence[LawRow]) -> str:
-    cells = ("T", "draft", "verify")
-    lines = [
-        [row.name, *(_cells(row)[name] for name in cells), prompt["id"], prompt["diverged_at"]]
-        + [_margins([prompt])]
-        for row in rows
-        for prompt in _diverging(_prompts(context, row))
-    ]
-    heads = ("row", *cells, "prompt", "first differing token", "float64 margin")
+def _divergences(found: Mapping[LawRow, Prompts]) -> str:
+    lines = []
+    for row, prompts in found.items():
+        own = (row.name, f"{row.temperature:g}", row.speculation.draft, row.speculation.verify)
+        for one in _diverging(prompts):
+            lines.append([*own, one["id"], one["diverged_at"], _margins([one])])
+    heads = ("row", "T", "draft", "verify", "prompt", "first differing token", "float64 margin")
     return table("Divergences", heads, lines, "" if lines else "None.")
 
 
@@ -184,17 +182,11 @@ def _mechanism(row: LawRow) -> str:
     return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
 
 
-def _prompts(context: Context, row: LawRow) -> list[dict[str, Any]]:
-    """What came of a row, prompt by prompt; empty where it was not run."""
-    sample = next(context.results.where(**row.key), None)
-    return [] if sample is None else list(sample["prompts"])
-
-
-def _diverging(prompts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _diverging(prompts: Prompts) -> list[dict[str, Any]]:
     return [prompt for prompt in prompts if prompt["diverged_at"] is not None]
 
 
-def _margins(parted: Sequence[dict[str, Any]]) -> str:
+def _margins(parted: Prompts) -> str:
     return ", ".join(
         f"{p['id']} ({'ended' if p['margin'] is None else format(p['margin'], '.1e')})"
         for p in parted

@@ -10,14 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bench.contestants import Theirs, cases, decode
 from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
-from bench.ours import DecodeCase, cases, decode
 from bench.settings import Settings
-from bench.suites.law_check import Reference, check_row, failures, tables
+from bench.suites.law_check import Reference, check_row, report_of
 from bench.suites.law_rows import TEMPERATURE, LawRow, law_rows
 from bench.suites.process_pool import measure_rows
-from bench.theirs import Theirs
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
@@ -62,7 +61,7 @@ class Laws(Suite):
             context.say(f"{number} of {len(todo)}: {_row_text(row)}: {wrong} diverged")
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context, self.rows), failures(context, self.rows))
+        return report_of(context, self.rows)
 
 
 def _row_text(row: LawRow) -> str:
@@ -80,7 +79,12 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
     if not context.results.has(reference=name):
         context.say(f"reference: {name}")
         asked = cases(context.settings, context.prompts, temperature)
-        ids = _plain(engine, asked) if temperature > 0 else _transformers_ids(asked)
+        if temperature > 0:
+            config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
+            ids = [outcome["token_ids"] for outcome in decode(engine, asked, config)]
+        else:
+            theirs = Theirs("float32")
+            ids = [theirs.generate(theirs.tokenize(one.prompt.text), one.tokens) for one in asked]
         found = [
             {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
             for case, each in zip(asked, ids, strict=True)
@@ -88,13 +92,3 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
         context.results.add({"reference": name, "temperature": temperature, "found": found})
     stored = next(context.results.where(reference=name))
     return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}
-
-
-def _plain(engine: Engine, asked: list[DecodeCase]) -> list[list[int]]:
-    config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
-    return [outcome["token_ids"] for outcome in decode(engine, asked, config)]
-
-
-def _transformers_ids(asked: list[DecodeCase]) -> list[list[int]]:
-    theirs = Theirs("float32")
-    return [theirs.generate(theirs.tokenize(case.prompt.text), case.tokens) for case in asked]

@@ -16,10 +16,10 @@ from typing import Any
 
 import torch
 
+from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks, interleave
 from bench.machine import load_average
-from bench.ours import DecodeCase, request
 from bench.settings import Settings
 from bench.suites.length_tables import contestants, hopeless_contestants, tables
 from core.config import SpeculationConfig
@@ -30,9 +30,6 @@ from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed
 from lab.order import Block
 
-TEMPERATURES = (0.0, 0.8)
-HOPELESS_PROMPTS = 60
-
 
 @dataclass(frozen=True)
 class Length(Suite):
@@ -41,8 +38,8 @@ class Length(Suite):
     name: str = "length"
     about: str = "goodput against the best fixed length, trend, confidence; a hopeless SSM"
     defaults: Settings = Settings(prompts=16, tokens=128, repeats=1, dtypes=("float32",))
-    temperatures: tuple[float, ...] = TEMPERATURES
-    hopeless_prompts: int = HOPELESS_PROMPTS
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    hopeless_prompts: int = 60
 
     def check(self, settings: Settings) -> None:
         """The best fixed length is chosen on one half of the prompts for the other."""

@@ -15,9 +15,9 @@ from functools import partial
 from typing import ClassVar
 
 from bench.clocked import PassClock, timing_passes
+from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import request
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites.grown import grown_models
@@ -74,14 +74,14 @@ class Overhead(Suite):
                     engine = Engine(models)
                     for blocks in todo:
                         runs = {
-                            name: partial(_round_times, context, engine, clock, config, blocks)
+                            name: partial(_round_times, blocks, engine, clock, config)
                             for name, config in overhead_configs().items()
                         }
                         # What the first call sets up is no round's cost.
                         blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results, (*self.families, GROWN), TEMPERATURES))
+        return Report(tables(context.results, (*self.families, GROWN)))
 
 
 def _models(context: Context, family: str) -> LoadedModels:
@@ -93,17 +93,12 @@ def _models(context: Context, family: str) -> LoadedModels:
 
 
 def _round_times(
-    context: Context,
-    engine: Engine,
-    clock: PassClock,
-    config: SpeculationConfig,
-    blocks: Blocks,
-    block: Block,
+    blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
     """A list for each round but the first, which has the prefill: [nodes, milliseconds outside
     passes, then those of each of STAGES, and of the round]."""
     heat = blocks.key["temperature"]
-    case = context.case(block.item, block.repeat, heat, ignore_eos=True)
+    case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
     found, nodes, before = [], 0, 0.0
     for event in engine.generate(request(case, config)):
         if isinstance(event, Combined):
@@ -130,14 +125,9 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     return [wall - sum(passes.values()), *spent.values(), wall]
 
 
-# -- tables --
-
-
-def tables(
-    results: Results, families: Sequence[str], temperatures: Sequence[float]
-) -> tuple[str, ...]:
+def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
     """One table a family and temperature, then the fitted lines."""
-    kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, temperatures)]
+    kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
     made = [kind for kind in kinds if kind[-1]]
     return (*(_one(*each) for each in made), *([_fits(made)] if made else []))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, ClassVar
 
 from bench.context import Context, Report, Suite
@@ -86,9 +87,6 @@ def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
         tab.page.context.close()
 
 
-# -- tables --
-
-
 def tables(results: Results) -> Report:
     """A line for each figure with its bound, and a failure for each that does not hold."""
     rows = [*_rows(results), *_problems(results)]
@@ -112,7 +110,7 @@ def _rows(results: Results) -> Iterator[Row]:
         rates = [one for one in _figures(results, fact, "updates_per_second") if one]
         yield from _row(f"updates of the text, {end}", "10 to 20", rates, "a second", 20, 10)
         shifts = _figures(results, fact, "shift")
-        yield from _row(f"layout shift of a run, {end}", "0", shifts, "", 0.001, digits=4)
+        yield from _row(f"layout shift of a run, {end}", "0", shifts, "", 0.001)
     for fact, when in FRAMES:
         begin = f"500 rounds, {when}"
         under = [100 * share for share in _figures(results, fact, "under_50")]
@@ -142,13 +140,7 @@ def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
 
 
 def _row(
-    what: str,
-    target: str,
-    values: Sequence[float],
-    unit: str,
-    most: float | None = None,
-    least: float | None = None,
-    digits: int = 1,
+    what: str, target: str, values: Sequence[float], unit: str, most: float = inf, least: float = 0
 ) -> Iterator[Row]:
     """The median of `values`, if there are any, against its target; there is none without a
     bound."""
@@ -156,8 +148,8 @@ def _row(
         return
     ordered = sorted(values)
     middle = ordered[len(ordered) // 2]
+    digits = 1 if unit or most >= 1 else 4
     low, high = (f"{value:.{digits}f}" for value in (ordered[0], ordered[-1]))
     measured = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
-    held = (most is None or middle <= most) and (least is None or middle >= least)
-    holds = "yes" if held else "no"
+    holds = "yes" if least <= middle <= most else "no"
     yield what, target or NOTHING, measured, holds if target else NOTHING

@@ -16,12 +16,12 @@ from pathlib import Path
 import torch
 
 from bench.clocked import timed
+from bench.contestants import load_module
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, group_rows, long_rows
-from bench.theirs import load_module
 from core.models.batch import batched_forward
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
@@ -30,7 +30,6 @@ from core.models.protocol import Feed, LanguageModel, chain
 from lab.order import Block
 
 CONTEXT = 128
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 PASSES = 15  # a figure is the median of so many
 Pass = Callable[[int], None]
 
@@ -40,7 +39,7 @@ class Passes(Suite):
     name: str = "passes"
     about: str = "milliseconds of a model pass by tokens: lean and general, SSMs apart and together"
     defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32",))
-    counts: tuple[int, ...] = COUNTS
+    counts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
@@ -136,9 +135,6 @@ def _reading(count: int, like: LanguageModel) -> Pass:
         numbers.sum()
 
     return one
-
-
-# -- tables --
 
 
 def tables(results: Results) -> tuple[str, ...]:

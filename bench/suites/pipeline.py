@@ -14,12 +14,12 @@ from functools import partial
 from typing import Any
 
 from bench.clocked import timed
+from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.pipeline_tables import PipelineRow, failures, pipeline_rows, tables
+from bench.suites.pipeline_tables import PipelineRow, pipeline_rows, report_of
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted
@@ -55,7 +55,7 @@ class Pipeline(Suite):
                         _measure(blocks, engine, row)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context, self.rows), failures(context, self.rows))
+        return report_of(context, self.rows)
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
@@ -97,22 +97,16 @@ class _Watch:
     def add_round(self, event: RoundCompleted) -> None:
         self.token_ids.extend(event.token_ids)
         self.notes += [(event.round, note) for note in event.notes]
-        if event.round:
-            self._add(event, event.at_ms - self.before)
-        self.before = event.at_ms
-
-    def _add(self, event: RoundCompleted, wall: float) -> None:
-        drafting = [
-            span.ms
-            for span in event.spans
-            if span.lane not in NOT_DRAFTING and span.name != "prefill"
-        ]
+        wall, self.before = event.at_ms - self.before, event.at_ms
+        if not event.round:
+            return
+        spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
         # What was made for a round that never came was wanted by none.
         asked = [one for one in event.ahead if one.reason != "ended"]
         found = {
             "rounds": 1,
             "round_ms": wall,
-            "draft_ms": sum(drafting),
+            "draft_ms": sum(span.ms for span in spans if span.name != "prefill"),
             "drafts": max(self.drafts, len({one.drafter for one in asked})),
             "hits": sum(one.hit for one in asked),
             "saved_ms": sum(one.saved_ms for one in event.ahead),

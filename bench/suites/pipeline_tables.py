@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from bench.context import Context
+from bench.context import Context, Report
 from bench.tables import (
     NOTHING,
     Group,
@@ -138,39 +138,27 @@ def _share(group: Group, part: str, whole: str) -> float:
     return group.sum(part) / total if total else 0.0
 
 
-def tables(context: Context, rows: Sequence[PipelineRow]) -> tuple[str, ...]:
-    """Everything that can be made of the samples that are there."""
+def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
+    """Everything that can be made of the samples that are there; a failure for each contestant that
+    wrote another text than serial decoding."""
     made: list[str] = []
     claims: list[list[str]] = []
+    failures: list[str] = []
     said: Counter[str] = Counter()
     for dtype in context.settings.dtypes:
         for live in dict.fromkeys(row.live for row in rows):
-            found = [
-                (row, contender)
-                for row in rows
-                if row.live == live
-                for contender in _contenders(context, dtype, row)
-            ]
+            here = [row for row in rows if row.live == live]
+            found = [(row, one) for row in here for one in _contenders(context, dtype, row)]
             made.append(_comparison(found, live, dtype))
-            for row, contender in found:
-                claims += _claims(f"{row}, {dtype}", contender)
-                if contender.name == AUTO:
-                    said += _sentences(contender)
+            for row, one in found:
+                claims += _claims(f"{row}, {dtype}", one)
+                if one.name == AUTO:
+                    said += _sentences(one)
+                if other := ", ".join(one.other_texts):
+                    where = f"{row}, {dtype}, {one.name}"
+                    failures.append(f"{where}: other text than serial for {other}")
     note = "A gain is a median of ratios to serial decoding within blocks."
-    return (*made, _reasons(said), claims_table(claims, note))
-
-
-def failures(context: Context, rows: Sequence[PipelineRow]) -> tuple[str, ...]:
-    """A sentence for each contestant that wrote another text than serial decoding."""
-    found = (
-        (f"{row}, {dtype}, {one.name}", one.other_texts)
-        for dtype in context.settings.dtypes
-        for row in rows
-        for one in _contenders(context, dtype, row)
-    )
-    return tuple(
-        f"{where}: other text than serial for {', '.join(other)}" for where, other in found if other
-    )
+    return Report((*made, _reasons(said), claims_table(claims, note)), tuple(failures))
 
 
 def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Contender]:

@@ -20,6 +20,7 @@ from core.models.machine import use_threads
 
 Task = TypeVar("Task")
 Found = TypeVar("Found")
+Given = tuple[Settings, Sequence[Prompt], Path | None]
 Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Found]
 
 
@@ -30,7 +31,7 @@ def measure_rows(
     settings = context.settings
     if settings.processes > 1:
         given = (settings, context.prompts, context.family)
-        yield from map_processes(settings.processes, partial(_measure_row, measure, *given), rows)
+        yield from map_processes(settings.processes, partial(_measure_row, measure, given), rows)
     elif rows:
         pin_arithmetic()
         engine = Engine(context.load(settings.dtypes[0]))
@@ -38,13 +39,8 @@ def measure_rows(
             yield row, measure(engine, settings, context.prompts, row)
 
 
-def _measure_row(
-    measure: Measure[Task, Found],
-    settings: Settings,
-    prompts: Sequence[Prompt],
-    family: Path | None,
-    row: Task,
-) -> tuple[Task, Found]:
+def _measure_row(measure: Measure[Task, Found], given: Given, row: Task) -> tuple[Task, Found]:
+    settings, prompts, family = given
     return row, measure(_engine(settings, family), settings, prompts, row)
 
 

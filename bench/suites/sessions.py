@@ -68,10 +68,8 @@ class Sessions(Suite):
         models = context.load(context.settings.dtypes[0])
         made, seconds = timed(lambda: make_log(path, models, self.runs, self.nodes, words))
         context.say(f"made {made.runs} runs, {made.nodes} nodes in {seconds:.0f} s")
-        sample: dict[str, Any] = {"case": MADE, "runs": made.runs, "nodes": made.nodes}
-        sample |= {"rows": made.rows, "seconds": seconds}
-        sample["megabytes"] = path.stat().st_size / 1e6
-        context.results.add(sample)
+        sample = {"runs": made.runs, "nodes": made.nodes, "rows": made.rows, "seconds": seconds}
+        context.results.add({"case": MADE, **sample, "megabytes": path.stat().st_size / 1e6})
         return made
 
     def report(self, context: Context) -> Report:

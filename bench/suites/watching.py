@@ -13,16 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import request
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, claim_row, claims_table, figure, group_rows, long_rows, ratio, table
+from bench.tables import claim_row, claims_table, figure, group_rows, long_rows, ratio, table
 from core.config import SpeculationConfig
 from lab.order import Block
 
-PRESETS = ("autoregressive", "specinfer")
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95
@@ -37,7 +36,7 @@ class Watching(Suite):
     name: str = "watching"
     about: str = "the engine watched by a page in a Chromium and kept in the log, against headless"
     defaults: Settings = Settings(prompts=4, tokens=256, repeats=5, dtypes=("float32",))
-    presets: tuple[str, ...] = PRESETS
+    presets: tuple[str, ...] = ("autoregressive", "specinfer")
 
     def measure(self, context: Context) -> None:
         items = [prompt.id for prompt in context.prompts]
@@ -106,16 +105,15 @@ def _ways(
     }
 
 
-# -- tables --
-
-
 def tables(results: Results) -> tuple[str, ...]:
     """Tokens per second and what being watched costs, by preset and cores; the claim."""
     lines: list[list[str]] = []
     claims: list[list[str]] = []
-    for preset in group_rows(long_rows(results.samples), ("preset",)):
+    rows, block = long_rows(results.samples), ("preset", "prompt", "repeat")
+    for preset in group_rows(rows, ("preset",), block=block):
         for cores in (APART, SHARED):
-            headless, watched = (_of(preset, name, cores) for name in (HEADLESS, WATCHED))
+            pair = (f"{name}, {cores}" for name in (HEADLESS, WATCHED))
+            headless, watched = (preset.of(contestant=name) for name in pair)
             if not watched.rows:
                 continue
             cost = watched.ratio("value", contestant=headless["contestant"])
@@ -131,8 +129,3 @@ def tables(results: Results) -> tuple[str, ...]:
         "from it to the last; medians, ratios within blocks, 95 % intervals over prompts."
     )
     return (table("Watched and headless", heads, lines, note), claims_table(claims))
-
-
-def _of(preset: Group, name: str, cores: str) -> Group:
-    own = preset.of(contestant=f"{name}, {cores}")
-    return Group(own.rows, preset.rows)

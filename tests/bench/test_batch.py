@@ -3,25 +3,21 @@ a failure; rows are given back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import torch
 
-from bench.context import Context
-from bench.ours import decode
+from bench.contestants import decode
 from bench.suites.batch import Batch, failures, tables
 from bench.suites.passes import Passes, contestants
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
 
-MakeContext = Callable[..., Context]
-
 
 def test_other_ids_than_alone_are_a_failure(
-    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    make_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(engine: Any, cases: Any, speculation: Any, together: int = 1) -> list[Any]:
         found = decode(engine, cases, speculation, together)
@@ -39,7 +35,7 @@ def test_other_ids_than_alone_are_a_failure(
     )
 
 
-def test_a_table_says_totals_and_gains(make_context: MakeContext) -> None:
+def test_a_table_says_totals_and_gains(make_context: Any) -> None:
     results = make_context().results
     for repeat, seconds in enumerate((2.0, 4.0)):
         figures = {
@@ -53,7 +49,7 @@ def test_a_table_says_totals_and_gains(make_context: MakeContext) -> None:
     assert "those they have alone: 0." in shown
 
 
-def test_a_table_says_medians_and_growth(make_context: MakeContext) -> None:
+def test_a_table_says_medians_and_growth(make_context: Any) -> None:
     context = make_context()
     for repeat, (one, four) in enumerate([(1.0, 3.0), (2.0, 4.0), (9.0, 5.0)]):
         for tokens, ms in ((1, one), (4, four)):

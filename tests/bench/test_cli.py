@@ -21,6 +21,8 @@ from bench.suites.acceptance import Acceptance
 from core.errors import ConfigError
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 
+Capsys = pytest.CaptureFixture[str]
+
 
 @dataclass(frozen=True)
 class Counting:
@@ -47,7 +49,7 @@ class Counting:
         return Report((f"{len(context.results.samples)} samples",), self.failures)
 
 
-def test_every_suite_is_listed_with_its_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_suite_is_listed_with_its_defaults(capsys: Capsys) -> None:
     assert main(["--list"]) == 0
     printed = capsys.readouterr().out
     assert {"laws", "acceptance", "cpu-bundled", "overhead"} <= set(SUITES)
@@ -56,9 +58,7 @@ def test_every_suite_is_listed_with_its_defaults(capsys: pytest.CaptureFixture[s
         assert str(suite.defaults) in printed
 
 
-def test_the_table_names_machine_versions_and_settings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_names_machine_versions_and_settings(tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     argv = ["--suite", "counting", "--out", str(out), "--tokens", "9", "--threads", "1"]
     assert main(argv, {"counting": Counting()}) == 0
@@ -97,9 +97,7 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
     assert len(asked) == 5
 
 
-def test_a_suite_that_failed_ends_with_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_suite_that_failed_ends_with_one(tmp_path: Path, capsys: Capsys) -> None:
     argv = ["--suite", "counting", "--out", str(tmp_path / "out.json")]
     assert main(argv, {"counting": Counting(failures=("two differ",))}) == 1
     assert "FAILED: two differ" in capsys.readouterr().err
@@ -122,7 +120,7 @@ def test_a_suite_that_failed_ends_with_one(
     ],
 )
 def test_bad_arguments_are_one_line_and_status_two(
-    argv: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     suite = [] if "--suite" in argv else ["--suite", "counting"]
     out = tmp_path / "out.json"
@@ -151,7 +149,7 @@ TWO_DTYPES = ["--dtype", "bfloat16", "float32"]
     ],
 )
 def test_an_option_that_a_suite_would_not_use_is_refused(
-    suite: str, option: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    suite: str, option: list[str], said: str, capsys: Capsys
 ) -> None:
     assert main(["--suite", suite, *option]) == 2
     assert said in capsys.readouterr().err
@@ -162,7 +160,7 @@ def test_options_name_suites_that_there_are() -> None:
 
 
 @pytest.mark.nightly
-def test_acceptance_of_another_family(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_acceptance_of_another_family(tmp_path: Path, capsys: Capsys) -> None:
     """Its rows and its digest are of the models in the folder."""
     for folder in (bundled_llm(), bundled_ssms()[0]):
         (tmp_path / folder.name).symlink_to(folder)
@@ -178,9 +176,7 @@ def test_acceptance_of_another_family(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "--family DIR" in capsys.readouterr().out
 
 
-def test_a_folder_without_ssms_is_no_family(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_ssms_is_no_family(tmp_path: Path, capsys: Capsys) -> None:
     """And what was measured of another is not touched."""
     out = tmp_path / "o.json"
     argv = ["--suite", "acceptance", "--fresh", "--out", str(out), "--family", str(tmp_path)]
@@ -209,7 +205,7 @@ def test_no_two_seeds_are_one() -> None:
 
 
 def test_a_core_is_left_free_unless_threads_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     argv = ["--suite", "counting", "--out", str(tmp_path / "out.json")]

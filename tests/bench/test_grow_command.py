@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from bench.__main__ import main
+from bench.contestants import load_module
 from bench.grown import writing
-from bench.theirs import load_module
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
@@ -23,6 +23,9 @@ from tests.fakes import tiny_module, word_tokenizer
 
 Grow = Callable[..., int]
 SMALL = {"llm": 3, "ssm": 2}  # layers
+
+
+Capsys = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +70,7 @@ def rounds_of(llm: Path, *ssms: Path) -> list[tuple[int, ...]]:
 
 
 def test_it_writes_what_loads_and_says_what_it_is(
-    grow: Grow, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grow: Grow, pair: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow(seed=4) == 0
     printed = capsys.readouterr()
@@ -100,7 +103,7 @@ def test_it_writes_what_loads_and_says_what_it_is(
 
 
 def test_the_same_again_is_said_and_nothing_is_done(
-    grow: Grow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grow: Grow, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow() == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
@@ -114,7 +117,7 @@ def test_the_same_again_is_said_and_nothing_is_done(
 
 
 def test_a_folder_of_something_else_is_left_alone(
-    grow: Grow, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grow: Grow, tmp_path: Path, capsys: Capsys
 ) -> None:
     mine = tmp_path / "out" / "llm-grown-0.5M"
     mine.mkdir(parents=True)
@@ -148,7 +151,7 @@ def test_large_models_are_written_in_parts(
 
 
 def test_ssms_that_are_large_enough_stay_as_they_are(
-    grow: Grow, pair: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    grow: Grow, pair: Path, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow(ssm_params=None) == 0  # a hundredth: fewer than they have
     printed = capsys.readouterr()
@@ -158,7 +161,7 @@ def test_ssms_that_are_large_enough_stay_as_they_are(
 
 
 def test_what_fails_leaves_nothing_behind(
-    grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr("bench.grown.module.ZERO", frozenset())
     assert grow() == 2
@@ -167,7 +170,7 @@ def test_what_fails_leaves_nothing_behind(
 
 
 def test_too_little_room_is_said_before_anything_is_done(
-    grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    grow: Grow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
     monkeypatch.setattr(writing, "available_bytes", lambda device: 1 << 20)
     assert grow() == 2
@@ -197,11 +200,7 @@ def test_too_little_room_is_said_before_anything_is_done(
     ],
 )
 def test_bad_arguments_are_one_line_and_status_two(
-    grow: Grow,
-    options: dict[str, Any],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    grow: Grow, options: dict[str, Any], said: str, tmp_path: Path, capsys: Capsys
 ) -> None:
     assert grow(**options) == 2
     error = capsys.readouterr().err
@@ -210,9 +209,7 @@ def test_bad_arguments_are_one_line_and_status_two(
     assert not (tmp_path / "out").exists()
 
 
-def test_two_models_of_one_name_are_refused(
-    grow: Grow, pair: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_models_of_one_name_are_refused(grow: Grow, pair: Path, capsys: Capsys) -> None:
     twice = [str(pair / "ssm")] * 2
     assert main(["grow", "--params", "5e5", "--llm", str(pair / "llm"), "--ssm", *twice]) == 2
     assert "models with names of their own" in capsys.readouterr().err

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench.context import Context
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant
 from bench.suites.grown import CPU_GROWN, GrownContenders
 from core.config import PRESETS, SpeculationConfig
@@ -16,7 +15,6 @@ from core.length.cost_model import ledger
 from core.length.cost_model.verify import VerifyCosts
 from tests.family import SSMS
 
-MakeContext = Callable[..., Context]
 SMALL = replace(
     CPU_GROWN,
     contenders=GrownContenders(16_000_000, 1_100_000),
@@ -29,7 +27,7 @@ SMALL = replace(
 
 
 @pytest.mark.nightly
-def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: MakeContext) -> None:
+def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: Any) -> None:
     context = make_context(prompts=1, tokens=4)
     SMALL.measure(context)
     block = context.results.samples[-1]
@@ -48,7 +46,7 @@ def test_ours_stand_with_ssms_as_they_are_and_grown(make_context: MakeContext) -
 
 
 @pytest.mark.nightly
-def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_path: Path) -> None:
+def test_models_kept_in_a_folder_are_grown_once(make_context: Any, tmp_path: Path) -> None:
     said: list[str] = []
     context = replace(make_context(said.append, prompts=1, tokens=4), grown=tmp_path / "kept")
     made = SMALL.contenders(context, "float32")
@@ -63,7 +61,7 @@ def test_models_kept_in_a_folder_are_grown_once(make_context: MakeContext, tmp_p
 
 
 def test_what_a_pass_takes_is_measured_once_for_both_engines(
-    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    make_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
 

@@ -6,18 +6,17 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from bench import __main__ as cli
-from bench.context import Context
-from bench.ours import DecodeCase, decode
+from bench.contestants import DecodeCase, Theirs, decode
 from bench.prompts import load_prompts
 from bench.suites.law_check import first_divergence, margin, verdict
 from bench.suites.law_rows import LawRow, law_rows
 from bench.suites.laws import Laws
-from bench.theirs import Theirs
 from core import Engine
 from core.config import SpeculationConfig
 from core.engine import round as round_module
@@ -26,8 +25,6 @@ from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict
 from core.trees.verify import VerifyInput as Verification
-
-MakeContext = Callable[..., Context]
 
 
 def rows(*drafts: str) -> tuple[LawRow, ...]:
@@ -41,7 +38,7 @@ def rows(*drafts: str) -> tuple[LawRow, ...]:
     return tuple(first[draft] for draft in drafts)
 
 
-def test_the_engine_obeys(make_context: MakeContext) -> None:
+def test_the_engine_obeys(make_context: Any) -> None:
     suite = Laws(only=rows("topk", "best_first", "coupled"))
     context = make_context()
     suite.measure(context)
@@ -53,7 +50,7 @@ def test_the_engine_obeys(make_context: MakeContext) -> None:
 
 
 def test_a_run_that_was_interrupted_continues_with_the_next_row(
-    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    make_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(message: str) -> None:
         if message.startswith("1 of"):
@@ -75,7 +72,7 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
 
 
 @pytest.mark.nightly
-def test_processes_share_the_rows(make_context: MakeContext) -> None:
+def test_processes_share_the_rows(make_context: Any) -> None:
     suite = Laws(only=rows("topk"))  # each process would have to load the models
     suite.measure(make_context(processes=2))
     context = make_context()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,15 @@ import numpy as np
 import pytest
 import torch
 
-from bench.context import Context
+from bench.contestants import Theirs
 from bench.ggml import peer
 from bench.ggml.layout import write_gguf
 from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
 from bench.suites.cpu_bundled import CpuBundled, alike
 from bench.suites.cpu_tables import LLAMA_ASSISTED, LLAMA_LOOKUP, Variant, all_variants
-from bench.theirs import Theirs
 from tests.bench.llamas import FakeLlama, FakeWriter, pretend
 from tests.fakes import tiny_module
 
-MakeContext = Callable[..., Context]
 VARIANTS = (Variant(LLAMA_ASSISTED, 3, "ssm-code"), Variant(LLAMA_LOOKUP, 3))
 LLAMAS = ("llama.cpp plain", LLAMA_ASSISTED, LLAMA_LOOKUP)
 installed = pytest.mark.skipif(
@@ -40,9 +37,6 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
     return tiny_module("llama", dtype=dtype, **changes)
-
-
-# -- with stand-ins --
 
 
 @pytest.mark.usefixtures("packages")
@@ -107,7 +101,7 @@ def test_a_small_model_drafts_no_further_than_its_context() -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
+def test_it_competes_where_it_is_installed(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0, 0.8), variants=VARIANTS)
     context = make_context(prompts=1, tokens=4)
     suite.measure(context)
@@ -125,7 +119,7 @@ def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
     assert f"the best competes: {VARIANTS[0]}, {VARIANTS[1]}." in greedy
 
 
-def test_a_table_says_that_it_is_not_installed(make_context: MakeContext) -> None:
+def test_a_table_says_that_it_is_not_installed(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0,), variants=())
     context = make_context(prompts=1, tokens=4)
     suite.measure(context)
@@ -148,7 +142,7 @@ def test_what_goes_wrong_is_said_and_costs_nobody_else(
     assert "GPT2LMHeadModel" in told or "No space left" in told
 
 
-def test_blocks_without_it_stand_beside_blocks_with_it(make_context: MakeContext) -> None:
+def test_blocks_without_it_stand_beside_blocks_with_it(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0,))
     context = make_context()
     key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "repeat": 0, "load": 0.1}
@@ -176,9 +170,6 @@ def test_the_share_of_equal_ids() -> None:
 
 def test_every_setting_of_it_is_swept() -> None:
     assert len(set(map(str, all_variants("ab", "ab")))) == 2 * 3 + 3 + 2 * 9 + 3
-
-
-# -- with the packages --
 
 
 @installed

@@ -6,24 +6,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.application import BenchError, application, resident_mb
-from bench.context import Context
-from bench.suites.start import Start
-from bench.suites.visitors import Visitors
+from bench.suites.start import Start, Visitors
 from tests.ended import has_ended
 
-MakeContext = Callable[..., Context]
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.nightly
-def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
+def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
     said: list[str] = []
     context = make_context(said.append)
     Start(runs=2).measure(context)
@@ -40,7 +36,7 @@ def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
 
 
 @pytest.mark.nightly
-def test_visitors_are_told_what_a_lone_one_is(make_context: MakeContext) -> None:
+def test_visitors_are_told_what_a_lone_one_is(make_context: Any) -> None:
     context = make_context()
     suite = Visitors(counts=(1, 3), presets=("best",))
     suite.measure(context)
@@ -110,7 +106,7 @@ def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> list[dic
     ],
 )
 def test_what_misses_its_bound_is_said(
-    make_context: MakeContext, samples: list[dict[str, Any]], said: list[str]
+    make_context: Any, samples: list[dict[str, Any]], said: list[str]
 ) -> None:
     context = make_context()
     for sample in samples:
@@ -120,7 +116,7 @@ def test_what_misses_its_bound_is_said(
     assert all(words in sentence for words, sentence in zip(said, found, strict=True))
 
 
-def test_another_text_is_a_failure(make_context: MakeContext) -> None:
+def test_another_text_is_a_failure(make_context: Any) -> None:
     context = make_context()
     figures = {
         "1": {"tokens": 8, "seconds": 1.0, "differ": []},
