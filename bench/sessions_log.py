@@ -108,11 +108,8 @@ def _renamed_run(
             deltas = rng.choices(words, k=len(event.token_ids))
             event = replace(event, text_deltas=tuple(f" {word}" for word in deltas))
         elif isinstance(event, RunCompleted):
-            stats = replace(
-                event.stats,
-                tokens_per_second=rng.uniform(20, 200),
-                mean_acceptance_length=rng.uniform(1, 5),
-            )
+            speed, length = rng.uniform(20, 200), rng.uniform(1, 5)
+            stats = replace(event.stats, tokens_per_second=speed, mean_acceptance_length=length)
             event = replace(event, stats=stats)
             if number % 25 == 9:
                 event = RunCancelled(event.run_id, event.seq, event.at_ms, "", stats)

@@ -28,13 +28,10 @@ SHARD_BYTES = 1 << 30
 # Python, torch and a text's activations.
 BESIDE_BYTES = 512 << 20
 # What a folder has beside weights and what describes them: its tokenizer, and how to use it.
-BESIDE: tuple[str, ...] = (
-    "added_tokens.json",
-    "chat_template*",
-    "generation_config.json",
-    "merges.txt",
+BESIDE = (
+    *("added_tokens.json", "chat_template*", "generation_config.json", "merges.txt"),
+    *("special_tokens_map.json", "tokenizer*", "vocab.*"),
 )
-BESIDE += ("special_tokens_map.json", "tokenizer*", "vocab.*")
 
 
 def write_grown(

@@ -67,18 +67,14 @@ def can_part() -> bool:
 def apart(thread: int) -> None:
     """Pin the thread to a core of its own, and all other threads of this process and its children
     to the remaining cores."""
-    first, *rest = _cores()
+    first, *rest = range(os.cpu_count() or 1)
     for one in _threads():
         _keep(one, {first} if one == thread else set(rest))
 
 
 def spread_threads() -> None:
     for one in _threads():
-        _keep(one, set(_cores()))
-
-
-def _cores() -> list[int]:
-    return list(range(os.cpu_count() or 1))
+        _keep(one, set(range(os.cpu_count() or 1)))
 
 
 def _keep(thread: int, cores: set[int]) -> None:

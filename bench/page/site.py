@@ -56,25 +56,15 @@ class Site:
     clock: EventClock
 
 
-class _Heard:
-    """A run that tells a clock when it is asked to stop."""
+class _Clocked:
+    """A run or a worker whose events, and Stop, pass a clock on their way to the page."""
 
-    def __init__(self, run: Any, clock: EventClock) -> None:
-        self._run, self._clock = run, clock
+    def __init__(self, inner: Any, clock: EventClock) -> None:
+        self._inner, self._clock = inner, clock
 
     def cancel(self) -> None:
-        self._clock.heard.setdefault(self._run.run_id, time.time() * 1000)
-        self._run.cancel()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
-
-
-class _Clocked:
-    """A worker whose events pass a clock on their way to the page."""
-
-    def __init__(self, worker: Any, clock: EventClock) -> None:
-        self._worker, self._clock = worker, clock
+        self._clock.heard.setdefault(self._inner.run_id, time.time() * 1000)
+        self._inner.cancel()
 
     def submit(self, request: Any, tap: Any = None) -> Any:
         def see(event: Event) -> None:
@@ -82,10 +72,10 @@ class _Clocked:
             if tap is not None:
                 tap(event)
 
-        return _Heard(self._worker.submit(request, see), self._clock)
+        return _Clocked(self._inner.submit(request, see), self._clock)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._worker, name)
+        return getattr(self._inner, name)
 
 
 @contextmanager

@@ -23,9 +23,10 @@ from bench.suites.start import Start, Visitors
 from bench.suites.watching import Watching
 from core.errors import ConfigError
 
-EVERY: tuple[Suite, ...] = (CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance())
-EVERY += (Overhead(), Passes(), Length(), Pipeline(), Batch(), Laws(), Page(), Sessions())
-EVERY += (Start(), Visitors(), Watching())
+EVERY: tuple[Suite, ...] = (
+    *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
+    *(Length(), Pipeline(), Batch(), Laws(), Page(), Sessions(), Start(), Visitors(), Watching()),
+)
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
 
 ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "overhead")})

@@ -80,9 +80,8 @@ class InFolders:
         assert context.grown is not None
         folders = write_family(family, context.grown / family.wish.dtype, context.say)
         self._dtype = family.wish.dtype
-        self._folders: dict[str, Path] = {
-            member.name: folder for member, folder in zip(family.members, folders, strict=True)
-        }
+        names = (member.name for member in family.members)
+        self._folders: dict[str, Path] = dict(zip(names, folders, strict=True))
 
     def ours(self) -> LoadedModels:
         llm, *ssms = map(str, self._folders.values())

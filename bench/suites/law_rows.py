@@ -62,12 +62,8 @@ class LawRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        return {
-            "row": self.name,
-            "temperature": self.temperature,
-            "together": self.together,
-            "config": self.speculation.to_plain(),
-        }
+        own = {"row": self.name, "temperature": self.temperature, "together": self.together}
+        return {**own, "config": self.speculation.to_plain()}
 
 
 def law_rows() -> tuple[LawRow, ...]:

@@ -124,23 +124,15 @@ def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) 
     """Runs a case to its end. `tokens` and `seconds` (prefill included); `accepted` drafted tokens;
     round by round the chosen `lengths`, and the `depths` and `nodes` of the trees verified."""
     tokens = accepted = 0
-    lengths: list[int] = []
-    depths: list[int] = []
-    nodes: list[int] = []
+    rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
     start = time.perf_counter()
     for event in engine.generate(request(case, speculation)):
         if isinstance(event, Combined):
-            depths.append(max(event.depths, default=0))
-            nodes.append(len(event.depths))
+            rounds["depths"].append(max(event.depths, default=0))
+            rounds["nodes"].append(len(event.depths))
         elif isinstance(event, RoundCompleted):
             tokens += len(event.token_ids)
             accepted += event.num_accepted
-            lengths.append(event.speculation_length)
-    return {
-        "tokens": tokens,
-        "seconds": time.perf_counter() - start,
-        "accepted": accepted,
-        "lengths": lengths,
-        "depths": depths,
-        "nodes": nodes,
-    }
+            rounds["lengths"].append(event.speculation_length)
+    seconds = time.perf_counter() - start
+    return {"tokens": tokens, "seconds": seconds, "accepted": accepted, **rounds}

@@ -38,14 +38,10 @@ FITTING: Mapping[int, tuple[str, ...]] = MappingProxyType(
 )
 # Small and large shares of drafting in a round, and what a newcomer gets. Node budgets are given:
 # a measured one might differ from engine to engine.
+CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "one SSM, chain of 4": {
-            "drafters": ("first",),
-            "expansion": (1,),
-            "speculation_length": 4,
-            "max_tree_nodes": 8,
-        },
+        "one SSM, chain of 4": {"drafters": ("first",), "expansion": (1,), **CHAIN},
         "all SSMs, 4 steps": {"speculation_length": 4, "max_tree_nodes": 24},
         BEST: {"max_tree_nodes": 64},
     }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from bench.grown.module import outline, shape_of
-from bench.grown.shape import TOLERANCE, Plan, Shape, plan_growth
+from bench.grown.shape import TOLERANCE, Shape, plan_growth
 from core.errors import ConfigError
 from tests.fakes import tiny_module
 
@@ -90,8 +89,3 @@ def test_parameters_are_those_of_the_module(family: str, changes: dict[str, Any]
     large = outline(module, plan, torch.float32)
     assert plan.large.parameters == sum(p.numel() for p in large.parameters())
     assert shape_of(large) == plan.large
-
-
-def test_a_factor_that_is_no_power_of_four_is_not_exact() -> None:
-    for factor, exact in ((1, True), (2, False), (3, False), (4, True), (8, False), (16, True)):
-        assert Plan(LLM, replace(LLM, hidden=LLM.hidden * factor)).exact == exact
