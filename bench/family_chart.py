@@ -9,7 +9,7 @@ intervals.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import MappingProxyType
 
@@ -19,22 +19,13 @@ from plotly.subplots import make_subplots
 from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import domains, load_prompts
 from bench.results import Results
+from bench.suites import acceptance_tables as figures
 from bench.suites.acceptance_rows import (
     MERGED_NODES,
     TEMPERATURE,
     UNMERGED_NODES,
     AcceptanceRow,
     acceptance_rows,
-)
-from bench.suites.acceptance_tables import (
-    Prompts,
-    Wanted,
-    fresh,
-    length_of,
-    measured,
-    nodes_of,
-    of_domain,
-    value_of,
 )
 from core.config import WEIGHTS
 from core.errors import ConfigError
@@ -62,18 +53,18 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
         asked = str(after.header.get("settings"))
         raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
     both = [_measured_rows(results) for results in (before, after)]
-    groups = {**{name: of_domain(name) for name in names}, OVERALL: fresh}
+    groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.fresh}
     temperatures = (0.0, TEMPERATURE)
     told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
     page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
     for row, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
             # With how many nodes are verified, at temperature 0 and over all domains.
-            one = _chosen(both[1], name, 0.0)
-            label = name if one is None else f"{name} ({nodes_of(both[1][one]):.0f} nodes)"
+            one = _chosen(both[1], name, 0.0, figures.fresh)
+            label = name if one is None else f"{name} ({figures.nodes_of(both[1][one]):.0f} nodes)"
             for after_it, rows in enumerate(both):
                 lengths = {
-                    group: length_of(rows[best], wanted)
+                    group: figures.length_of(rows[best], wanted)
                     for group, wanted in groups.items()
                     if (best := _chosen(rows, name, temperature, wanted)) is not None
                 }
@@ -84,12 +75,12 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
     return page
 
 
-def _measured_rows(results: Results) -> dict[AcceptanceRow, Prompts]:
+def _measured_rows(results: Results) -> figures.Found:
     """The rows that were measured, for the SSMs that the samples name."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    found = measured(results, acceptance_rows(ssms))
+    found = figures.measured(results, acceptance_rows(ssms))
     if not found:
         allowed = "a file of the acceptance suite's samples"
         raise ConfigError.of("results", str(results.path), allowed)
@@ -97,13 +88,13 @@ def _measured_rows(results: Results) -> dict[AcceptanceRow, Prompts]:
 
 
 def _chosen(
-    found: Mapping[AcceptanceRow, Prompts], name: str, temperature: float, wanted: Wanted = fresh
+    found: figures.Found, name: str, temperature: float, wanted: figures.Wanted
 ) -> AcceptanceRow | None:
     """A combine rule's row; of the SSMs alone the best of the wanted continuations."""
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
-        return max(alone, key=lambda row: value_of(found[row], wanted), default=None)
+        return max(alone, key=lambda row: figures.value_of(found[row], wanted), default=None)
     return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
 
 

@@ -61,18 +61,19 @@ class AcceptanceRow:
         """What tells its sample apart; rows of one configuration share a sample."""
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes of a tree can be verified at most."""
+        config = self.speculation
+        if config.combine == "vote_tree":
+            return config.vote_nodes
+        if isinstance(config.max_tree_nodes, int):
+            return config.max_tree_nodes
+        return len(config.drafters) * shape_nodes(config.expansion)
+
 
 def acceptance_rows(ssms: Sequence[str]) -> tuple[AcceptanceRow, ...]:
     return tuple(row for kind in KINDS for row in _of_kind(kind, tuple(ssms)))
-
-
-def most_nodes(speculation: SpeculationConfig) -> int:
-    """How many nodes of a tree of this configuration can be verified at most."""
-    if speculation.combine == "vote_tree":
-        return speculation.vote_nodes
-    if isinstance(speculation.max_tree_nodes, int):
-        return speculation.max_tree_nodes
-    return len(speculation.drafters) * shape_nodes(speculation.expansion)
 
 
 def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:

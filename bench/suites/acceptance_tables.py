@@ -13,15 +13,7 @@ from typing import Any
 from bench.context import Context
 from bench.prompts import domains
 from bench.results import Results
-from bench.suites.acceptance_rows import (
-    KINDS,
-    LENGTHS,
-    MOST_NODES,
-    WIDTHS,
-    AcceptanceRow,
-    Kind,
-    most_nodes,
-)
+from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, AcceptanceRow, Kind
 from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
@@ -243,7 +235,7 @@ def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(Kind(kind.temperature, "best_first", kind.verify))
-    few = most_nodes(row.speculation) <= MOST_NODES
+    few = row.most_nodes <= MOST_NODES
     return row.kind in kinds and few and NGRAM not in row.speculation.drafters
 
 

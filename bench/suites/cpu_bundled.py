@@ -18,21 +18,8 @@ from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import (
-    FAMILIES,
-    GENERATE,
-    LLAMA_FAMILIES,
-    LLAMA_PLAIN,
-    Contenders,
-    Summon,
-    Variant,
-    all_variants,
-    best_variant,
-    bundled_contenders,
-    contest_table,
-    fastest_of_each_drafter,
-    swept,
-)
+from bench.suites import cpu_tables as cpu
+from bench.suites.cpu_tables import Contenders, Summon, Variant
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
@@ -56,7 +43,7 @@ class CpuBundled(Suite):
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
     temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
-    contenders: Summon = bundled_contenders
+    contenders: Summon = cpu.bundled_contenders
     settings_kept: int | None = None
     title: str = ""
     note: str = ""
@@ -71,7 +58,7 @@ class CpuBundled(Suite):
 
     def report(self, context: Context) -> Report:
         made = (
-            contest_table(context.results, dtype, temperature, self.title, self.note)
+            cpu.contest_table(context.results, dtype, temperature, self.title, self.note)
             for dtype in context.settings.dtypes
             for temperature in self.temperatures
         )
@@ -107,8 +94,8 @@ class CpuContest:
         self._theirs({}, temperature, todo[0])  # the process's first call is not counted
         if kept is not None:
             self._blocks("sweep", temperature, prompts[:1]).measure(found, self._llama_note)
-            figures = swept(self._context.results, self._dtype, temperature)[0]
-            chosen = fastest_of_each_drafter(variants.values(), figures, kept)
+            figures = cpu.swept(self._context.results, self._dtype, temperature)[0]
+            chosen = cpu.fastest_of_each_drafter(variants.values(), figures, kept)
             found = {str(variant): found[str(variant)] for variant in chosen}
         every.measure(found, self._llama_note)
 
@@ -127,17 +114,17 @@ class CpuContest:
                     yield preset, own
                     break  # plain decoding: the SSMs are all that the engines differ in
                 yield f"{preset}, {told}" if told else preset, own
-        yield GENERATE, partial(self._theirs, {}, temperature)
-        yield from self._best(FAMILIES, temperature)
+        yield cpu.GENERATE, partial(self._theirs, {}, temperature)
+        yield from self._best(cpu.FAMILIES, temperature)
         if self._models.llama is not None:
-            yield LLAMA_PLAIN, partial(self._llama, None, temperature)
-            yield from self._best(LLAMA_FAMILIES, temperature)
+            yield cpu.LLAMA_PLAIN, partial(self._llama, None, temperature)
+            yield from self._best(cpu.LLAMA_FAMILIES, temperature)
 
     def _best(
         self, families: tuple[str, ...], temperature: float
     ) -> Iterator[tuple[str, Contestant]]:
         for family in families:
-            best = best_variant(self._context.results, self._dtype, temperature, family)
+            best = cpu.best_variant(self._context.results, self._dtype, temperature, family)
             of_family = {str(v): v for v in self._variants() if v.family == family}
             if best in of_family:
                 yield family, self._variant(of_family[best], temperature)
@@ -170,7 +157,7 @@ class CpuContest:
         return figures if ours is None else {**figures, "same": alike(found, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
-        if variant.family in LLAMA_FAMILIES:
+        if variant.family in cpu.LLAMA_FAMILIES:
             return partial(self._llama, variant, temperature)
         options = variant.options(self._models.theirs, self._models.assistants)
         return partial(self._theirs, options, temperature)
@@ -179,7 +166,7 @@ class CpuContest:
         if self._suite.variants is not None:
             return self._suite.variants
         llama = self._models.llama
-        return all_variants(self._models.assistants, llama.assistants if llama else None)
+        return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
         """Prompts that do not compete, as far as there are any left."""

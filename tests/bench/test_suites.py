@@ -15,7 +15,7 @@ from bench.contestants import DecodeCase, decode, new_ids
 from bench.context import Context
 from bench.prompts import load_prompts
 from bench.suites.acceptance import Acceptance, distinct_share
-from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows, most_nodes
+from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fastest_of_each_drafter
@@ -81,54 +81,55 @@ def hits_of(samples: Samples) -> None:
     assert serial["hits"] == 0 < across["hits"]
 
 
-@pytest.mark.parametrize(
-    ("suite", "changes", "count", "check", "words"),
-    [
-        (
-            Batch(sizes=(1, 3), presets=("autoregressive", "specinfer")),
-            *({"prompts": 3}, 4, batch_tokens, ["| autoregressive |", "3 at a time"]),
-        ),
-        (
-            Passes(counts=(1, 3)),
-            *({"repeats": 2}, 4, pass_times, ["Medians of 2 repeats", "| 3 tokens |"]),
-        ),
-        (
-            Overhead(families=("bundled",)),
-            *({"prompts": 1}, 2, stages_and_passes, ["| of the round |", "0.8 ms + 15 us"]),
-        ),
-        (
-            CpuBundled(temperatures=(0.8,), variants=VARIANTS),
-            *({"tokens": 4}, 4 + 2, swept_and_competing),
-            [*(f"| {name} |" for name in (*PRESETS, *THEIRS)), "1.00x (1.00 to 1.00)"],
-        ),
-        pytest.param(
-            Acceptance(parts=("same",)),
-            *({"tokens": 5}, 5 * (len(SSMS) + 1), lambda samples: None),
-            ["| union of 5 |", "coupled / plain top-k, union of 5", "union of 5 / best single SSM"],
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            Length(temperatures=(0.0,), hopeless_prompts=2),
-            *({"tokens": 4}, 3, lengths_of),
-            [*(f"| {name} |" for name in (*FIXED, *POLICIES)), "goodput / trend"],
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            Pipeline(only=tuple(ACROSS)),
-            *({"tokens": 4, "repeats": 2}, 2, hits_of),
-            ["| across |", "2 of 2", "across: gain / bound"],
-            marks=pytest.mark.nightly,
-        ),
-    ],
-    ids=lambda value: getattr(value, "name", None),
+def case(
+    suite: Any, count: int, check: Callable[[Samples], Any], *words: str, **changes: Any
+) -> Any:
+    marks = [pytest.mark.nightly] if suite.name in ("acceptance", "length", "pipeline") else []
+    return pytest.param(suite, changes, count, check, words, id=suite.name, marks=marks)
+
+
+COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
+CASES = (
+    case(
+        Batch(sizes=(1, 3), presets=("autoregressive", "specinfer")),
+        *(4, batch_tokens, "| autoregressive |", "3 at a time"),
+        prompts=3,
+    ),
+    case(Passes(counts=(1, 3)), 4, pass_times, "Medians of 2 repeats", "| 3 tokens |", repeats=2),
+    case(
+        Overhead(families=("bundled",)),
+        *(2, stages_and_passes, "| of the round |", "0.8 ms + 15 us"),
+        prompts=1,
+    ),
+    case(
+        CpuBundled(temperatures=(0.8,), variants=VARIANTS),
+        *(4 + 2, swept_and_competing, "1.00x (1.00 to 1.00)"),
+        *(f"| {name} |" for name in (*PRESETS, *THEIRS)),
+        tokens=4,
+    ),
+    case(Acceptance(parts=("same",)), 5 * (len(SSMS) + 1), len, *COMPARED, tokens=5),
+    case(
+        Length(temperatures=(0.0,), hopeless_prompts=2),
+        *(3, lengths_of, "goodput / trend", *(f"| {name} |" for name in (*FIXED, *POLICIES))),
+        tokens=4,
+    ),
+    case(
+        Pipeline(only=tuple(ACROSS)),
+        *(2, hits_of, "| across |", "2 of 2", "across: gain / bound"),
+        tokens=4,
+        repeats=2,
+    ),
 )
+
+
+@pytest.mark.parametrize(("suite", "changes", "count", "check", "words"), CASES)
 def test_a_suite_measures_continues_and_reports(
     make_context: Any,
     suite: Any,
     changes: dict[str, Any],
     count: int,
-    check: Callable[[Samples], None],
-    words: list[str],
+    check: Callable[[Samples], Any],
+    words: tuple[str, ...],
 ) -> None:
     def interrupt(message: str) -> None:
         raise KeyboardInterrupt
@@ -192,7 +193,7 @@ class TestAcceptance:
 
     def test_chains_of_all_ssms_by_length(self, make_context: Any) -> None:
         def of(row: AcceptanceRow) -> Samples:
-            return [sample(5 * len(row.speculation.expansion), 10 * most_nodes(row.speculation))]
+            return [sample(5 * len(row.speculation.expansion), 10 * row.most_nodes)]
 
         lines = acceptance_lines(make_context(), "length", of, 4)
         of_12 = [line for line in lines if "| 12 | 60.0 | 7.00 (7.00 to 7.00) |" in line]
@@ -203,7 +204,7 @@ class TestAcceptance:
         """Width 5 would be."""
 
         def of(row: AcceptanceRow) -> Samples:
-            return [sample(most_nodes(row.speculation), 10)]
+            return [sample(row.most_nodes, 10)]
 
         lines = acceptance_lines(make_context(), "chain width", of, 1)
         best = [line for line in lines if "| best tree" in line]
