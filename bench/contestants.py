@@ -105,23 +105,18 @@ class Theirs:
 
     @torch.inference_mode()
     def generate(
-        self,
-        prompt_ids: Sequence[int],
-        tokens: int,
-        temperature: float = 0.0,
-        seed: int = 0,
-        **options: Any,
+        self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
         """The new token ids; `options` go to `generate` as they are."""
-        ids: Any = torch.tensor([list(prompt_ids)], device=self.module.device)
+        batch: Any = torch.tensor([list(ids)], device=self.module.device)
         drawn: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
             torch.manual_seed(seed)
             drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
         found = self.module.generate(
-            ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, **drawn, **options
+            batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
         )
-        return [int(token_id) for token_id in found[0, ids.shape[1] :]]
+        return [int(token_id) for token_id in found[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
         """A case's new tokens and its seconds, prefill included."""

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -20,13 +21,7 @@ from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import domains, load_prompts
 from bench.results import Results
 from bench.suites import acceptance_tables as figures
-from bench.suites.acceptance_rows import (
-    MERGED_NODES,
-    TEMPERATURE,
-    UNMERGED_NODES,
-    AcceptanceRow,
-    acceptance_rows,
-)
+from bench.suites.acceptance_rows import MERGED_NODES, TEMPERATURE, UNMERGED_NODES, acceptance_rows
 from core.config import WEIGHTS
 from core.errors import ConfigError
 
@@ -87,10 +82,8 @@ def _measured_rows(results: Results) -> figures.Found:
     return found
 
 
-def _chosen(
-    found: figures.Found, name: str, temperature: float, wanted: figures.Wanted
-) -> AcceptanceRow | None:
-    """A combine rule's row; of the SSMs alone the best of the wanted continuations."""
+def _chosen(found: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
+    """A combine rule's row; of the SSMs alone the best of the wanted continuations; or None."""
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

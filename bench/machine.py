@@ -30,10 +30,8 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Python and the libraries that do the arithmetic."""
-    return {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in LIBRARIES},
-    }
+    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"python": platform.python_version(), **libraries}
 
 
 def load_average() -> float | None:

@@ -43,10 +43,7 @@ def _parser_of(field: str, kind: Callable[[str], int], allowed: str) -> Callable
 
 
 DTYPES = ("float32", "bfloat16")
-MAX_PROMPTS = 60
-MAX_TOKENS = 512
-MAX_REPEATS = 1000
-MAX_PROCESSES = 64
+MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_PROCESSES = 60, 512, 1000, 64
 
 
 @dataclass(frozen=True, slots=True)

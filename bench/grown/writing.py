@@ -82,12 +82,9 @@ def _at_once(folder: Path) -> Iterator[Path]:
 
 
 def _write_weights(
-    folder: Path,
-    shapes: dict[str, torch.Size],
-    made: Iterator[tuple[str, torch.Tensor]],
-    itemsize: int,
+    folder: Path, shapes: dict[str, torch.Size], made: Iterator[tuple[str, torch.Tensor]], size: int
 ) -> None:
-    groups = _groups(shapes, itemsize)
+    groups = _groups(shapes, size)
     count = len(groups)
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     names = names if count > 1 else ["model.safetensors"]
@@ -95,7 +92,7 @@ def _write_weights(
         save_file(dict(itertools.islice(made, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)
     if len(names) > 1:
-        total = sum(map(math.prod, shapes.values())) * itemsize
+        total = sum(map(math.prod, shapes.values())) * size
         where = {n: file for file, group in zip(names, groups, strict=True) for n in group}
         index = {"metadata": {"total_size": total}, "weight_map": where}
         path = folder / "model.safetensors.index.json"

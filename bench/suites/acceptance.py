@@ -45,20 +45,15 @@ class Acceptance(Suite):
         return tuple(row for row in acceptance_rows(names) if row.part in self.parts)
 
     def measure(self, context: Context) -> None:
-        rows, todo = self.rows(context), self._todo(context)
+        rows, results = self.rows(context), context.results
+        # Of several with one configuration, in tables of their own, the first.
+        keys = [row.key for row in rows]
+        todo = [row for i, row in enumerate(rows) if row.key not in keys[:i]]
+        todo = [row for row in todo if not results.has(**row.key)]
         for row, found in measure_rows(context, _measure_row, todo):
-            context.results.add({**row.key, "prompts": found})
-            done = sum(context.results.has(**each.key) for each in rows)
+            results.add({**row.key, "prompts": found})
+            done = sum(results.has(**each.key) for each in rows)
             context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
-
-    def _todo(self, context: Context) -> list[AcceptanceRow]:
-        """Those without a sample; of several with one configuration, in tables of their own, the
-        first."""
-        todo: list[AcceptanceRow] = []
-        for row in self.rows(context):
-            if not context.results.has(**row.key) and all(row.key != one.key for one in todo):
-                todo.append(row)
-        return todo
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows(context)))

@@ -150,10 +150,15 @@ def contest_table(
     rows = long_rows(samples)
     if not rows:
         return ""
+
+    def against(base: str, group: Group) -> str:
+        """Over the blocks that have both: another time a contestant may not have been installed."""
+        return ratio(group.ratio(contestant=base))
+
     columns: dict[str, Callable[[Group], object]] = {
         "contestant": lambda group: group["contestant"],
         "tokens/s": lambda group: figure(group.median(), 1),
-        **{f"/ {base}": partial(_against, base) for base in _bases(rows)},
+        **{f"/ {base}": partial(against, base) for base in _bases(rows)},
     }
     names = {row["contestant"] for row in rows}
     families = [name for name in (*FAMILIES, *LLAMA_FAMILIES) if name in names]
@@ -166,11 +171,6 @@ def contest_table(
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
-
-
-def _against(base: str, group: Group) -> str:
-    """Over the blocks that have both: another time a contestant may not have been installed."""
-    return ratio(group.ratio(contestant=base))
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:

@@ -17,15 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, SpeculationConfig
-from core.config.mechanisms import (
-    NGRAM,
-    PRESETS,
-    WEIGHTS,
-    combine_rule,
-    lossless_rules,
-    weighted_combine_rules,
-)
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
+from core.config.mechanisms import NGRAM, combine_rule, lossless_rules, weighted_combine_rules
 
 Values = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]

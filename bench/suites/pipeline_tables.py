@@ -16,17 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.context import Context, Report
-from bench.tables import (
-    NOTHING,
-    Group,
-    claim_row,
-    claims_table,
-    figure,
-    group_rows,
-    long_rows,
-    ratio,
-    table,
-)
+from bench.tables import Group, claim_row, claims_table, figure, group_rows, long_rows, ratio, table
 from core.config import PIPELINES, SpeculationConfig
 from lab.figures import Estimate
 
@@ -171,14 +161,14 @@ def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype
         "share of the time in rounds whose drafts were made ahead. Texts: as serial decoding's, "
         "block by block."
     )
-    columns: Mapping[str, Callable[[Contender], str]] = {
+    columns: Mapping[str, Callable[[Contender], object]] = {
         "pipeline": lambda one: one.name,
         "tokens/s": lambda one: figure(one.own.median(), 1),
         f"/ {SERIAL}": lambda one: ratio(one.gain),
         "h": lambda one: f"{one.hit_rate:.2f}",
         "f": lambda one: f"{one.draft_share:.2f}",
         "bound": lambda one: f"{one.bound:.2f}x",
-        "of the bound": lambda one: f"{one.gain.value / one.bound:.2f}" if one.gain else NOTHING,
+        "of the bound": lambda one: f"{one.gain.value / one.bound:.2f}" if one.gain else None,
         "saved ms": lambda one: f"{_share(one.own, 'saved_ms', 'rounds'):.2f}",
         "wasted ms": lambda one: f"{_share(one.own, 'wasted_ms', 'rounds'):.2f}",
         "on": lambda one: f"{_share(one.own, 'on_ms', 'round_ms'):.0%}",
@@ -187,10 +177,10 @@ def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype
         ),
     }
     of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # the others say nothing of it
-    lines = [
+    lines: list[list[object]] = [
         [f"{row.temperature:g}", row.work]
         + [
-            cell(one) if one.name != SERIAL or head in of_serial else NOTHING
+            cell(one) if one.name != SERIAL or head in of_serial else None
             for head, cell in columns.items()
         ]
         for row, one in found

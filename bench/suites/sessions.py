@@ -25,10 +25,8 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-MADE = "made"
-LIST_MS = 50.0
-OPEN_MS = 100.0
-THINNED_AT_ONCE = 20
+MADE, THINNED_AT_ONCE = "made", 20
+LIST_MS, OPEN_MS = 50.0, 100.0
 Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
 

@@ -29,8 +29,7 @@ from lab.order import Block
 
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 LOOKS = 10
-OPEN_S = 10.0
-RESIDENT_MB = 1200.0
+OPEN_S, RESIDENT_MB = 10.0, 1200.0
 # A run is kept in the log, not in memory: what 400 runs may leave behind is an allocator's.
 GROWTH_MB = 40.0
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.contestants import decode
-from bench.suites.batch import Batch, failures, tables
+from bench.suites.batch import Batch, failures
 from bench.suites.passes import Passes, contestants
 from core.errors import EngineError
 from core.models.loading.load import LoadedModels
@@ -33,20 +33,6 @@ def test_other_ids_than_alone_are_a_failure(
         f"autoregressive, T={t}, 2 at a time: other ids than alone for {other}"
         for t in ("0", "0.8")
     )
-
-
-def test_a_table_says_totals_and_gains(make_context: Any) -> None:
-    results = make_context().results
-    for repeat, seconds in enumerate((2.0, 4.0)):
-        figures = {
-            "1": {"tokens": 64, "seconds": seconds, "differ": []},
-            "4": {"tokens": 64, "seconds": seconds / 2, "differ": []},
-        }
-        key = {"dtype": "float32", "temperature": 0.0, "preset": "best", "repeat": repeat}
-        results.add({**key, "figures": figures})
-    (shown,) = tables(results)
-    assert "| best | 24 (16 to 32) | 48 (32 to 64), 2.00x (2.00 to 2.00) |" in shown
-    assert "those they have alone: 0." in shown
 
 
 def test_a_table_says_medians_and_growth(make_context: Any) -> None:

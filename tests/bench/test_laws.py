@@ -71,18 +71,6 @@ def test_a_run_that_was_interrupted_continues_with_the_next_row(
     assert decoding.call_count == 1
 
 
-@pytest.mark.nightly
-def test_processes_share_the_rows(make_context: Any) -> None:
-    suite = Laws(only=rows("topk"))  # each process would have to load the models
-    suite.measure(make_context(processes=2))
-    context = make_context()
-    assert suite.report(context).tables[1].count("| exact |\n") == 1
-    samples = [next(context.results.where(**row.key)) for row in suite.rows]
-    assert all(prompt["rounds"] > 0 for sample in samples for prompt in sample["prompts"])
-    suite.measure(context)  # with another number of processes: nothing is left to be done
-    assert len(context.results.samples) == 2
-
-
 def first_child(rule: str, case: Verification) -> Verdict:
     """A verifier that accepts whatever was drafted first."""
     path: list[int] = []

@@ -74,12 +74,6 @@ def test_a_request_elsewhere_and_an_error_are_told_apart(tmp_path: Path) -> None
     ]
 
 
-def test_what_was_measured_before_is_read_and_what_is_no_figure_is_left_out(tmp_path: Path) -> None:
-    """Files of before hold facts that are tests by now."""
-    report = report_of(tmp_path, {"keys": {"failed": ["step"]}, "axe, dark": ["x"]})
-    assert report.failures == () and "step" not in report.tables[0]
-
-
 def watched_tables(
     tmp_path: Path, watched: float, cores: tuple[str, ...] = (APART, SHARED)
 ) -> tuple[str, ...]:

@@ -101,15 +101,6 @@ def test_rounds_are_summed_but_for_the_first() -> None:
     assert watch.token_ids == [7, 7, 7]
 
 
-def test_drafting_at_once_takes_the_time_that_it_took() -> None:
-    """Three SSMs, 6 ms of passes that were made for all of them."""
-    drafting = [Span(name, "draft", 2.0, 8.0, 1 / 3) for name in "abc"]
-    watch = _Watch(drafts=3)
-    for number, at_ms in enumerate((20.0, 30.0)):
-        watch.add_round(replace(completed(number, at_ms), spans=tuple(drafting)))
-    assert watch.sums["draft_ms"] == pytest.approx(6.0)
-
-
 def test_share_hits_and_bound() -> None:
     """Half of a serial round is drafting and 4 of 5 drafts are hits: at most 1 / (1 - 0.4)."""
     serial = {"tokens": 10, "seconds": 1.0, "digest": "a", "draft_ms": 50.0, "round_ms": 100.0}
