@@ -96,11 +96,7 @@ CASES = (
         prompts=3,
     ),
     case(Passes(counts=(1, 3)), 4, pass_times, "Medians of 2 repeats", "| 3 tokens |", repeats=2),
-    case(
-        Overhead(families=("bundled",)),
-        *(2, stages_and_passes, "| of the round |", "0.8 ms + 15 us"),
-        prompts=1,
-    ),
+    case(Overhead(families=("bundled",)), 2, stages_and_passes, "| a round |", prompts=1),
     case(
         CpuBundled(temperatures=(0.8,), variants=VARIANTS),
         *(4 + 2, swept_and_competing, "1.00x (1.00 to 1.00)"),
