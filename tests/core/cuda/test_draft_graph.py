@@ -85,7 +85,7 @@ class Endless:
     def keeps(self, drafter: str, depth: int, chance: float) -> bool:
         return True
 
-    def limits(self, drafter: str) -> Limits | None:
+    def limits(self, drafter: str) -> None:
         return None
 
 
