@@ -160,10 +160,7 @@ def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, in
     client = Client(f"http://127.0.0.1:{port}/", verbose=False)
     spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
     plain = client.predict(
-        prompt="Once upon a time",
-        max_new_tokens=24,
-        preset="autoregressive",
-        api_name="/generate",
+        prompt="Once upon a time", max_new_tokens=24, preset="autoregressive", api_name="/generate"
     )
     assert spec["token_ids"] == plain["token_ids"] and len(spec["token_ids"]) == 24
     assert spec["summary"]["num_rounds"] < 24 == plain["summary"]["num_rounds"]

@@ -27,17 +27,7 @@ from tests.ui.decoded import (
     with_draft,
 )
 from tests.ui.reading import becomes, in_looks, read
-from tests.ui.sites import (
-    OpenPage,
-    choose,
-    hosted,
-    overflows,
-    ready,
-    replayed,
-    shot,
-    shows,
-    until,
-)
+from tests.ui.sites import OpenPage, choose, hosted, overflows, ready, replayed, shot, shows, until
 from ui.form.menus import pipeline_choices
 from ui.server.context import Context
 

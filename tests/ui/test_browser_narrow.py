@@ -152,9 +152,7 @@ Sessions</button></div></div><script>var narrower = () => setTimeout(() => { bar
 document.querySelector('[aria-label]').hidden = false }, 700)</script>"""
 
 
-def test_a_tab_that_moves_as_it_is_pressed_is_opened_where_it_went(
-    browser_page: OpenPage,
-) -> None:
+def test_a_tab_that_moves_as_it_is_pressed_is_opened_where_it_went(browser_page: OpenPage) -> None:
     page = browser_page(MOVING.replace("\n", " "))
     page.evaluate("narrower()")
     turn_to(page, "Sessions")

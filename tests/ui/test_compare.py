@@ -21,14 +21,7 @@ from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
-from ui.compare.tab import (
-    LIVE,
-    choices_shown,
-    compare_choices,
-    drawn_values,
-    request_of,
-    study_of,
-)
+from ui.compare.tab import LIVE, choices_shown, compare_choices, drawn_values, request_of, study_of
 from ui.components import COMPARE_PICTURES
 from ui.form.form import SAMPLING_NAMES, own_preset
 from ui.prompts.tab import study_drawn

@@ -13,20 +13,11 @@ import gradio as gr
 import pytest
 
 from core import Engine, Request
-from core.config import (
-    PRESETS,
-    SpeculationConfig,
-)
+from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError
 from core.events.outcome import Outcome
 from tests.family import SSMS
-from ui.form.fields import (
-    FIELD_NAMES,
-    MEANINGS,
-    config_of,
-    field_controls,
-    values_of,
-)
+from ui.form.fields import FIELD_NAMES, MEANINGS, config_of, field_controls, values_of
 from ui.form.form import (
     EXAMPLES,
     SAMPLING_NAMES,

@@ -18,15 +18,7 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import PRESETS
-from core.events import (
-    Combined,
-    Drafted,
-    Event,
-    RoundCompleted,
-    RunCompleted,
-    RunStarted,
-    Verified,
-)
+from core.events import Combined, Drafted, Event, RoundCompleted, RunCompleted, RunStarted, Verified
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.test_law6_events import NAMES, events_of

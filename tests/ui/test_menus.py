@@ -114,10 +114,7 @@ def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
     bounds = {"eta", "weight_bounds"}
     assert idle() == {"weights", "vote_nodes", *bounds, "confidence_threshold"}
     assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, "confidence_threshold"}
-    assert idle(combine="vote", weights="paper", length="confidence") == {
-        "expansion",
-        "vote_nodes",
-    }
+    assert idle(combine="vote", weights="paper", length="confidence") == {"expansion", "vote_nodes"}
     assert idle(combine="vote_tree", weights="paper") == {*bounds, "confidence_threshold"}
     assert idle(combine="log_pool", length="goodput") == {
         *bounds,

@@ -228,8 +228,7 @@ def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
     """A run whose `max_tree_nodes=auto` came to so many."""
     made = past(run, "a", preset)
     started = as_asked(
-        synthetic_run(4, run_id=run)[0],
-        Request("a", speculation=SpeculationConfig.preset(preset)),
+        synthetic_run(4, run_id=run)[0], Request("a", speculation=SpeculationConfig.preset(preset))
     )
     assert isinstance(started, RunStarted)
     speculation = {**started.config["speculation"], "max_tree_nodes": nodes}

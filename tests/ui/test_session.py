@@ -253,10 +253,7 @@ def test_errors_of_ours_are_told_in_their_words_and_bugs_in_a_line(
     ours = ConfigError.of("top_p", 2, "at most 1")
     assert list(guard(broken(ours), told)) == ["first", "top_p is 2: at most 1"]
     assert not caplog.records
-    assert list(guard(broken(KeyError("x")), told)) == [
-        "first",
-        "internal error (KeyError): 'x'",
-    ]
+    assert list(guard(broken(KeyError("x")), told)) == ["first", "internal error (KeyError): 'x'"]
     assert "internal error" in caplog.text and "Traceback" in caplog.text
 
     def fails() -> str:

@@ -28,11 +28,7 @@ from ui.shared.studies import Studies
 from ui.tune.form import LIVE, PICKED, TYPED, Asked, axis_shown, base_menu, study_request
 from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
 
-AXES = [
-    *("speculation_length", "2, 4", []),
-    *("expansion", "1 | 2,1", []),
-    *("", "", []),
-]
+AXES = [*("speculation_length", "2, 4", []), *("expansion", "1 | 2,1", []), *("", "", [])]
 SAMPLING = [16, 0, 0, 1, "", "", False, False]
 
 

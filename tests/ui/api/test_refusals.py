@@ -71,10 +71,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"run_id": "nosuch", "note": "x"}, "run_id is 'nosuch'"),
         ({"run_id": "synthetic-1", "note": "x" * 200_000}, "note is"),
     ],
-    "/delete": [
-        ({"run_id": "nosuch"}, "run_id is 'nosuch'"),
-        ({"run_id": ""}, "run_id is ''"),
-    ],
+    "/delete": [({"run_id": "nosuch"}, "run_id is 'nosuch'"), ({"run_id": ""}, "run_id is ''")],
     "/models": [
         ({"dtype": "float8"}, "dtype is 'float8': one of auto"),
         ({"device": "tpu"}, "device is 'tpu': one of auto"),
