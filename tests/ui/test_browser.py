@@ -149,9 +149,6 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     assert context.store.runs(RunQuery()).total == 0
 
 
-# -- stopping and leaving --
-
-
 def stopped(worker: Any) -> int:
     """How many runs there were, each of them stopped; -1 if one goes on."""
     return len(worker.runs) if all(run.is_cancelled for run in worker.runs) else -1
@@ -311,9 +308,6 @@ def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     assert page.locator("img[src='x']").count() == 0
     assert not overflows(page)
     assert context.store.runs(RunQuery()).total == 1
-
-
-# -- keys and speeds --
 
 
 CHECKED = """() => document.querySelector("#live-playback input[type=radio]:checked")

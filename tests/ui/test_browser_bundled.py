@@ -116,9 +116,6 @@ def round_of(page: Any, number: int) -> dict[str, Any]:
     return dict(page.evaluate(ROUND))
 
 
-# -- votes and weights --
-
-
 def check_grid(shown: dict[str, Any], run: Recorded, number: int) -> None:
     """Every chip against the events: token, score, mass, and what was dropped."""
     tree, drafted = run.combined[number], run.drafted[number]
@@ -217,9 +214,6 @@ def test_votes_and_weights_are_the_recorded_ones_and_so_is_their_replay(
         pooled = pool.combined[number].masses[0]
         assert all("∏" in mass and close(mass, pooled) for mass in first)
         shot(page, f"log-pool-{look}")
-
-
-# -- lengths, lanes, overlap --
 
 
 def check_sums(page: Any, run: Recorded) -> None:
@@ -350,8 +344,6 @@ def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
     assert not overflows(other)
     shot(other, "across-390-light")
 
-
-# -- Learn --
 
 ROWS = """(count) => {
   const rows = [...document.querySelectorAll(".sp-measured tbody tr")];

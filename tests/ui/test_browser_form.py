@@ -50,9 +50,6 @@ def refused(page: Any, words: str) -> None:
     page.locator("#live-run[disabled]").wait_for()
 
 
-# -- numbers --
-
-
 NUMBERS = (
     ("sampling-max_new_tokens", "900", None, "900"),
     ("sampling-max_new_tokens", "", "max_new_tokens is empty: a whole number from 1", "128"),
@@ -116,9 +113,6 @@ def asked_as(context: Context, wanted: dict[str, str]) -> bool:
     parts = {"sampling": request.sampling, "field": request.speculation}
     given = {name: getattr(parts[(at := name.split("-"))[0]], at[1]) for name in wanted}
     return given == {name: float(number) for name, number in wanted.items()}
-
-
-# -- presets --
 
 
 def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(
@@ -248,9 +242,6 @@ def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> No
     appeared(page)  # the check's answer is shown by now
     assert words.is_visible()
     monkeypatch.undo()
-
-
-# -- other fields --
 
 
 GREYED = """(fields) => fields.map((name) =>

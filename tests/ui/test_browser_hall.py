@@ -207,9 +207,6 @@ def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
     assert count >= 16, "eight pictures of a board, in Live and in Sessions"
 
 
-# -- large type --
-
-
 LARGE_NOW = """() => [document.documentElement.classList.contains("ss-large"),
   document.querySelector(".sp-large").getAttribute("aria-pressed") === "true"]"""
 
@@ -263,9 +260,6 @@ def test_large_type_by_button_key_and_function_and_it_is_kept(
     page.evaluate(BAD_TEXTS)
     told = [line.rpartition(": ")[2] for line in cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
-
-
-# -- while a run goes on --
 
 
 PLACES = """() => [...document.querySelectorAll(".sp-bar, .sp-chip, .sp-state, .sp-large")]

@@ -83,9 +83,6 @@ def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
     return open_file
 
 
-# -- the same as on the page --
-
-
 def test_the_report_is_the_board_of_the_page(
     site: OpenSite, browser_page: OpenPage, open_report: OpenReport
 ) -> None:
@@ -154,9 +151,6 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
         page = open_report(events, page)
         for place, values in zip(places, page.evaluate(VALUES, asked), strict=True):
             assert values == json.loads(json.dumps(report.pictures(place))), (name, place)
-
-
-# -- what a reader does --
 
 
 def bar_says(page: Any, words: str) -> None:

@@ -79,9 +79,6 @@ def pictures(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     return comparison_values(opened.study, opened.results, context.store.events)
 
 
-# -- what is measured --
-
-
 def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None:
     kept = own_preset(form_values())
     study = study_of(
@@ -140,9 +137,6 @@ def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
     assert asked.prompt == "Once" and asked.sampling.seed == 1000
     with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):
         request_of(mine, opened.row.study_id, "other")
-
-
-# -- same text? --
 
 
 def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
@@ -241,9 +235,6 @@ def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -
     found = {cell: replace(result, verify="mss") for cell, result in opened.results.items()}
     answer = same_answer(opened.study, found, LIVE, context.store.events)
     assert answer.kind == "distribution" and "Law 3" in answer.sentence
-
-
-# -- pictures --
 
 
 def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:

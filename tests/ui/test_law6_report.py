@@ -98,9 +98,6 @@ def kept(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None =
     return events[0].run_id
 
 
-# -- a recorded run, and the same run live --
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> None:
     events = run_of(name)
@@ -151,9 +148,6 @@ def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
             for player in players:
                 player.step(1)
         assert players[1].at_end
-
-
-# -- the page's board, and the report --
 
 
 def board_and_report(
@@ -304,9 +298,6 @@ def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
         player.seek(rounds)
         assert shown(board, desk) == report.pictures(Place(stop))
     assert rounds == report.told["rounds_known"]
-
-
-# -- controls --
 
 
 def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:

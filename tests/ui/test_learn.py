@@ -74,9 +74,6 @@ def rows_of(values: list[Any]) -> list[str]:
     return [row["label"] for row in values[-2]["rows"].values()]
 
 
-# -- runs --
-
-
 def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
     learn: Learn, store: RunStore
 ) -> None:
@@ -226,9 +223,6 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     assert values[learn.run].interactive is True
 
 
-# -- other models --
-
-
 def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     """The lessons before one SSM, which other models may follow."""
     worker = other_worker("small", speed=speed)
@@ -309,9 +303,6 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
     assert version == 1 and len(values) == len(learn.following)
 
 
-# -- lessons --
-
-
 def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
         values = dict(zip(learn.turning, open_lesson(learn, TabSession(), number, {}), strict=True))
@@ -352,9 +343,6 @@ def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: R
 def test_words_of_earlier_lessons_can_be_looked_up() -> None:
     shown = [one["w"] for one in lesson_value(3, {})["words"].values()]
     assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
-
-
-# -- answers --
 
 
 def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
@@ -400,8 +388,6 @@ def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: Ru
     with pytest.raises(ConfigError, match="needs a small model"):
         asked_for(learn_of(few), desk, 3)
 
-
-# -- links --
 
 TABS = ("live", "sessions", "learn")
 

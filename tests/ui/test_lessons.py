@@ -67,9 +67,6 @@ def setups(lesson: Lesson) -> list[Setup]:
     return [*lesson.example, *([lesson.attempt.setup] if lesson.attempt.setup else [])]
 
 
-# -- words --
-
-
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
 def test_a_lesson_is_short_and_its_sentences_are(lesson: Lesson) -> None:
     text = " ".join(lesson.text)
@@ -123,9 +120,6 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
     ]
 
 
-# -- runs --
-
-
 @pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
 def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
     for lesson in LESSONS:
@@ -151,8 +145,6 @@ def test_a_lesson_that_cannot_run_says_why() -> None:
     assert not missing(vote, ("one", "two"))
     assert [lesson.key for lesson in LESSONS if missing(lesson, ("one",))] == ["vote"]
 
-
-# -- questions, on the bundled models --
 
 Runs = dict[str, list[Event]]
 
@@ -252,9 +244,6 @@ def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
         took = sum(len(rounds(runs[setup.label])) for setup in lesson.example)
         # Two seconds of the engine where a round takes 20 ms; it takes less.
         assert took <= 100, (lesson.key, took)
-
-
-# -- judging --
 
 
 def row(**changes: Any) -> Measured:

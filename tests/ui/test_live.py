@@ -40,9 +40,6 @@ def unpacked(packed: dict[str, str]) -> dict[str, Any]:
     return {key: value for text in packed.values() for key, value in json.loads(text).items()}
 
 
-# -- live --
-
-
 def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     frames = list(start_run(live, desk, press()))
@@ -233,9 +230,6 @@ def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
     assert said == {"lines": {}} and button.interactive is True
 
 
-# -- run on change --
-
-
 def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
@@ -291,9 +285,6 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: Ru
     assert "it is in Sessions" in notice_of([left_notice(live, desk, 1)], 0)
     assert "it is in Sessions" not in notice_of(run(live, desk)), "another run, another notice"
     assert left_notice(live, desk, 1) == gr.skip()
-
-
-# -- what went wrong is said as long as it is so --
 
 
 def test_a_refusal_goes_when_the_form_is_mended(store: RunStore) -> None:

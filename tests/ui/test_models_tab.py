@@ -56,9 +56,6 @@ def words(values: list[Any], at: int = 0) -> str:
     return "\n".join(line["text"] for line in values[at]["lines"].values())
 
 
-# -- offers --
-
-
 def cache(tmp_path: Path, name: str, config: str, size: int = 0) -> None:
     folder = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
     snapshot = folder / "snapshots" / "abc"
@@ -130,9 +127,6 @@ def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
         pytest.skip("a CUDA device is at hand")
     value, said = table(made(store), True, "auto", "cuda")
     assert value == {} and "device is 'cuda': no CUDA device" in said["lines"]["0"]["text"]
-
-
-# -- the form --
 
 
 def test_the_form_is_read_line_by_line() -> None:
@@ -246,8 +240,6 @@ def test_an_offer_fills_the_form() -> None:
     assert pick_offer({"ssms": {"0": "y"}}, "x", "y") == ("x", "y")
     assert pick_offer(None, "x", "y") == ("x", "y")
 
-
-# -- what a press does --
 
 FORM = ("other", "small", "auto", "auto")
 

@@ -48,9 +48,6 @@ def text(said: dict[str, Any]) -> str:
     return " ".join(line["text"] for line in said["lines"].values())
 
 
-# -- the list --
-
-
 def test_filters_restrict_the_list(store: RunStore) -> None:
     made = context(store)
     one, two = recorded(store, "a", "b")
@@ -89,9 +86,6 @@ def test_the_list_says_how_to_look_inside_to_whom_it_may(store: RunStore) -> Non
     said = [text(list_values(made, who, "", "", "all", "newest", 1)[1]) for who in (ALL, MINE)]
     assert f"To look inside: {store.datasette()}" in said[0]
     assert "datasette" not in said[1]
-
-
-# -- note, exports --
 
 
 def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
@@ -148,9 +142,6 @@ def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
     assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
-# -- once more --
-
-
 def test_run_again_takes_the_recorded_seed_and_says_that_the_text_is_the_same(
     store: RunStore,
 ) -> None:
@@ -198,9 +189,6 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
     assert stop_again(sessions, TabSession())
 
 
-# -- a second run --
-
-
 def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
     made = context(store)
     one, two = recorded(store, "a", "b")
@@ -244,9 +232,6 @@ def test_a_second_run_that_cannot_be_compared_is_told(
     assert words in text(values[len(sessions.opening) + len(sessions.on.about_outputs) + 1])
 
 
-# -- played --
-
-
 def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> None:
     made = context(store)
     sessions, desk = sessions_of(made), TabSession()
@@ -267,9 +252,6 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
     assert desk.player is not None and desk.player.pace.mode == "step"
     list(play_on(board, desk, "slow", 100.0, rewind=False))
     assert board.place(desk)[0]["value"] == 8
-
-
-# -- what the log keeps --
 
 
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:

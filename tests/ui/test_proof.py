@@ -23,9 +23,6 @@ VIEW = reduce_all(EVENTS)
 NAMES = VIEW.drafters
 
 
-# -- did it tell the truth --
-
-
 def answer(margin: float, change: int | None, dtype: str = "float32", view: View = VIEW) -> str:
     started = view.started
     assert started is not None
@@ -123,9 +120,6 @@ def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
     assert plain.sampling.max_new_tokens == asked.sampling.max_new_tokens
     stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
     assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
-
-
-# -- against the question that was asked --
 
 
 def test_the_recorded_prompt_tokens_are_decoded() -> None:

@@ -99,9 +99,6 @@ def test_an_interrupted_run_is_told_to_its_last_round() -> None:
     assert report.told["stops"][report.told["ends"][5]] == [4, 3], "round 5, to its end"
 
 
-# -- a long run --
-
-
 def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
     events = synthetic_run(30)
     whole = Report(report_html(events))
@@ -148,9 +145,6 @@ def test_what_a_run_weighs() -> None:
     assert empty < 2_500_000 and short - empty < 200_000
 
 
-# -- deltas --
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -166,9 +160,6 @@ def test_a_delta_and_its_inverse(before: dict[str, Any], after: dict[str, Any]) 
     made = json.loads(json.dumps(delta(before, after)))
     assert json.dumps(applied(before, made)) == json.dumps(after)
     assert delta(after, after) == []
-
-
-# -- from the command line --
 
 
 def test_events_of_the_engine_become_a_report(tmp_path: Path, capsys: Any) -> None:

@@ -110,9 +110,6 @@ def test_runs_that_were_to_end_alike_and_did_not_are_a_bug() -> None:
     assert same_text(made(), full).kind == "other"
 
 
-# -- tables --
-
-
 def test_figures_stand_beside_each_other_with_their_ratio() -> None:
     one, two = (reduce_all(events).stats for events in (made(), plain()))
     rows = {row["name"]: row for row in figures_of(one, two).values()}

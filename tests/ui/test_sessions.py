@@ -20,8 +20,6 @@ from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, me
 from ui.sessions.tab import delete_run, opened_run, scrub, scrub_place
 from ui.shared.steering import play_on
 
-# -- sessions --
-
 
 def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
     for seed, owner in enumerate(owners):
@@ -191,9 +189,6 @@ def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
     assert len(row["prompt"]) <= 160 and len(row["output"]) <= 160
 
 
-# -- who is who --
-
-
 @pytest.mark.parametrize(
     ("host", "inside"),
     [
@@ -227,9 +222,6 @@ def test_with_auth_runs_belong_to_the_user() -> None:
 
 def test_keys_are_not_guessed() -> None:
     assert len({new_key() for _ in range(100)}) == 100 and len(new_key()) > 20
-
-
-# -- the page as a whole --
 
 
 def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:

@@ -81,9 +81,6 @@ def test_the_warm_up_is_told_in_words() -> None:
     assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
 
 
-# -- who sees what --
-
-
 def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
     begun_now = study(context)
     mine(context).begin(begun_now)
@@ -177,9 +174,6 @@ def test_a_title_says_what_is_measured_on_what() -> None:
     assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"
 
 
-# -- words --
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
@@ -205,9 +199,6 @@ def test_another_study_is_told_beside_the_one_that_is_looked_at() -> None:
     assert progress_value(None, busy, "tune")["beside_study"] == "s9"
     assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
     assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
-
-
-# -- the board --
 
 
 @cache

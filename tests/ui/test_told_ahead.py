@@ -226,9 +226,6 @@ def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
     assert shown(events, 3)["timeline"]["never"] == ("log_pool" if combine == "log_pool" else "")
 
 
-# -- round times --
-
-
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
 def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str) -> None:
     """Stages and its part of what lies between, added up, less what was hidden: `round_ms` of

@@ -65,9 +65,6 @@ def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
     return mine, study.study_id
 
 
-# -- the form --
-
-
 def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> None:
     made = asked_of(context)
     study = made.study
@@ -179,9 +176,6 @@ def test_prompts_come_from_a_file_and_a_hostile_one_is_told_by_its_line(
         context, None, form_values(), values(prompts=["a file", "", str(path), [], 1])
     )
     assert notice_of([said], 0).startswith("line 2 is") and start.interactive is False
-
-
-# -- results --
 
 
 def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context) -> None:

@@ -28,9 +28,6 @@ def words(study: Study, results: Results) -> str:
     return "\n".join(line.text for line in found_lines(study, found, len(results)))
 
 
-# -- the pictures --
-
-
 def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
     study = grid_study()
     found = tuning_result(study, grid_results(study, noisy))
@@ -142,9 +139,6 @@ def test_what_an_interval_is_of_is_told_wherever_it_stands(
     assert f"({spread}: " in words(study, results)
 
 
-# -- the table and a point --
-
-
 def test_the_table_has_plain_decoding_and_each_point() -> None:
     study = grid_study()
     value = points_value(study, tuning_result(study, grid_results(study, noisy)))
@@ -212,9 +206,6 @@ def test_a_point_has_its_figures_and_runs() -> None:
     assert {run["ratio"] for run in runs} == {"2.00x"}
     for nobody in (-1, 4, 10**9):
         assert point_value(study, results, found, nobody) == {}
-
-
-# -- words --
 
 
 def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
@@ -353,9 +344,6 @@ def test_points_that_drafted_alike_show_the_noise() -> None:
     told = words(study, same)
     assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
     assert "Their speeds differ by 300%." in told
-
-
-# -- rows --
 
 
 def read(text: str) -> list[dict[str, Any]]:

@@ -162,9 +162,6 @@ def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> Non
     assert delete_run(sessions, desk, ALL, "synthetic-0")[-2] == ""
 
 
-# -- of another server --
-
-
 @pytest.fixture
 def other() -> Iterator[subprocess.Popen[bytes]]:
     """A process that is there until it is told to end."""

@@ -24,9 +24,6 @@ def run(combine: str, rounds: int = 12, drafters: tuple[str, ...] = DRAFTERS) ->
     return synthetic_run(rounds, seed=5, drafters=drafters, mechanisms=uses)
 
 
-# -- masses --
-
-
 @pytest.mark.parametrize("combine", RULES)
 def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> None:
     events = run(combine)
@@ -100,9 +97,6 @@ def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
         tree = shown(events, number)["tree"]
         assert detail.combined and kept["nodes"] == len(detail.combined.token_ids)
         assert kept["all"] == kept["nodes"] + len(tree["dropped"])
-
-
-# -- in words --
 
 
 def test_a_vote_is_told_with_its_numbers() -> None:
@@ -185,9 +179,6 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     assert told((0.0, 1.5, 1.5), (0.0, 1.49, 1.5)).startswith(f"the weight of {b} ")
     only = told((1.004, 0.0, 2.0), (1.006, 0.001, 1.999))
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
-
-
-# -- lengths, drafting ahead, notes --
 
 
 def test_estimates_are_those_behind_the_selected_round() -> None:

@@ -35,9 +35,6 @@ def node_with(outcome: str) -> tuple[Detail, int]:
     raise AssertionError(outcome)
 
 
-# -- why this token --
-
-
 @pytest.mark.parametrize(
     ("outcome", "begins"),
     [("accepted", "Accepted: after"), ("rejected", "Rejected: after"), ("not_reached", "Not reac")],
@@ -151,9 +148,6 @@ def test_letters_go_on_after_z() -> None:
     assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
 
 
-# -- where it stands --
-
-
 def test_standing_says_where_the_visitor_is() -> None:
     running = reduce_all(EVENTS[:30])
     cases = {
@@ -206,9 +200,6 @@ def test_places_are_counted_in_english() -> None:
     )
 
 
-# -- alone --
-
-
 def test_a_run_that_is_alone_is_told_what_to_do_and_no_warning_is_left_of_it() -> None:
     first, *rest = VIEW.rounds
     alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
@@ -232,9 +223,6 @@ def test_once_drafts_were_made_beside_another_request_nobody_is_alone() -> None:
     view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
     lines = run_lines(Frame(view=view, run_id="x", known=9, ended=True, at_end=True))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
-
-
-# -- slower, and why --
 
 
 def stats(**changes: float) -> RunStats:

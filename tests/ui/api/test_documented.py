@@ -31,9 +31,6 @@ SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object":
 ENDPOINT = re.compile(r"(?P<name>/\w+)\((?P<arguments>.*)\) -> (?P<returns>\w+)")
 
 
-# -- the documentation, parsed --
-
-
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """`arguments` as documented, `name` or `name=default`; `returns`: the name of a type."""
@@ -74,9 +71,6 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
             yield from spread(types[name], types)
 
 
-# -- a value against a type --
-
-
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
     """Where a value is not of its type; `columns`: what stands for FIELD."""
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
@@ -111,9 +105,6 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
     for name in value.keys() & allowed.keys():
         wrong += mismatches(value[name], allowed[name], f"{at}.{name}", columns)
     return wrong
-
-
-# -- the server --
 
 
 @pytest.fixture(scope="module")

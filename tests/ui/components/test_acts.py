@@ -113,9 +113,6 @@ def test_a_picture_in_a_closed_tab_of_gradios_draws_the_last_value_when_opened(
     page.wait_for_function("() => document.querySelectorAll('#tree .ss-node').length > 3")
 
 
-# -- a visitor acts --
-
-
 def test_pointer_and_keyboard_reach_everything_and_python_hears_of_it(pictures: Pictures) -> None:
     page = pictures.show("verify")
     for what, picked in (

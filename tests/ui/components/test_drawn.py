@@ -95,9 +95,6 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert label == f"Token tree, Before round 1: {words}"
 
 
-# -- how much of a tree is in sight --
-
-
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
   const box = (node) => node.getBoundingClientRect();
   const own = v.querySelector(".ss-n-bonus, .ss-n-plain, .ss-n-recovered");
@@ -178,9 +175,6 @@ def what_is_cut_is_counted(pictures: Pictures) -> None:
     assert scrolled(pictures, 0)["more"] == ["", f"{hidden} more →"]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
     assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", ""], "nothing is cut"
-
-
-# -- text, figures, proposals --
 
 
 STRIP = """() => { const flow = document.querySelector("#picture-strip .ss-flow");
@@ -321,9 +315,6 @@ def the_dial_and_the_pool(pictures: Pictures) -> None:
     assert panel.locator(".ss-dial").is_hidden()
     assert panel.locator(".ss-chip-mass").count() == sum(len(row) for row in rows.values())
     assert "∏" in panel.locator(".ss-chip-mass").first.text_content()
-
-
-# -- hostile text --
 
 
 def test_hostile_text_is_inert_and_visible(pictures: Pictures) -> None:

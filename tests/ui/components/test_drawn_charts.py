@@ -36,9 +36,6 @@ def numbers(rows: list[list[str]]) -> list[list[float]]:
     return [[float(cell) for cell in row] for row in rows]
 
 
-# -- lengths --
-
-
 def test_lengths_hold_the_rounds_the_estimates_and_what_the_budget_bounds(
     pictures: Pictures,
 ) -> None:
@@ -108,9 +105,6 @@ def estimates_of_the_controller(pictures: Pictures) -> None:
     assert str(drawn["chosen"]) == str(value["next"])
     assert drawn["end"] == [f"▸{value['next']}"]
     assert value["reason"] in drawn["said"]
-
-
-# -- the pipeline's bars --
 
 
 BARS = f"""() => {{ const {{ data, parentNode }} = {PLOT}; const [all] = data;
@@ -240,9 +234,6 @@ def the_table_tells_what_is_counted(pictures: Pictures) -> None:
     assert counted == pytest.approx(share, abs=0.005 * len(drafted))
 
 
-# -- what is cut off a chart of times --
-
-
 TOUCHING = """() => {
   const svg = document.querySelector(".ss-ahead-times svg");
   const texts = [...svg.querySelectorAll(".ss-mini-end, .ss-mini-title")];
@@ -267,9 +258,6 @@ def test_what_is_cut_is_marked_and_told_and_its_numbers_do_not_touch(pictures: P
         assert sorted(marks) == sorted(told), width
         printed = chart.locator(".ss-mini-end").all_text_contents()
         assert 2 <= len(printed) < len(cut) and f"{max(cut.values()):.0f}" in printed, width
-
-
-# -- table forms --
 
 
 def test_the_table_forms_have_every_figure_of_the_charts(pictures: Pictures) -> None:

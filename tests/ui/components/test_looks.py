@@ -40,8 +40,6 @@ def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
         assert panel.locator(".ss-table").is_hidden()
 
 
-# -- files --
-
 # Presses the button of each picture and gives what would have been saved, in base64, by file name.
 SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
   setTimeout(() => reject(new Error(`no ${form} of all of ${names}`)), patience);
@@ -167,9 +165,6 @@ def test_a_hostile_picture_still_saves_as_valid_xml(pictures: Pictures) -> None:
     for svg in saved(pictures, "SVG", ("strip", "tree", "inspector")).values():
         tags = {element.tag.split("}")[1] for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "g", "style", "rect", "text", "tspan", "line", "path"}
-
-
-# -- how it looks --
 
 
 TOO_WIDE = """nodes => nodes.filter((n) => n.scrollWidth > n.clientWidth + 1)
