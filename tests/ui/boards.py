@@ -21,8 +21,6 @@ from ui.server.visitors import Access
 from ui.sessions.history import Asker
 from ui.sessions.tab import Sessions, build_sessions
 
-__all__ = ["ALL", "context", "live_of", "notice_of", "press", "run", "sessions_of", "with_drafters"]
-
 ALL = Asker(None, True)
 
 

@@ -16,8 +16,6 @@ from core.events import RoundCompleted, Span
 from tests.ui.decoded import Recorded
 from tests.ui.reading import read
 
-__all__ = ["check_columns", "check_curve", "check_lanes", "check_lengths", "round_times"]
-
 PIXELS = 0.11  # coordinates are written with one digit
 MINI = """(svg) => ({
   height: svg.clientHeight,

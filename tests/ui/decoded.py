@@ -24,19 +24,6 @@ from tests.ui.browser.looks import frames
 from tests.ui.sites import choose, drawn, number_box, said, shows, usable
 from ui.server.context import Context
 
-__all__ = [
-    "Recorded",
-    "select_round",
-    "close",
-    "decode",
-    "finished",
-    "number_in",
-    "prepare",
-    "recorded",
-    "settled",
-    "with_draft",
-]
-
 TOKENS = 40
 CALM = 15
 

@@ -12,18 +12,7 @@ from core.events import Event, RoundCompleted
 from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos, plain_twin
 
-__all__ = [
-    "INFOS",
-    "FakeStore",
-    "FakeWorker",
-    "Script",
-    "as_asked",
-    "endless",
-    "plain_twin",
-    "recorded",
-    "request",
-    "scripted",
-]
+__all__ = ["Script", "as_asked", "plain_twin"]
 
 INFOS = model_infos()
 

@@ -15,8 +15,6 @@ from tests.ui.fakes import FakeWorker, Script, scripted
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
 
-__all__ = ["OTHER", "Loader", "failing", "other_worker", "settled"]
-
 OTHER = ModelPair("other", ("small",))
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from tests.ui.browser.looks import turn_to
 
-__all__ = ["take_tabs"]
-
 WAIT_MS = 240_000
 
 

@@ -12,18 +12,6 @@ from typing import Any
 
 from tests.ui.browser.looks import at_rest, frames
 
-__all__ = [
-    "LOOKS",
-    "becomes",
-    "click_in_motion",
-    "in_looks",
-    "read",
-    "saved_file",
-    "steady",
-    "texts",
-    "words_of",
-]
-
 LOOKS = ((390, False), (390, True), (1280, True), (1280, False))
 """Widths, and whether the page is dark; the last one is how a page opens."""
 TEXTS = """([css, count]) => {

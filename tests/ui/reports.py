@@ -14,8 +14,6 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from typing import Any
 
-__all__ = ["Place", "Report", "sealed_in", "unpacked"]
-
 Value = dict[str, Any]
 
 

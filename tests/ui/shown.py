@@ -7,8 +7,6 @@ from ui.run.frame import Frame
 from ui.run.values import picture_values
 from ui.run.view import Detail, View, detail_of, reduce_all
 
-__all__ = ["seen", "shown"]
-
 
 def seen(events: list[Event], number: int) -> tuple[View, Detail]:
     detail = detail_of(events, number)

@@ -9,46 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.page.browser import WAIT_MS
+from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import FakeWorker
-from tests.ui.serving import serve
 from tests.ui.some_tabs import build_some_tabs
-from tests.ui.watched import WAIT_MS
 from ui.server.context import Context, make_context
 from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access
-
-__all__ = [
-    "LEAVING",
-    "OpenPage",
-    "OpenSite",
-    "Stage",
-    "appeared",
-    "choose",
-    "desk_of",
-    "drawn",
-    "hosted",
-    "in_sight",
-    "number_box",
-    "overflows",
-    "ran",
-    "ran_again",
-    "ready",
-    "replayed",
-    "said",
-    "sessions",
-    "shot",
-    "shows",
-    "staged",
-    "strip_text",
-    "text_box",
-    "unfolded",
-    "until",
-    "usable",
-]
 
 CALM = 6
 AT_REST = """(calm) => {
@@ -58,6 +29,8 @@ AT_REST = """(calm) => {
 }"""
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
+Axe = Callable[..., list[str]]
+Served = tuple[str, Context]
 # What Gradio's own script says when a page with an open stream is left.
 LEAVING = (
     "AbortError",
@@ -66,7 +39,7 @@ LEAVING = (
     "network error",
     "Unexpected client exception",
 )
-OpenSite = Callable[..., tuple[str, Context]]
+OpenSite = Callable[..., Served]
 
 
 @dataclass(frozen=True)

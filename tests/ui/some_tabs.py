@@ -24,8 +24,6 @@ from ui.shared.parts import header, header_value
 from ui.tune.tab import build_tune
 from ui.tune.wiring import wire_tune
 
-__all__ = ["build_some_tabs"]
-
 BUILD = {
     "compare": build_compare,
     "tune": build_tune,

@@ -18,9 +18,9 @@ import pytest
 from gradio_client import Client
 
 import app
+from bench.page.site import free_port
 from core.errors import ConfigError
 from tests.interrupts import hear_interrupts
-from tests.ui.serving import free_port
 from ui.server.arguments import parse, server_name, ssms_of
 from ui.server.page import who_can_reach
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lab.study import PLAIN
-from storage import RunStore
-from tests.ui.boards import ALL, context, live_of, run, sessions_of
+from tests.ui.boards import ALL, live_of, run, sessions_of
 from tests.ui.reports import Place, Report, unpacked
 from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
@@ -24,18 +22,11 @@ from ui.sessions.tab import opened_run
 FIGURES = 2
 
 
-@pytest.fixture
-def made(store: RunStore) -> Iterator[Context]:
-    found = context(store)
-    yield found
-    found.conductor.close()
-
-
-def replayed(made: Context, run_id: str) -> dict[str, Any]:
+def replayed(context: Context, run_id: str) -> dict[str, Any]:
     """The figures in Sessions; the report's must be the same."""
-    values = opened_run(sessions_of(made), TabSession(), ALL, run_id)
+    values = opened_run(sessions_of(context), TabSession(), ALL, run_id)
     figures = unpacked(values[FIGURES])
-    html = write_export(made, ALL, run_id, "html")["text"]
+    html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)
     assert report.pictures(Place(report.stops - 1))["figures"] == figures
     assert ("times plain decoding" in html) == (figures["speedup"] is not None)
@@ -43,32 +34,32 @@ def replayed(made: Context, run_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("question", [measure_baseline, prove])
-def test_what_was_measured_live_is_replayed(made: Context, question: Any) -> None:
-    live, desk = live_of(made), TabSession()
+def test_what_was_measured_live_is_replayed(context: Context, question: Any) -> None:
+    live, desk = live_of(context), TabSession()
     run(live, desk)
     first = desk.frame().run_id
-    assert replayed(made, first)["speedup"] is None
+    assert replayed(context, first)["speedup"] is None
     lived = unpacked(list(answer_question(live, desk, ME, question))[-1][FIGURES + 1])
     assert lived["speedup"] > 0
-    assert replayed(made, first) == lived
+    assert replayed(context, first) == lived
     again = unpacked(run(live, desk)[FIGURES + 1])
     assert again["speedup"] is not None and again["baseline_note"] == lived["baseline_note"]
-    assert replayed(made, desk.frame().run_id) == again, "with the baseline of the run before"
+    assert replayed(context, desk.frame().run_id) == again, "with the baseline of the run before"
     other = unpacked(run(live, desk, prompt="Another")[FIGURES + 1])
-    assert replayed(made, desk.frame().run_id) == other and other["speedup"] is None
+    assert replayed(context, desk.frame().run_id) == other and other["speedup"] is None
 
 
-def test_the_plain_run_may_go(made: Context) -> None:
-    live, desk = live_of(made), TabSession()
+def test_the_plain_run_may_go(context: Context) -> None:
+    live, desk = live_of(context), TabSession()
     run(live, desk)
     lived = unpacked(list(answer_question(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
     assert desk.baseline is not None
-    made.store.delete(desk.baseline.run_id)
-    assert replayed(made, desk.frame().run_id) == lived
+    context.store.delete(desk.baseline.run_id)
+    assert replayed(context, desk.frame().run_id) == lived
 
 
-def test_a_baseline_is_the_llms_it_was_measured_of(made: Context) -> None:
-    live, desk = live_of(made), TabSession()
+def test_a_baseline_is_the_llms_it_was_measured_of(context: Context) -> None:
+    live, desk = live_of(context), TabSession()
     run(live, desk)
     list(answer_question(live, desk, ME, measure_baseline))
     assert desk.baseline is not None
@@ -77,14 +68,13 @@ def test_a_baseline_is_the_llms_it_was_measured_of(made: Context) -> None:
     assert unpacked(run(live, desk)[FIGURES + 1])["speedup"] is None
 
 
-def test_a_studys_run_is_compared_with_its_own_plain_cell(made: Context) -> None:
-    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
-    asked_for = study(made, prompts=2, repeats=2)
-    mine(made).begin(asked_for)
-    ended(made)
-    cells = mine(made).open(asked_for.study_id).results
+def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> None:
+    asked_for = study(context, prompts=2, repeats=2)
+    mine(context).begin(asked_for)
+    ended(context)
+    cells = mine(context).open(asked_for.study_id).results
     for cell, kept in cells.items():
-        figures = replayed(made, kept.run_id)
+        figures = replayed(context, kept.run_id)
         if cell.contestant == PLAIN:
             assert figures["speedup"] is None
             continue
@@ -96,7 +86,7 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(made: Context) -> None
         rate = plain.stats.tokens_per_second
         assert figures["speedup"] == kept.stats.tokens_per_second / rate
         assert figures["baseline_tps"] == rate
-        found = baseline_of(made.store, made.store.run(kept.run_id))
+        found = baseline_of(context.store, context.store.run(kept.run_id))
         assert found is not None and found.run_id == plain.run_id
-    mine(made).delete(asked_for.study_id)
-    assert replayed(made, kept.run_id)["speedup"] is None
+    mine(context).delete(asked_for.study_id)
+    assert replayed(context, kept.run_id)["speedup"] is None

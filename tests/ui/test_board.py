@@ -25,7 +25,7 @@ def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
     assert len(list(set_pace(board, TabSession(), "slow", 2.0))) == 1
 
 
-def test_steps_in_quick_succession_are_answered_in_their_order(
+def test_quick_steps_are_answered_in_their_order(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, desk = live_of(context(store)), TabSession()
@@ -55,9 +55,7 @@ def test_steps_in_quick_succession_are_answered_in_their_order(
     assert [stage in answer for stage, answer in zip(stages, answers, strict=True)] == [True] * 3
 
 
-def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
-    store: RunStore,
-) -> None:
+def test_what_is_shown_is_numbered_and_what_stays_keeps_its_number(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     assert desk.player is not None

@@ -21,6 +21,7 @@ from tests.ui.sites import (
     LEAVING,
     OpenPage,
     OpenSite,
+    Served,
     desk_of,
     drawn,
     number_box,
@@ -68,7 +69,7 @@ def places(page: Any) -> list[dict[str, int]]:
 
 
 def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
     page = ready(browser_page(url))
@@ -164,7 +165,7 @@ def pressed_at_once(page: Any, button: str) -> None:
 
 
 def test_stop_keeps_what_was_written_and_is_never_lost(
-    long: tuple[str, Context], browser_page: OpenPage
+    long: Served, browser_page: OpenPage
 ) -> None:
     page = ready(browser_page(long[0]))
     worker: Any = long[1].hub.worker
@@ -215,7 +216,7 @@ def reloaded(page: Any) -> None:
 
 
 def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
-    long: tuple[str, Context], browser_page: OpenPage
+    long: Served, browser_page: OpenPage
 ) -> None:
     url, context = long
     worker: Any = context.hub.worker
@@ -250,7 +251,7 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
 
 
 def test_the_log_is_said_to_be_paused_as_long_as_it_is(
-    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     monkeypatch.setattr(RunStore, "status", lambda _: status)
@@ -314,9 +315,7 @@ CHECKED = """() => document.querySelector("#live-playback input[type=radio]:chec
   ?.closest("label").innerText.trim()"""
 
 
-def test_the_keyboard_runs_steps_and_selects(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPage) -> None:
     page = ready(browser_page(short[0]))
     speeds = page.locator("#live-playback")
     speeds.get_by_text("step", exact=True).click()

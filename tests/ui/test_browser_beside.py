@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,18 @@ from storage import RunQuery
 from tests.ui.fakes import scripted
 from tests.ui.past import about, made, opened
 from tests.ui.reading import becomes, in_looks
-from tests.ui.sites import OpenPage, OpenSite, overflows, ready, said, shot, text_box, until
-from ui.server.context import Context
+from tests.ui.sites import (
+    Axe,
+    OpenPage,
+    OpenSite,
+    Served,
+    overflows,
+    ready,
+    said,
+    shot,
+    text_box,
+    until,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -26,7 +35,7 @@ NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
 
 
 def test_two_runs_stand_side_by_side_and_are_moved_together(
-    site: OpenSite, browser_page: OpenPage, axe: Callable[..., list[str]]
+    site: OpenSite, browser_page: OpenPage, axe: Axe
 ) -> None:
     url, context = site(scripted(8))
     first = made(context)
@@ -96,9 +105,7 @@ def both_are_moved(page: Any) -> None:
     page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()
 
 
-def test_how_many_runs_stay_whole_is_asked_twice(
-    short: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., list[str]]
-) -> None:
+def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage, axe: Axe) -> None:
     url, context = short
     made(context)
     made(context)

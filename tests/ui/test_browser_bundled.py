@@ -27,7 +27,18 @@ from tests.ui.decoded import (
     with_draft,
 )
 from tests.ui.reading import becomes, in_looks, read
-from tests.ui.sites import OpenPage, choose, hosted, overflows, ready, replayed, shot, shows, until
+from tests.ui.sites import (
+    OpenPage,
+    Served,
+    choose,
+    hosted,
+    overflows,
+    ready,
+    replayed,
+    shot,
+    shows,
+    until,
+)
 from ui.form.menus import pipeline_choices
 from ui.server.context import Context
 
@@ -172,9 +183,7 @@ def check_vote(shown: dict[str, Any], run: Recorded, number: int) -> None:
     assert run.completed[number].length_reason.replace("->", "→") in shown["choice"]
 
 
-def test_votes_and_weights_are_the_recorded_ones_and_so_is_their_replay(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_votes_and_weights_are_recorded_and_replayed(real: Served, browser_page: OpenPage) -> None:
     url, context = real
     page = ready(browser_page(url))
     prepare(page, "minions")
@@ -295,9 +304,7 @@ def check_estimates(page: Any, shown: dict[str, Any], run: Recorded, number: int
     check_columns(page, "#live-lengths", speeds)
 
 
-def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_lengths_lanes_and_drafts_ahead_are_recorded(real: Served, browser_page: OpenPage) -> None:
     url, context = real
     page = ready(browser_page(url))
     prepare(page, "best")
@@ -352,9 +359,7 @@ ROWS = """(count) => {
 }"""
 
 
-def test_a_newcomer_goes_through_lesson_1(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_a_newcomer_goes_through_lesson_1(real: Served, browser_page: OpenPage) -> None:
     page = ready(browser_page(real[0]))
     turn_to(page, "Learn")
     page.locator(".sp-measured tfoot tr").nth(2).wait_for()

@@ -107,9 +107,7 @@ def hostile_differing(request: Request, run_id: str) -> list[Event]:
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
 
 
-def test_a_comparison_from_its_form_to_files_runs_and_live(
-    whole: Stage, browser_page: OpenPage, axe: Any
-) -> None:
+def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, axe: Any) -> None:
     url, context = whole.play(scripted(8), speed=0.2)
     page = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
     tick(page)
@@ -200,9 +198,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     in_sight(page, "#prompt textarea", "#live-run")
 
 
-def test_tabs_follow_one_comparison_and_a_live_run_goes_first(
-    lab: Stage, browser_page: OpenPage
-) -> None:
+def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page: OpenPage) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
         """Live's run takes seconds, a study's none."""
         lives = request.sampling.max_new_tokens > 100

@@ -13,6 +13,7 @@ from core.config import PRESETS, SpeculationConfig
 from tests.ui.reading import becomes
 from tests.ui.sites import (
     OpenPage,
+    Served,
     appeared,
     choose,
     number_box,
@@ -82,9 +83,7 @@ def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
     return rounds
 
 
-def test_a_number_is_run_as_it_was_typed_or_refused_by_name(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page: OpenPage) -> None:
     page = unfolded(browser_page(short[0]))
     wanted: dict[str, str] = {}
     for numbers in rounds_of_numbers():
@@ -115,9 +114,7 @@ def asked_as(context: Context, wanted: dict[str, str]) -> bool:
     return given == {name: float(number) for name, number in wanted.items()}
 
 
-def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: OpenPage) -> None:
     url, context = short
     page = unfolded(browser_page(url))
     ran(page)
@@ -157,7 +154,7 @@ NAMES_SAID = """() => { const menu = document.querySelector("#preset input");
 
 
 def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temperature(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     page = ready(browser_page(short[0]))
     page.get_by_text("Sampling", exact=True).click()
@@ -192,7 +189,7 @@ def open_fields(page: Any) -> None:
 
 
 def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
-    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
     page = ready(browser_page(url))
@@ -253,9 +250,7 @@ def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 
-def test_fields_that_are_wrong_idle_or_of_ones_own(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: OpenPage) -> None:
     url, context = short
     page = unfolded(browser_page(url))
     page.fill("#prompt textarea", "   ")
@@ -303,7 +298,7 @@ def asks_about(route: Any, value: object) -> bool:
 
 
 def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_newer_one(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     page = unfolded(browser_page(short[0], forgiven=("500 (Internal Server Error)", "error")))
     expansion = text_box(page, "field-expansion")

@@ -5,7 +5,7 @@ files for slides; and a run that is looked at while it goes on.
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from tests.ui.fakes import recorded
 from tests.ui.reading import becomes, in_looks, saved_file, steady
 from tests.ui.sites import (
     LEAVING,
+    Axe,
     OpenPage,
     Stage,
     drawn,
@@ -116,9 +117,7 @@ WIDTHS = ((390, False), (1920, False), (1920, True), (1280, False))
 LARGE = ("1280-light", "1920-dark")
 
 
-def test_every_tab_fits_at_every_width_in_both_themes_and_in_large_type(
-    whole: Stage, browser_page: OpenPage
-) -> None:
+def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page: OpenPage) -> None:
     page = ran(unfolded(browser_page(whole.url)))
     page.get_by_text("A preset of your own").click()
     for name in each_tab(page):
@@ -164,9 +163,7 @@ LIVE = {"#header", "#live-notice", "#live-tree", "#live-timeline"}
 SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
 
 
-def test_axe_finds_no_serious_fault_in_any_tab(
-    whole: Stage, browser_page: OpenPage, axe: Callable[..., list[str]]
-) -> None:
+def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage, axe: Axe) -> None:
     page = ran(ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
@@ -184,9 +181,7 @@ def test_axe_finds_no_serious_fault_in_any_tab(
     assert looked_at >= LIVE | SESSIONS
 
 
-def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
-    whole: Stage, browser_page: OpenPage
-) -> None:
+def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
     # As high as a whole tab: nothing is drawn later for being out of sight.
     page = ran(ready(browser_page(whole.url, dark=True, height=5000)))
     count = 0
@@ -236,9 +231,7 @@ BAD_TEXTS = """() => {
 }"""
 
 
-def test_large_type_by_button_key_and_function_and_it_is_kept(
-    live: Stage, browser_page: OpenPage
-) -> None:
+def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page: OpenPage) -> None:
     page = ready(browser_page(live.url))
     is_large(page, False)
     ordinary = size_in_menu(page)
@@ -284,9 +277,7 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
         chips_stay(page)
 
 
-def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
-    live: Stage, browser_page: OpenPage
-) -> None:
+def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page: OpenPage) -> None:
     live.play(recorded(600), speed=6.0)  # a minute, for a busy machine
     page = ready(browser_page(live.url, forgiven=LEAVING))
     page.click("#live-run")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.ui.sites import OpenPage, appeared, number_box, ready
-from ui.server.context import Context
+from tests.ui.sites import OpenPage, Served, appeared, number_box, ready
 
 pytestmark = pytest.mark.browser
 
@@ -29,9 +28,7 @@ BEHIND = """() => { const bar = document.querySelector(".sp-runbar"), seen = [];
   return seen; }"""
 
 
-def test_the_reason_of_a_refusal_is_in_sight_of_the_field(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: OpenPage) -> None:
     page = ready(browser_page(short[0], height=800))
     page.get_by_text("Every setting of the engine").click()
     field = number_box(page, "field-record_top_k")

@@ -16,7 +16,19 @@ from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.reading import becomes, in_looks, read, steady
-from tests.ui.sites import LEAVING, OpenPage, Stage, drawn, hosted, overflows, ready, said, shot
+from tests.ui.sites import (
+    LEAVING,
+    Axe,
+    OpenPage,
+    Served,
+    Stage,
+    drawn,
+    hosted,
+    overflows,
+    ready,
+    said,
+    shot,
+)
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
@@ -139,7 +151,7 @@ def copy_link(page: Any, button: str) -> dict[str, str]:
 
 
 def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
-    short: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., list[str]]
+    short: Served, browser_page: OpenPage, axe: Axe
 ) -> None:
     page = learn_tab(browser_page(short[0]), 3)
     verdict(page, "Do the thing to try first")
@@ -196,9 +208,7 @@ def notice_holds(page: Any, lines: int) -> None:
     assert page.evaluate(LEFT_OVER, SLOW) <= 1
 
 
-def test_nothing_is_cut_off_covered_or_moved_on_any_screen(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_nothing_is_cut_covered_or_moved_anywhere(short: Served, browser_page: OpenPage) -> None:
     page = learn_tab(browser_page(short[0], still=True, forgiven=LEAVING), 2)
     keeps_room(page, 2)
     step_to(page, 5)

@@ -9,11 +9,11 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from bench.page.site import serve
 from core.events import ModelInfo
 from tests.ui.browser.looks import at_rest, cut_texts, large_type, overflow, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes
-from tests.ui.serving import serve
 from tests.ui.sites import OpenPage, OpenSite, appeared, ready, text_box
 from ui.shared.event_options import QUICK
 from ui.shared.parts import header, header_value

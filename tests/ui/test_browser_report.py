@@ -20,7 +20,7 @@ from tests.ui.fakes import recorded
 from tests.ui.past import about
 from tests.ui.reading import becomes, saved_file
 from tests.ui.reports import Place, Report
-from tests.ui.sites import LEAVING, OpenPage, OpenSite, overflows, ready, said, sessions, shot
+from tests.ui.sites import LEAVING, Axe, OpenPage, OpenSite, overflows, ready, said, sessions, shot
 from tests.ui.test_law6_report import kept, run_of
 from ui.report import report_html
 from ui.run.values import PICTURES
@@ -239,9 +239,7 @@ def test_an_interrupted_run_is_gone_through_to_its_torn_round(open_report: OpenR
         notice_says(page, f"you are at round {number} of 2" if number < 3 else "Interrupted: ")
 
 
-def test_it_looks_as_it_should_and_hostile_text_stays_text(
-    open_report: OpenReport, axe: Callable[..., list[str]]
-) -> None:
+def test_it_looks_right_and_hostile_text_stays_text(open_report: OpenReport, axe: Axe) -> None:
     page = open_report(list(run_of("specinfer-0.0")), dark=True)
     page.locator("#report-timeline .js-plotly-plot").wait_for()
     assert page.evaluate("() => document.documentElement.classList.contains('dark')")

@@ -18,6 +18,7 @@ from tests.ui.reading import becomes, click_in_motion, read, saved_file
 from tests.ui.sites import (
     OpenPage,
     OpenSite,
+    Served,
     Stage,
     appeared,
     number_box,
@@ -71,8 +72,8 @@ def count_said(page: Any, words: str, rows: int) -> None:
     becomes(page, "() => document.querySelectorAll('#sessions-runs tbody tr').length", rows)
 
 
-def test_a_past_run_goes_into_live_gets_a_note_and_is_run_again(
-    short: tuple[str, Context], browser_page: OpenPage
+def test_a_past_run_goes_into_live_is_noted_and_rerun(
+    short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
     worker: Any = context.hub.worker
@@ -231,9 +232,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     becomes(page, ROUND, "60")
 
 
-def test_a_run_is_followed_stopped_and_deleted_by_two_tabs(
-    site: OpenSite, browser_page: OpenPage
-) -> None:
+def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:
     url, context = site(endless, speed=20.0)
     source = context.hub.start(ASKED, "")
     one = ready(browser_page(url))

@@ -196,9 +196,7 @@ def saves_files(page: Any, rows: int, runs: int) -> None:
     assert saved_file(page, button.click)[0] == "specscope-grid-tokens-per-pass.svg"
 
 
-def test_a_grid_from_its_form_to_a_point_a_run_and_live(
-    tuning: Stage, browser_page: OpenPage, axe: Any
-) -> None:
+def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage, axe: Any) -> None:
     page = tune_tab(browser_page(tuning.url))
     assert page.locator("#tune-use").is_disabled(), "there is no point yet"
     type_prompts(page, "Once\nTwice\nThrice")
@@ -259,7 +257,7 @@ MOVES = """() => {
 }"""
 
 
-def test_grids_of_one_axis_to_three_and_what_cannot_run(
+def test_grids_of_one_to_three_axes_and_what_cannot_run(
     tuning: Stage, browser_page: OpenPage
 ) -> None:
     page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +13,7 @@ from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
 from lab.prompts import StudyPrompt
-from storage import RunStore
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.boards import context as made_context
 from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
@@ -28,15 +25,6 @@ from ui.prompts.tab import study_drawn
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies, new_study
-
-
-@pytest.fixture
-def context(store: RunStore) -> Iterator[Context]:
-    made = made_context(store)
-    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
-    yield made
-    made.conductor.close()
-    made.hub.worker.clear()  # type: ignore[attr-defined]
 
 
 def values(
@@ -110,9 +98,7 @@ def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None
         ({"temperature": -1}, "temperature is -1"),
     ],
 )
-def test_a_form_that_cannot_be_measured_is_refused(
-    context: Context, changes: dict[str, Any], words: str
-) -> None:
+def test_a_wrong_form_is_refused(context: Context, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         study_of(context, values(**changes))
 
@@ -152,9 +138,7 @@ def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(1e-5, "tie"), (0.5, "bug")])
-def test_a_difference_is_weighed_by_what_was_recorded(
-    context: Context, margin: float, kind: str
-) -> None:
+def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, kind: str) -> None:
     opened = measured(context, differing(margin))
     shown = pictures(context, opened)
     row = shown["compared"]["rows"]["1"]

@@ -70,9 +70,7 @@ def test_a_run_is_not_touched_by_what_is_loaded_beside_it(model_host: ModelHost)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a system without /proc")
-def test_models_that_went_are_gone_with_their_memory_though_their_runs_are_looked_at(
-    tmp_path: Path,
-) -> None:
+def test_models_that_went_free_their_memory_though_their_runs_are_seen(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.ui.given_back", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
@@ -83,9 +81,7 @@ def test_models_that_went_are_gone_with_their_memory_though_their_runs_are_looke
     assert told["less"] > 0.7 * told["size"]
 
 
-def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(
-    model_host: ModelHost, tmp_path: Path
-) -> None:
+def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_path: Path) -> None:
     tiny, other = saved(tmp_path / "tiny"), saved(tmp_path / "fewer", vocab=60)
     model_host.begin(ModelPair(str(tiny), (str(tiny),)))
     settled(model_host)
@@ -106,9 +102,7 @@ def test_a_tiny_pair_takes_over_and_another_tokenizer_is_refused(
     assert tokens_of(Hub(model_host, FakeStore()).start(asked(12, "w1 w2 w3")))
 
 
-def test_a_hub_that_is_not_reached_is_told(
-    model_host: ModelHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreachable_hub_is_told(model_host: ModelHost, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import HfApi
 
     def nobody(*_: Any, **__: Any) -> None:

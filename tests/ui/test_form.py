@@ -163,9 +163,7 @@ def test_bad_values_are_refused_by_name_value_and_what_is_allowed(field: str) ->
         ("record_top_k", 51, "record_top_k is 51: a whole number from 0 to 50"),
     ],
 )
-def test_numbers_past_what_is_allowed_reach_the_checks_of_ours(
-    field: str, typed: Any, words: str
-) -> None:
+def test_numbers_past_what_is_allowed_reach_our_checks(field: str, typed: Any, words: str) -> None:
     form = fresh_form()
     box = {**form.sampling, **form.fields}[field]
     assert words in validity(form_values(**{field: box.preprocess(typed)}))
@@ -227,9 +225,7 @@ def repeats(token_ids: list[int], length: int = 6) -> int:
     return max(Counter(stretches).values())
 
 
-def test_the_first_example_is_written_to_its_end_without_going_round_in_circles(
-    bundled: Engine,
-) -> None:
+def test_the_first_example_is_written_to_its_end_without_going_in_circles(bundled: Engine) -> None:
     plain = SpeculationConfig.preset("autoregressive")
     written = Outcome()
     for event in bundled.generate(Request(EXAMPLES[0][1], speculation=plain)):

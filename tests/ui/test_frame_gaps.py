@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.frame_gaps import measure
+from bench.page.gaps import measure
 
 
 @pytest.mark.slow

@@ -52,9 +52,7 @@ def test_the_menu_names_the_preset(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("name", PRESETS)
-def test_a_preset_that_recorded_nothing_opens_as_the_preset_with_lives_own(
-    store: RunStore, name: str
-) -> None:
+def test_a_preset_that_recorded_nothing_opens_with_lives_own(store: RunStore, name: str) -> None:
     live, desk = live_of(context(store)), TabSession()
     bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
     _, _, chosen, menu, *values, _, _ = fill_form(
@@ -76,9 +74,7 @@ def test_a_preset_that_recorded_nothing_opens_as_the_preset_with_lives_own(
         ({"sampling": SamplingParams(stop=("a\nb",))}, r"stop is \['a\\nb'\]"),
     ],
 )
-def test_what_the_form_cannot_run_is_refused(
-    store: RunStore, changes: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_run_is_refused(store: RunStore, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         form_values_of(Request(**{"prompt": "x", **changes}), context(store))
 

@@ -128,9 +128,7 @@ def replaying_detail(player: Player, number: int) -> Any:
     return player._round(number) if number >= 0 else None
 
 
-def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
-    store: RunStore,
-) -> None:
+def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: RunStore) -> None:
     for name in ("specinfer-0.8", "minions-0.0", "cancelled", "hostile-failed"):
         events = run_of(name)
         live = LiveSource(FakeStore())  # type: ignore[arg-type]
@@ -211,9 +209,7 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_what_was_measured_beside_a_run_is_replayed_and_reported(
-    name: str, store: RunStore
-) -> None:
+def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: RunStore) -> None:
     events, baseline = run_of(name), baseline_of_run(name)
     watching = TabSession()
     live = LiveSource(store, "visitor", lambda run_id: None)

@@ -74,9 +74,7 @@ def rows_of(values: list[Any]) -> list[str]:
     return [row["label"] for row in values[-2]["rows"].values()]
 
 
-def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
-    learn: Learn, store: RunStore
-) -> None:
+def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
     frames = list(example(learn, desk, 1, "me", FULL))
     assert all(len(values) == len(learn.running) for values in frames)
@@ -99,9 +97,7 @@ def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
     assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
 
 
-def test_a_run_of_the_table_is_on_the_board_again_and_the_question_is_of_it(
-    learn: Learn, store: RunStore
-) -> None:
+def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
     first = ended(example(learn, desk, 3, "me", FULL))
     shown = desk.frame().run_id
@@ -159,9 +155,7 @@ def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
     assert all(rows_of(values) == [] for values in rest)
 
 
-def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
-    learn: Learn,
-) -> None:
+def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn: Learn) -> None:
     desk = TabSession()
     frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
     next(frames)
@@ -409,9 +403,7 @@ TABS = ("live", "sessions", "learn")
         ({"view": "api", "__theme": "dark"}, "", ""),
     ],
 )
-def test_a_link_opens_its_tab_or_says_what_is_wrong(
-    query: dict[str, str], tab: str, wrong: str
-) -> None:
+def test_a_link_opens_its_tab_or_says_why_not(query: dict[str, str], tab: str, wrong: str) -> None:
     assert wanted_tab(query, TABS) == (tab, wrong)
     assert wanted_lesson(query) == (3 if query.get("lesson") == "3" else 0)
 

@@ -58,9 +58,7 @@ def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
         ({"max_new_tokens": None}, "max_new_tokens is empty"),
     ],
 )
-def test_a_bad_request_is_told_and_nothing_runs(
-    store: RunStore, changes: dict[str, Any], words: str
-) -> None:
+def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], words: str) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
     assert words in notice_of(run(live, desk, **changes))
@@ -207,9 +205,7 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("question", [measure_baseline, prove])
-def test_a_stop_that_overtakes_a_question_stops_it_and_no_later_one(
-    store: RunStore, question: Question
-) -> None:
+def test_an_early_stop_ends_its_question_and_no_other(store: RunStore, question: Question) -> None:
     live, desk, worker = before_a_proof(store)
     late = answer_question(live, desk, replace(ME, stops=0), question)
     stop_run(live, desk, 1)

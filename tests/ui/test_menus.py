@@ -198,9 +198,7 @@ def test_every_choice_of_the_rules_has_its_meaning() -> None:
 
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_a_pipeline_that_does_nothing_says_so_and_can_be_changed(
-    combine: str, pipeline: str
-) -> None:
+def test_a_pipeline_that_does_nothing_says_so_and_can_change(combine: str, pipeline: str) -> None:
     still = not combine_rule(combine).ahead
     menu = control_updates(form_values(combine=combine, pipeline=pipeline))["pipeline"]
     assert menu.interactive is not False

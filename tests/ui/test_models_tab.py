@@ -176,9 +176,7 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "no weights of a known kind lie in bare" in _told_unknown((str(bare),), monkeypatch)
 
 
-def test_a_smaller_dtype_is_named_where_the_one_asked_for_does_not_fit(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_smaller_dtype_that_fits_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 4 * parameter_count(str(folder))
     pair = ModelPair(str(folder), (str(folder),), "float32", "cpu")
     for free, words in (
@@ -332,9 +330,7 @@ def test_who_may_not_load_may_not_ask_either(store: RunStore) -> None:
     assert not loader.asked and context.model_host.exchange.state == "none"
 
 
-def test_what_it_needs_is_told_also_while_something_is_loaded(
-    store: RunStore, folder: Path
-) -> None:
+def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder: Path) -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     context = made(store, loader)
     asked = (str(folder), str(folder), "auto", "auto")

@@ -120,9 +120,7 @@ def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> Non
         write_export(made, ALL, "", "json")
 
 
-def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ui.sessions.exporting.TELL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
@@ -142,9 +140,7 @@ def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
     assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
-def test_run_again_takes_the_recorded_seed_and_says_that_the_text_is_the_same(
-    store: RunStore,
-) -> None:
+def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: RunStore) -> None:
     made = context(store)
     run_id = ran(made)
     sessions, desk = sessions_of(made), TabSession()
@@ -221,9 +217,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
         (MINE, "synthetic-1", "no such run of yours"),
     ],
 )
-def test_a_second_run_that_cannot_be_compared_is_told(
-    store: RunStore, asker: Asker, second: str, words: str
-) -> None:
+def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, words: str) -> None:
     recorded(store, "a", "b")
     sessions = sessions_of(context(store))
     values = choose_run(

@@ -240,9 +240,7 @@ def test_a_closed_worker_refuses_in_words() -> None:
         made.start(request())
 
 
-def test_errors_of_ours_are_told_in_their_words_and_bugs_in_a_line(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_errors_are_told_in_their_words_bugs_in_a_line(caplog: pytest.LogCaptureFixture) -> None:
     def broken(error: Exception) -> Iterator[str]:
         yield "first"
         raise error

@@ -52,9 +52,7 @@ def test_what_differs_is_named() -> None:
     assert settings_of(plain, DRAFTERS).name == "settings of another version"
 
 
-def test_the_list_and_the_opened_run_say_it(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
     for event in synthetic_run(4, seed=1):
         store.record(event)
     made = context(store)
@@ -69,9 +67,7 @@ def test_the_list_and_the_opened_run_say_it(
     assert settings_line(View()) == ""
 
 
-def test_when_a_run_was_says_by_which_clock(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_a_run_was_says_the_clock(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for event in synthetic_run(4, seed=1):
         store.record(event)
     for zone, when in (("UTC0", "00:01:00 UTC"), ("EAT-3", "03:01:00 UTC+0300")):

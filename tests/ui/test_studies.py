@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import cache
@@ -19,9 +18,8 @@ from core.errors import ConfigError, StoreError, StudyError, UnknownStudyError
 from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
-from storage import RunQuery, RunStore
+from storage import RunQuery
 from storage.process import start_mark
-from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
 from ui.server.context import Context
 from ui.server.session import TabSession
@@ -46,15 +44,6 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
     asked = tuple(StudyPrompt(str(i), f"Once {i}") for i in range(prompts))
     sampling = SamplingParams(max_new_tokens=16)
     return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
-
-
-@pytest.fixture
-def context(store: RunStore) -> Iterator[Context]:
-    made = made_context(store)
-    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
-    yield made
-    made.conductor.close()
-    made.hub.worker.clear()  # type: ignore[attr-defined]
 
 
 def slow(context: Context) -> None:
@@ -323,9 +312,7 @@ def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context)
     assert "was deleted" in tab.look()[0]["trouble"]
 
 
-def test_trouble_goes_once_its_study_moves_on_and_a_second_click_makes_none(
-    context: Context,
-) -> None:
+def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context: Context) -> None:
     tab, one = Tab(context), study(context)
     context.store.studies.save(one.to_plain(), len(one))
     resume, refused = context.conductor.resume, StudyError("locked by another program")
@@ -395,9 +382,7 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     assert bar["trouble"] == "repeats is 0: a whole number"
 
 
-def test_a_prompt_that_is_too_long_is_told_on_the_board_and_nothing_is_kept(
-    context: Context,
-) -> None:
+def test_a_prompt_that_is_too_long_is_told_on_the_board_nothing_is_kept(context: Context) -> None:
     tab, one = Tab(context), study(context, prompts=2)
     long = replace(one.prompts[1], text="And so on " * 6000)
     bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]

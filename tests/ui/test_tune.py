@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,8 @@ from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError, UnknownStudyError
 from lab.order import Cell
 from lab.prompts import StudyPrompt
-from storage import RunStore
 from tests.synthetic import DRAFTERS
-from tests.ui.boards import context as made_context
 from tests.ui.boards import notice_of
-from tests.ui.fakes import scripted
 from tests.ui.test_form import form_values
 from ui.form.form import RECORD_TOP_K
 from ui.server.context import Context
@@ -42,15 +38,6 @@ def values(**changes: Any) -> list[Any]:
         "repeats": [2],
     }
     return [value for part in {**parts, **changes}.values() for value in part]
-
-
-@pytest.fixture
-def context(store: RunStore) -> Iterator[Context]:
-    made = made_context(store)
-    made.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
-    yield made
-    made.conductor.close()
-    made.hub.worker.clear()  # type: ignore[attr-defined]
 
 
 def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> Asked:
@@ -146,9 +133,7 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
         ),
     ],
 )
-def test_what_cannot_be_started_is_told_and_cannot_be_pressed(
-    context: Context, changes: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_start_says_why(context: Context, changes: dict[str, Any], words: str) -> None:
     said, start = plan_values(context, None, form_values(), values(**changes))
     assert words in notice_of([said], 0) and start.interactive is False
     (line,) = said["lines"].values()
@@ -164,9 +149,7 @@ def test_what_can_be_started_is_counted(context: Context) -> None:
     assert "cannot run: drafters=nobody" in notice_of([said], 0) and start.interactive is True
 
 
-def test_prompts_come_from_a_file_and_a_hostile_one_is_told_by_its_line(
-    context: Context, tmp_path: Path
-) -> None:
+def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"prompt": "<img onerror=x>", "id": "a"}), encoding="utf-8")
     study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study

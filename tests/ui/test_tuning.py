@@ -121,9 +121,7 @@ def test_one_prompt_measured_once_has_no_spread() -> None:
         (8, 1, "95 % of resamples of 8 prompts"),
     ],
 )
-def test_what_an_interval_is_of_is_told_wherever_it_stands(
-    prompts: int, repeats: int, spread: str
-) -> None:
+def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: str) -> None:
     study = grid_study(prompts=prompts, repeats=repeats)
     results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
     by_plain = {c: r for c, r in results.items() if c.contestant == study.base}

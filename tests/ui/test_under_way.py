@@ -178,9 +178,7 @@ def of(store: RunStore, process: subprocess.Popen[bytes]) -> None:
         connection.execute("UPDATE runs SET pid = ?, process_start = ?", (process.pid, mark))
 
 
-def test_another_servers_run_is_followed_by_the_log(
-    made: Context, other: subprocess.Popen[bytes]
-) -> None:
+def test_a_run_elsewhere_is_followed_by_log(made: Context, other: subprocess.Popen[bytes]) -> None:
     events = synthetic_run(6)
     for event in events[:9]:
         made.store.record(event, "a")

@@ -247,9 +247,7 @@ def stats(**changes: float) -> RunStats:
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
     ],
 )
-def test_a_slower_run_is_told_with_a_reason_and_a_remedy(
-    changes: dict[str, float], words: str
-) -> None:
+def test_a_slower_run_is_told_with_reason_and_remedy(changes: dict[str, float], words: str) -> None:
     view = replace(VIEW, stats=stats(**changes), state="completed")
     frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
     lines = run_lines(frame, Baseline(100.0, "plain", "note"))

@@ -11,18 +11,16 @@ from typing import Any
 
 from gradio_client import Client
 
+from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.model_hosts import Loader, other_worker
-from tests.ui.serving import serve
 from ui.server.context import Context, make_context
 from ui.server.model_host import ModelHost
 from ui.server.page import build_page
 from ui.server.visitors import Access
-
-__all__ = ["LOGIN", "Site", "api_site", "wait"]
 
 LOGIN = ("eve", "secret")
 

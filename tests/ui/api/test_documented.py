@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from gradio_client import Client
 
+from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.source import ROOT
 from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.model_hosts import Loader, other_worker
-from tests.ui.serving import serve
 from ui.server.context import make_context
 from ui.server.model_host import ModelHost
 from ui.server.page import build_page

@@ -11,19 +11,6 @@ from typing import Any
 
 from bench.page.browser import at_rest, frames
 
-__all__ = [
-    "at_rest",
-    "cut_texts",
-    "frames",
-    "keep_sizes",
-    "large_type",
-    "overflow",
-    "overlaps",
-    "small_texts",
-    "tabs",
-    "turn_to",
-]
-
 SCRIPT = Path(__file__).with_name("looks.js")
 CHANGED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"
 PRESSES = 6

@@ -11,14 +11,12 @@ from typing import Any
 
 import gradio as gr
 
+from bench.page.browser import Tab
 from tests.ui.browser.looks import frames
 from tests.ui.components.gallery import ORDER, values_of
-from tests.ui.watched import Tab
 from ui.components import assets_head, pack
 from ui.components.assets import MEDIA_TYPES, asset_files, version
 from ui.components.theme import page_theme
-
-__all__ = ["BASE", "Pictures"]
 
 ADDRESS = "http://pictures.test/"
 BASE = f"{ADDRESS}specscope/{version()}/"

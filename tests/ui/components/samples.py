@@ -13,8 +13,6 @@ from ui.run.frame import Baseline, Frame
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
 
-__all__ = ["HOSTILE", "deep_tree", "frames", "hostile_values", "large_tree", "values_at"]
-
 HOSTILE = (
     "<img src=x onerror=\"window.pwned='img'\">",
     "<script>window.pwned='script'</script>",

@@ -36,9 +36,7 @@ def numbers(rows: list[list[str]]) -> list[list[float]]:
     return [[float(cell) for cell in row] for row in rows]
 
 
-def test_lengths_hold_the_rounds_the_estimates_and_what_the_budget_bounds(
-    pictures: Pictures,
-) -> None:
+def test_lengths_hold_rounds_estimates_and_what_the_budget_bounds(pictures: Pictures) -> None:
     page = pictures.show("verify", "lengths")
     value = values_of("verify")["lengths"]
     traces = page.evaluate(LENGTHS)

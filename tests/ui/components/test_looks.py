@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from bench.page.browser import WAIT_MS
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import ORDER, values_of
-from tests.ui.watched import WAIT_MS
 from ui.components import PALETTE
 
 pytestmark = pytest.mark.browser

@@ -7,24 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "alike",
-    "alone",
-    "budgeted",
-    "chance",
-    "drawn",
-    "early",
-    "never",
-    "only_line_feeds",
-    "others",
-    "over",
-    "paused",
-    "peaks",
-    "split",
-    "tried",
-    "unlike",
-]
-
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
     """`auto`, which tried twice and stopped; its misses cost more than its hits saved."""
