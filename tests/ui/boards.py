@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -65,6 +66,11 @@ def press(
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
     """Run the form to its end; the last values."""
     return list(start_run(live, desk, press(owner=owner, **changes)))[-1]
+
+
+def until_writing(frames: Iterator[list[Any]], at: int = 1) -> None:
+    """Take frames until the notice says that the text is being written."""
+    assert any("Writing" in notice_of(values, at) for values in frames)
 
 
 def sessions_of(made: Context) -> Sessions:

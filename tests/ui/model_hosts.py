@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from core.config import Request
-from core.events import Event, ModelInfo, RunStarted
+from core.events import Event, ModelInfo
 from tests.ui.fakes import FakeWorker, Script, scripted
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -34,7 +34,6 @@ def _told_by(script: Script, llm: ModelInfo) -> Script:
 
     def play(request: Request, run_id: str) -> list[Event]:
         first, *rest = script(request, run_id)
-        assert isinstance(first, RunStarted)
         models = (llm, *(model for model in first.models if model.role != "llm"))
         return [replace(first, models=models), *rest]
 

@@ -10,7 +10,6 @@ from ui.run.view import Detail, View, detail_of, reduce_all
 
 def seen(events: list[Event], number: int) -> tuple[View, Detail]:
     detail = detail_of(events, number)
-    assert detail is not None
     return reduce_all(events), detail
 
 

@@ -99,7 +99,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
         text=True,
         preexec_fn=hear_interrupts,
     )
-    assert process.stdout is not None
     try:
         line = process.stdout.readline()
         assert "is open at" in line, line + process.stdout.read()

@@ -282,7 +282,7 @@ def test_two_visitors_at_once_see_each_their_own_run(
     said(one, "Writing: ")
     two.click("#live-run")
     said(two, "In the queue: 1st in line.")
-    context.hub.worker.speed = 0.1  # type: ignore[attr-defined]
+    context.hub.worker.speed = 0.1
     for page in (one, two):
         said(page, "Finished: ")
         drawn(page)
@@ -376,7 +376,6 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
     page.click("#live-step")
     desk = desk_of(context)
     player = desk.player
-    assert player is not None
     until(page, lambda: player.pace.mode == "step")
     here = run_lines(desk.frame())[0].text
     said(page, here)

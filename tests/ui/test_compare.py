@@ -44,7 +44,7 @@ def values(
 
 def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
     if script is not None:
-        context.hub.worker.script = script  # type: ignore[attr-defined]
+        context.hub.worker.script = script
     mine = Studies(context, None, "me")
     study = study_of(context, values(**asked))
     mine.begin(study)

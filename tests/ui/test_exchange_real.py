@@ -85,9 +85,8 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
     tiny, other = saved(tmp_path / "tiny"), saved(tmp_path / "fewer", vocab=60)
     model_host.begin(ModelPair(str(tiny), (str(tiny),)))
     settled(model_host)
-    assert model_host.names() == ("tiny", "tiny")[
-        :1
-    ] + model_host.drafter_names and model_host.drafter_names == ("tiny",)
+    assert model_host.names() == ("tiny", "tiny")[:1] + model_host.drafter_names
+    assert model_host.drafter_names == ("tiny",)
     standing = model_host.worker
     for pair, words in (
         (ModelPair(str(tiny), (str(other),)), "token id 60 is None there and 'w60' in"),
@@ -111,7 +110,5 @@ def test_an_unreachable_hub_is_told(model_host: ModelHost, monkeypatch: pytest.M
     monkeypatch.setattr(HfApi, "model_info", nobody)
     model_host.begin(ModelPair("some/model", ()))
     settled(model_host)
-    assert "the hub cannot be reached" in model_host.exchange.reason and model_host.names() == (
-        "llm",
-        *SSMS,
-    )
+    assert "the hub cannot be reached" in model_host.exchange.reason
+    assert model_host.names() == ("llm", *SSMS)

@@ -102,36 +102,32 @@ def kept(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None =
 def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> None:
     events = run_of(name)
     run_id = kept(store, events)
-    live = LiveSource(FakeStore())  # type: ignore[arg-type]
+    live = LiveSource(FakeStore())
     watching, replaying = Player(live), Player(StoredSource(store, run_id))
     replaying.set_pace(Pace("step"))
     view, clock = View(), 0.0
-    for number, event in enumerate(events):
+    for count, event in enumerate(events, 1):
         live.take(event)
         view = reduce(view, event)
         clock += 1.0
         watching.advance(clock)
-        replaying._to(number + 1)
+        replaying._to(count)
         seen, again = watching.frame(), replaying.frame()
         assert seen.view == again.view == view
         if isinstance(event, RoundCompleted):
             assert seen.detail == view.last
         # A live run is not known to its end, and its latest whole round is in sight.
-        same = replace(
-            seen, view=again.view, detail=replaying_detail(replaying, seen.selected_round)
-        )
+        number = seen.selected_round
+        detail = replaying._round(number) if number >= 0 else None
+        same = replace(seen, view=again.view, detail=detail)
         assert picture_values(same) == picture_values(seen)
     assert replaying.frame().view == watching.frame().view
-
-
-def replaying_detail(player: Player, number: int) -> Any:
-    return player._round(number) if number >= 0 else None
 
 
 def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: RunStore) -> None:
     for name in ("specinfer-0.8", "minions-0.0", "cancelled", "hostile-failed"):
         events = run_of(name)
-        live = LiveSource(FakeStore())  # type: ignore[arg-type]
+        live = LiveSource(FakeStore())
         for event in events:
             live.take(event)
         players = Player(live), Player(StoredSource(store, kept(store, events)))
@@ -166,7 +162,6 @@ def shown(board: Board, desk: TabSession) -> dict[str, Any]:
 def stops(desk: TabSession) -> Iterator[int]:
     """Every place at which who steps comes to stand, numbered."""
     player = desk.player
-    assert player is not None
     player.set_pace(Pace("step"))
     player.rewind()
     number = 0
@@ -186,17 +181,15 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
     """`part`: of a long run, which has many stops, every fourth from this one on."""
     board, desk, report = board_and_report(store, run_of(name), baseline_of_run(name))
     player = desk.player
-    assert player is not None
-    opening = report.told["opening"]
-    last = report.stops - 1
-    assert shown(board, desk) == report.pictures(Place(last, none_below_zero(opening["round"])))
+    last, opening = report.stops - 1, report.told["opening"]["round"]
+    place = Place(last, opening if opening >= 0 else None)
+    assert shown(board, desk) == report.pictures(place)
     chance = random.Random(name)
     count = 0
     for stop in stops(desk):
         count += 1
-        if 60 < stop < last - 60 and stop % 11:
-            continue  # of a long run some
-        if part is not None and stop % 4 != part:
+        some = 60 < stop < last - 60 and stop % 11  # of a long run
+        if some or (part is not None and stop % 4 != part):
             continue
         assert shown(board, desk) == report.pictures(Place(stop)), stop
         said = board.current_notice(desk)["lines"].values()
@@ -216,22 +209,18 @@ def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: R
     watching.look_at(Player(live))
     for event in events:
         live.take(event)
-    assert watching.player is not None
     watching.player.advance(0.0)
     watching.baseline = baseline
     made = sessions_of(context(store))
     lived = shown(made.board, watching)
-    assert baseline is not None
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(made, desk, ALL, events[0].run_id)
     ended = watching.player.source.done
     if ended:  # one that was cut short is under way live, interrupted in its record
         assert shown(made.board, desk) == lived
-        assert (
-            made.board.current_notice(desk)["lines"].keys()
-            >= made.board.current_notice(watching)["lines"].keys()
-        )
+        notices = [made.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
+        assert notices[0] >= notices[1]
     rounds = watching.frame().view.stats.num_rounds
     assert desk.baseline == baseline
     figures = shown(made.board, desk)["figures"]
@@ -248,26 +237,18 @@ def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] is None
 
 
-def none_below_zero(number: int) -> int | None:
-    return number if number >= 0 else None
-
-
 def clicks(report: Report, stop: int, chance: random.Random) -> list[tuple[int, int | None]]:
     """Some rounds and nodes that can be clicked here, those of the latest round among them."""
     latest = report.current(stop)
     if latest < 0:
         return []
-    return [
-        (latest, None),
-        (latest, chance.randrange(-1, 4)),
-        (chance.randint(0, latest), chance.randrange(-1, 12)),
-    ]
+    other = chance.randrange(-1, 4), chance.randint(0, latest), chance.randrange(-1, 12)
+    return [(latest, None), (latest, other[0]), other[1:]]
 
 
 def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
     board, desk, report = board_and_report(store, run_of("votes"))
     player = desk.player
-    assert player is not None
     for stop in stops(desk):
         player.set_pace(Pace("slow"))
         assert shown(board, desk) == report.pictures(Place(stop, moving=True))
@@ -289,7 +270,6 @@ def test_events_that_end_within_a_round_are_told_as_far_as_they_go() -> None:
 def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
     board, desk, report = board_and_report(store, run_of("hostile-completed"))
     player = desk.player
-    assert player is not None
     for rounds, stop in enumerate(report.told["ends"]):
         player.seek(rounds)
         assert shown(board, desk) == report.pictures(Place(stop))
@@ -303,11 +283,8 @@ def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], 
         if not isinstance(event, kind):
             return None
         news = {name: made(getattr(event, name)) for name, made in change.items()}
-        return (
-            None
-            if any(news[name] == getattr(event, name) for name in news)
-            else replace(event, **news)
-        )  # type: ignore[arg-type]
+        same = any(news[name] == getattr(event, name) for name in news)
+        return None if same else replace(event, **news)
 
     return changed
 

@@ -14,7 +14,7 @@ import pytest
 from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
-from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
+from tests.ui.boards import ALL, context, notice_of, sessions_of, until_writing, with_drafters
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.model_hosts import Loader, other_worker, settled
 from ui.learn.handlers import (
@@ -142,13 +142,17 @@ def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
     assert desk.baseline is None, "another prompt"
 
 
-def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
+def writing(store: RunStore, number: int) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
+    """A lesson whose long run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
-    frames = example(learn, desk, 1, "me", FULL)
-    for values in frames:
-        if "Writing" in notice_of(values, 0):
-            break
+    frames = example(learn, desk, number, "me", FULL)
+    until_writing(frames, 0)
+    return learn, desk, frames
+
+
+def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
+    learn, desk, frames = writing(store, 1)
     assert "Stopped: " in notice_of(stop_runs(learn, desk), 0)
     rest = list(frames)
     assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
@@ -159,7 +163,6 @@ def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn
     desk = TabSession()
     frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
     next(frames)
-    assert desk.player is not None
     player = desk.player
     player.source.wait_done(5.0)
     trying = try_lesson(learn, desk, 6, "me", FULL)
@@ -193,12 +196,7 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
 
 
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:
-    learn, desk = learn_of(context(store, rounds=400)), TabSession()
-    worker_of(learn).speed = 1.0
-    frames = example(learn, desk, 8, "me", FULL)
-    for values in frames:
-        if "Writing" in notice_of(values, 0):
-            break
+    learn, desk, frames = writing(store, 8)
     open_lesson(learn, desk, 2, {})
     list(frames)
     assert worker_of(learn).runs[0].is_cancelled and len(worker_of(learn).runs) == 1
@@ -311,9 +309,6 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
         assert values[learn.previous].interactive is (number > 1)
         assert values[learn.next].interactive is (number < len(LESSONS))
         assert lesson.question.needs in str(values[learn.verdict])
-
-
-def test_the_choices_are_the_models_that_are_loaded(learn: Learn) -> None:
     values = dict(zip(learn.turning, open_lesson(learn, TabSession(), 4, {}), strict=True))
     names = learn.board.context.drafter_names
     choices = [value for _, value in values[learn.choice].choices]
@@ -339,13 +334,12 @@ def test_words_of_earlier_lessons_can_be_looked_up() -> None:
     assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
 
 
-def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
+def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Learn) -> None:
     desk = TabSession()
     first = judge_answer(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
     ended(example(learn, desk, 2, "me", FULL))
     most = desk.lecture.evidence("ssm").last
-    assert most is not None
     wrong = judge_answer(desk, 2, (most.most + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
     said, kept, lesson = judge_answer(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
@@ -353,15 +347,8 @@ def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
     assert kept == {"done": ["memory", "ssm"], "at": 2}
     assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * 6
     assert judge_answer(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
-
-
-def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
-    desk = TabSession()
-    ended(example(learn, desk, 2, "me", FULL))
-    row = desk.lecture.evidence("ssm").last
-    assert row is not None
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
-    said, *_ = judge_answer(desk, 2, (row.most, None), {"done": others})
+    said, *_ = judge_answer(desk, 2, (most.most, None), {"done": others})
     assert "You have finished all lessons" in notice_of([said], 0)
 
 
@@ -438,17 +425,11 @@ def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
     assert len(desk.frame().view.rounds) == 7
 
 
-@pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>"])
-def test_a_link_to_no_run_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
-    made, _ = recorded_run(store, "me")
+@pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])
+def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
+    made, theirs = recorded_run(store, "me")
     sessions, desk = sessions_of(made), TabSession()
-    values = linked_run(sessions, desk, Asker("me", False), {"run": run_id, "round": "2"})
+    me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
+    values = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None
-
-
-def test_a_link_does_not_open_anothers_run(store: RunStore) -> None:
-    made, run_id = recorded_run(store, "me")
-    sessions, desk = sessions_of(made), TabSession()
-    values = linked_run(sessions, desk, Asker("you", False), {"run": run_id, "round": "2"})
-    assert "no such run of yours" in notice_of(values, 0) and desk.player is None

@@ -13,7 +13,7 @@ from core.config import Request
 from core.events import Event
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
-from tests.ui.boards import context, live_of, notice_of, press, run
+from tests.ui.boards import context, live_of, notice_of, press, run, until_writing
 from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.components import pack
@@ -62,15 +62,15 @@ def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], word
     made = context(store)
     live, desk = live_of(made), TabSession()
     assert words in notice_of(run(live, desk, **changes))
-    assert made.hub.worker.requests == []  # type: ignore[attr-defined]
+    assert made.hub.worker.requests == []
     assert "Finished" in notice_of(run(live, desk)), "the next one runs"
     assert words not in notice_of(run(live, desk))
 
 
 def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
     made = context(store)
-    made.hub.worker.script = None  # type: ignore[attr-defined]
-    made.hub.worker.submit = lambda *_: 1 / 0  # type: ignore[attr-defined]
+    made.hub.worker.script = None
+    made.hub.worker.submit = lambda *_: 1 / 0
     live, desk = live_of(made), TabSession()
     assert "internal error (ZeroDivisionError)" in notice_of(run(live, desk))
     assert "Traceback" in caplog.text
@@ -80,9 +80,7 @@ def test_stop_shows_what_there_was(store: RunStore) -> None:
     made = context(store, rounds=400)
     live, desk = live_of(made), TabSession()
     frames = start_run(live, desk, press())
-    for values in frames:
-        if "Writing" in notice_of(values):
-            break
+    until_writing(frames)
     values = stop_run(live, desk)
     assert "Stopped: " in notice_of(values)
     frames.close()
@@ -91,14 +89,14 @@ def test_stop_shows_what_there_was(store: RunStore) -> None:
 
 def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
     made = context(store, rounds=60)
-    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    made.hub.worker.speed = 1.0
     live, desk = live_of(made), TabSession()
     late = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
     assert "Stopped: " in notice_of(list(late)[-1])
     again = run_on_change(live, desk, press(True, 0, top_k=3))
     assert "Stopped: " in notice_of(list(again)[-1])
-    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
+    made.hub.worker.speed = 0.01
     next_one = start_run(live, desk, press(stops=1))
     assert "Finished: " in notice_of(list(next_one)[-1])
 
@@ -136,12 +134,12 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         (2.0, 5, "a bug"),
     ):
         made = context(store)
-        made.hub.worker.script = differing(margin, change)  # type: ignore[attr-defined]
+        made.hub.worker.script = differing(margin, change)
         live, desk = live_of(made), TabSession()
         run(live, desk)
         last = list(answer_question(live, desk, ME, prove))[-1]
         assert words in notice_of(last)
-        asked_for = made.hub.worker.requests  # type: ignore[attr-defined]
+        asked_for = made.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
 
@@ -152,7 +150,7 @@ def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
     run(live, desk)
     list(answer_question(live, desk, ME, measure_baseline))
     assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
-    assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 2
 
 
 def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
@@ -238,7 +236,7 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
     line = unpacked(again[lengths]["before"])
     assert line == {str(i): row.accepted for i, row in enumerate(ran.rounds)}
-    assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 2
     assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"
 
 
@@ -250,10 +248,10 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
     for change in ({}, {"top_p": 7}, {"verify": "mss"}):
         assert list(run_on_change(live, desk, press(True, **change))) == [skipped]
     assert list(run_on_change(live, desk, press(top_k=3))) == [], "Run on change is off"
-    assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 1
     last = list(run_on_change(live, desk, press(True, prompt=" ")))[-1]
     assert "prompt is ' '" in notice_of(last)
-    assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 1
 
 
 def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:
@@ -264,9 +262,7 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     whole = desk.frame().run_id
     worker.script, worker.speed = scripted(400), 1.0
     cut = run_on_change(live, desk, press(True, top_k=3))
-    for values in cut:
-        if "Writing" in notice_of(values):
-            break
+    until_writing(cut)
     worker.script, worker.speed = scripted(8), 0.2
     list(run_on_change(live, desk, press(True, top_k=4)))
     assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
@@ -301,12 +297,10 @@ def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> No
 
 def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> None:
     made = context(store, rounds=30)
-    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    made.hub.worker.speed = 1.0
     live, desk = live_of(made), TabSession()
     frames = start_run(live, desk, press())
-    for values in frames:
-        if "Writing" in notice_of(values):
-            break
+    until_writing(frames)
     for question in (prove, measure_baseline):
         assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, question))[-1])
     assert "the run goes on" not in notice_of(list(frames)[-1])

@@ -28,9 +28,8 @@ def whole(source: LiveSource) -> list[Any]:
 
 def test_what_stands_is_read_from_the_worker() -> None:
     model_host = ModelHost(FakeWorker())
-    assert (
-        model_host.names() == ("synthetic-llm", *DRAFTERS) and model_host.drafter_names == DRAFTERS
-    )
+    assert model_host.names() == ("synthetic-llm", *DRAFTERS)
+    assert model_host.drafter_names == DRAFTERS
     assert not model_host.chat and model_host.version == 0 and model_host.pair == ModelPair()
     assert model_host.exchange.state == "none" and not model_host.leaving()
     with pytest.raises(ConfigError, match="without a loader"):
@@ -40,11 +39,8 @@ def test_what_stands_is_read_from_the_worker() -> None:
 def test_the_first_pair_is_loaded_here_and_now() -> None:
     loader = Loader(lambda: other_worker("small"))
     model_host = ModelHost.open(loader, OTHER)
-    assert (
-        model_host.names() == ("other", "small")
-        and model_host.pair == OTHER
-        and model_host.version == 0
-    )
+    assert model_host.names() == ("other", "small") and model_host.pair == OTHER
+    assert model_host.version == 0
     with pytest.raises(OutOfMemoryError, match="too much"):
         ModelHost.open(Loader(failing(OutOfMemoryError("too much"))), OTHER)
 
@@ -61,9 +57,8 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     loader.go.set()
     while model_host.exchange.loading:
         model_host.wait(model_host.exchange, 0.1)
-    assert (
-        model_host.names() == ("other", "small") and hub.worker is new and model_host.version == 1
-    )
+    assert model_host.names() == ("other", "small") and hub.worker is new
+    assert model_host.version == 1
     assert [stage.words for stage in model_host.exchange.stages] == [
         "Looking for the models",
         "LLM other: weights",
@@ -228,7 +223,7 @@ def whole_run() -> list[Any]:
 def test_a_request_that_is_refused_is_no_run() -> None:
     old = FakeWorker()
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
-    old.submit = lambda *_: failing(ConfigError("prompt is ''"))()  # type: ignore[method-assign]
+    old.submit = lambda *_: failing(ConfigError("prompt is ''"))()
     with pytest.raises(ConfigError, match="prompt is"):
         model_host.submit(request())
     model_host.begin(OTHER)

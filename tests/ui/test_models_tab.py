@@ -272,16 +272,14 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
 
 def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     context = made(store, Loader(lambda: other_worker("small")))
-    context.model_host.worker.set_script(scripted(400), speed=5.0)  # type: ignore[attr-defined]
+    context.model_host.worker.set_script(scripted(400), speed=5.0)
     source = context.hub.start(request())
     last = list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
     source.cancel()
     settled(context.model_host)
-    assert (
-        "still" not in words(state_values(context, True))
-        and "again" not in state_values(context, True)[0]
-    )
+    assert "still" not in words(state_values(context, True))
+    assert "again" not in state_values(context, True)[0]
 
 
 def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore) -> None:

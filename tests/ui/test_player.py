@@ -81,7 +81,6 @@ def test_step_goes_one_stage_forward_and_back() -> None:
     for _ in range(6):
         player.step(1)
         detail = player.frame().detail
-        assert detail is not None
         seen.append((detail.round, detail.stage))
     stages = ["draft", "combine", "verify", "commit"]
     assert seen == [*((0, stage) for stage in stages), (1, "draft"), (1, "combine")]
@@ -288,7 +287,7 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
 def test_events_that_are_lost_do_not_break_the_page() -> None:
     events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
     source = live(events)
-    source._store.recorded.clear()  # type: ignore[attr-defined]
+    source._store.recorded.clear()
     player = Player(source)
     player.advance(0.0)
     player.select(1)
@@ -298,7 +297,7 @@ def test_events_that_are_lost_do_not_break_the_page() -> None:
 def test_pace_is_checked() -> None:
     for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
         with pytest.raises(ConfigError):
-            Pace(**bad)  # type: ignore[arg-type]
+            Pace(**bad)
 
 
 def test_changing_the_pace_does_not_spend_the_time_before() -> None:

@@ -1,14 +1,18 @@
-"""The rows of the Prompts tab, from a study and from past runs."""
+"""The Prompts tab: its rows, from a study and from past runs; what a look takes in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from csv import DictReader
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.errors import UnknownRunError
-from core.events import Event, RunStarted
+from core.errors import ConfigError, UnknownRunError
+from core.events import Event
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.prompts import StudyPrompt
@@ -17,9 +21,17 @@ from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
+from ui.prompts.export import NOTHING, file_of
+from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past_handlers import known_domains, past_drawn, told_of
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, rows_plain, table_value
 from ui.prompts.run_figures import PastRun, RunFigures
+from ui.prompts.tab import study_drawn
+from ui.server.context import Context
+from ui.server.session import TabSession
+from ui.shared.studies import Studies, new_study
+from ui.shared.study_handlers import Drawn, StudyBoard, begin_study, look_at_study, press_button
 
 PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 
@@ -55,10 +67,8 @@ def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> P
     request = Request(prompt, sampling, SpeculationConfig.from_plain({**base, **fields}))
     events = synthetic_run(4, seed=len(run_id), run_id=run_id)
     started = as_asked(events[0], request)
-    assert isinstance(started, RunStarted)
     events[0] = replace(started, dtype=dtype)
     events = events if request.speculation.drafters else plain_twin(events)
-    assert isinstance(events[0], RunStarted)
     return PastRun(prompt, settings_of_run(events[0]), measure_run(events))
 
 
@@ -209,7 +219,7 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
             raise UnknownRunError("gone")
         return tuple(synthetic_run(4, run_id=run_id, end="cut" if run_id == "cut" else "completed"))
 
-    figures = RunFigures(SimpleNamespace(events=events))  # type: ignore[arg-type]
+    figures = RunFigures(SimpleNamespace(events=events))
     asked = [
         SimpleNamespace(run_id=run_id, status=status, prompt=run_id)
         for run_id, status in (
@@ -230,7 +240,6 @@ def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
     started = as_asked(
         synthetic_run(4, run_id=run)[0], Request("a", speculation=SpeculationConfig.preset(preset))
     )
-    assert isinstance(started, RunStarted)
     speculation = {**started.config["speculation"], "max_tree_nodes": nodes}
     started = replace(started, config={**started.config, "speculation": speculation})
     return replace(made, settings=settings_of_run(started))
@@ -246,3 +255,152 @@ def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> Non
 def test_where_the_length_is_found_the_size_says_nothing() -> None:
     lines = of_runs([came_to("r0", 64, "best"), came_to("r1", 48, "best")])
     assert [line.row.runs for line in lines] == [("r0", "r1")]
+
+
+def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "me") -> str:
+    speculation = SpeculationConfig.preset(preset)
+    source = context.hub.start(Request(prompt, SamplingParams(), speculation), owner)
+    source.wait_done(10)
+    context.store.flush()
+    return source.run_id
+
+
+def look(context: Context, **asked: Any) -> Found:
+    *_, found = looked_at(
+        context, RunFigures(context.store), known_domains(), PastLook(**{"owner": None, **asked})
+    )
+    return found
+
+
+def measured(context: Context, *prompts: StudyPrompt) -> Studies:
+    mine = Studies(context, None, "me")
+    tree = Configuration("tree", SpeculationConfig.preset("specinfer"))
+    sampling = SamplingParams(max_new_tokens=8)
+    study = new_study(context, "prompts", sampling, (plain_configuration(), tree), prompts)
+    mine.begin(study)
+    assert context.conductor.wait(20)
+    context.store.flush()
+    return mine
+
+
+def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Context) -> None:
+    run(context, "Once", "autoregressive")
+    kept = run(context, "Once")
+    run(context, "Twice")
+    context.store.annotate(kept, "marked")
+    found = look(context, search="marked")
+    assert [line.text for line in found.lines] == ["Once"]
+    assert found.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
+    assert (found.drafted, found.looked, found.total) == (1, 1, 1)
+
+
+def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
+    for i in range(5):
+        run(context, f"number {i}")
+    first = look(context, taken=3)
+    assert [line.text for line in first.lines] == ["number 4", "number 3", "number 2"]
+    assert first.more
+    assert told_of(first) == (
+        "3 prompts of 3 completed runs that drafted; the latest 3 of 5 runs that match were "
+        "looked at."
+    )
+    assert PastLook(None).more().taken == 2 * MOST_RUNS
+    whole = look(context, taken=5)
+    assert len(whole.lines) == 5 and not whole.more
+    assert told_of(whole) == "5 prompts of 5 completed runs that drafted."
+
+
+def test_one_prompt_is_told_as_one(context: Context) -> None:
+    run(context, "Once")
+    assert told_of(look(context)) == "1 prompt of 1 completed run that drafted."
+
+
+def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:
+    measured(context, StudyPrompt("1", "x = 1", "python"), StudyPrompt("2", "nothing told"))
+    known = next(text for text, domain in known_domains().items() if domain == "math")
+    run(context, known)
+    domains = {line.text: line.row.domain for line in look(context).lines}
+    assert domains == {known: "math", "x = 1": "python", "nothing told": ""}
+
+
+def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
+    run(context, "mine")
+    run(context, "hers", owner="her")
+    run(context, "mine", "autoregressive", owner="her")
+    found = look(context, owner="me")
+    assert [(line.text, line.against) for line in found.lines] == [("mine", "")]
+
+
+def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
+    asking = PastLook(**{"owner": None, **asked})
+    return past_drawn(context, desk, RunFigures(context.store), asking, ())
+
+
+def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:
+    mine = measured(context, StudyPrompt("1", "Once"))
+    board, desk = StudyBoard(context, "prompts", "prompts", None, None), TabSession()
+    pictures = Drawn((None, None, None), lambda opened: study_drawn(context, opened))
+    look_at_study(board, desk, mine, pictures, opening=True)
+    (last,) = drawn(context, desk)
+    assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
+    # While it is looked at, nothing that the board draws takes its place.
+    quiet = look_at_study(board, desk, mine, pictures, opening=True)
+    assert all("__type__" in value for value in quiet[2:])
+    study_id = mine.latest("prompts")
+    shown = press_button(board, desk, mine, pictures, {"do": "open", "study": study_id})
+    assert shown[2]["of"] == study_id and shown[3]["lines"] == {}
+    assert shown[3]["n"] > last[1]["n"] and not shown[4].visible
+
+
+def test_a_look_that_is_overtaken_ends(context: Context) -> None:
+    for i in range(60):
+        context.store.flush()
+        run(context, f"number {i}")
+    desk = TabSession()
+    first = drawn(context, desk)
+    next(first)
+    list(drawn(context, desk, search="number"))
+    assert list(first) == []
+
+
+def test_beginning_a_study_ends_the_look(context: Context) -> None:
+    board, desk = StudyBoard(context, "prompts", "prompts", None, None), TabSession()
+    pictures = Drawn((None, None, None), lambda opened: study_drawn(context, opened))
+    run(context, "Once")
+    list(drawn(context, desk))
+    mine = Studies(context, None, "me")
+    tree = Configuration("tree", SpeculationConfig.preset("specinfer"))
+
+    def make() -> Any:
+        both = (plain_configuration(), tree)
+        prompts = (StudyPrompt("1", "Once"),)
+        return new_study(context, "prompts", SamplingParams(max_new_tokens=8), both, prompts)
+
+    shown = begin_study(board, desk, mine, pictures, make)
+    assert desk.study.past is None and shown[3]["lines"] == {}
+
+
+def saved(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
+    told = file_of(context, RunFigures(context.store), mine, desk)
+    assert told["media_type"] == "text/csv"
+    return told["name"], list(DictReader(told["text"].splitlines()))
+
+
+def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) -> None:
+    run(context, "=SUM(A1)")
+    mine, desk = measured(context, StudyPrompt("1", "Once", "stories")), TabSession()
+    with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
+        saved(context, mine, desk)
+    desk.study.study_id = mine.latest("prompts")
+    name, rows = saved(context, mine, desk)
+    assert name == f"specscope-{desk.study.study_id}-prompts.csv"
+    assert [(row["prompt"], row["domain"], row["settings"]) for row in rows] == [
+        ("Once", "stories", "tree"),
+        ("Once", "stories", "plain decoding"),
+    ]
+    assert float(rows[0]["speed_up"]) > 0
+    assert len(rows[0]["acceptance_rate_per_position"].split(" ")) > 1
+    list(drawn(context, desk))
+    name, rows = saved(context, mine, desk)
+    assert name == "specscope-past-runs-prompts.csv"
+    assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]

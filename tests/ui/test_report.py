@@ -1,4 +1,4 @@
-"""The report of a run as a file: what its head says, what it holds, what a long one leaves out."""
+"""The report of a run as a file: what it says and holds; text that would turn a line about."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from core.events import Event, RunStarted, event_to_plain
+from core.events import Event, event_to_plain
+from storage import RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.boards import ALL, context
 from tests.ui.reports import Place, Report, applied, sealed_in
+from ui.components.assets import ASSETS
 from ui.report import report_html
 from ui.report.__main__ import main
 from ui.report.deltas import delta
 from ui.report.recording import Limits
 from ui.run.frame import Baseline
 from ui.run.values import PICTURES
+from ui.sessions.history import list_values
+from ui.sessions.retention import about_run
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+from ui.words.visible import SIGNS, visible
 
 ADDRESS = r"https?://[^\s\\\"'<>)]+"
 
@@ -31,7 +39,6 @@ def body_of(html: str) -> str:
 def test_the_head_says_what_it_is() -> None:
     events = synthetic_run(8)
     started = events[0]
-    assert isinstance(started, RunStarted)
     html = report_html(events, Baseline(50.0, "other", "measured now"))
     body = body_of(html)
     for told in (
@@ -71,7 +78,6 @@ def sealed_run(html: str) -> str:
 
 def test_hostile_text_is_no_markup() -> None:
     started, *rest = synthetic_run(4, hostile=True, end="failed")
-    assert isinstance(started, RunStarted)
     evil = "</script><script>pwned</script><!--\ud800\u202e" + " ".join(HOSTILE_TEXTS)
     models = tuple(replace(model, name=f"<b>{evil}") for model in started.models)
     events = [replace(started, prompt=evil, models=models, versions={evil: evil}), *rest]
@@ -189,3 +195,37 @@ def test_a_file_of_something_else_is_told(text: str, tmp_path: Path, capsys: Any
     assert "line 1 is no event" in said or "events is 'empty'" in said
     assert main([str(tmp_path / "missing"), str(tmp_path / "out.html")]) == 2
     assert not (tmp_path / "out.html").exists()
+
+
+EVIL = "a\u202ebc\u2066d"
+SEEN = "a⟨RLO⟩bc⟨LRI⟩d"
+
+
+def test_what_turns_a_line_about_or_cannot_be_seen_stands_as_a_sign() -> None:
+    assert visible(EVIL) == SEEN
+    assert visible("\x00\x7f\x9b\ufeff") == "␀␡⟨9B⟩⟨BOM⟩"
+    kept = "tab\tline\nשלום می\u200cخواهم 👩\u200d💻 \u00a0ü"
+    assert visible(kept) == kept
+
+
+def test_the_signs_are_those_of_the_pictures() -> None:
+    script = (ASSETS / "text.js").read_text(encoding="utf-8")
+    table = script[script.index("NAMED") : script.index("};")]
+    pairs = re.findall(r'"\\u([0-9a-f]{4})": "(⟨\w+⟩)"', table)
+    joiners = {"\u200c", "\u200d"}
+    assert {chr(int(code, 16)): sign for code, sign in pairs} == {
+        **SIGNS,
+        **{one: sign for code, sign in pairs if (one := chr(int(code, 16))) in joiners},
+    }
+
+
+def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
+    for event in synthetic_run(2, seed=0):
+        store.record(event, "a")
+    store.annotate("synthetic-0", EVIL)
+    made = context(store)
+    value, *_ = list_values(made, ALL, "", "", "all", "newest", 1)
+    assert value["rows"]["0"]["note"] == SEEN
+    assert about_run(made, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
+    assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN
+    assert store.run("synthetic-0").note == EVIL, "kept as it was typed"

@@ -33,11 +33,10 @@ def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) 
 
 def recorded(hub: Hub, run_id: str) -> list[Event]:
     store = hub.store
-    assert isinstance(store, FakeStore)
     return store.recorded[run_id]
 
 
-def until(condition, timeout: float = WAIT_S) -> None:  # type: ignore[no-untyped-def]
+def until(condition, timeout: float = WAIT_S) -> None:
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, "waited too long"
@@ -96,7 +95,6 @@ def test_a_closed_tab_stops_the_engine_and_the_run_is_still_recorded() -> None:
     next(frames)
     until(lambda: desk.player and desk.player.source.count > 10)
     frames.close()
-    assert desk.player is not None
     desk.player.source.wait_done(WAIT_S)
     events = recorded(made, desk.player.source.run_id)
     assert isinstance(events[-1], RunCancelled)
@@ -108,7 +106,6 @@ def test_slow_motion_records_at_the_engines_pace_not_the_visitors() -> None:
     desk = desk_with(made, Pace("slow", 0.25))
     frames = play(desk)
     next(frames)
-    assert desk.player is not None
     desk.player.source.wait_done(WAIT_S)
     frame = next(frames)
     assert isinstance(recorded(made, frame.run_id)[-1], RunCompleted)
@@ -145,7 +142,6 @@ def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> N
     old = desk.player
     desk.look_at(Player(made.start(request())))
     assert list(first) == []
-    assert old is not None
     old.source.wait_done(WAIT_S)
     assert isinstance(recorded(made, frame.run_id)[-1], RunCancelled)
     assert desk.player is not None and not desk.player.source.done
@@ -155,7 +151,7 @@ def test_another_run_ends_the_generator_of_the_first_and_stops_its_engine() -> N
 def test_the_queue_shows_each_its_place() -> None:
     made = hub(rounds=200, max_live=1)
     desks = [desk_with(made) for _ in range(3)]
-    until(lambda: desks[0].player.source.count)  # type: ignore[union-attr]
+    until(lambda: desks[0].player.source.count)
     assert [desk.frame().place for desk in desks] == [0, 1, 2]
     for desk in desks:
         desk.cancel()
@@ -168,7 +164,6 @@ def test_no_lock_is_held_while_a_frame_is_out() -> None:
     taken: list[int] = []
 
     def other_handler() -> None:
-        assert desk.player is not None
         desk.player.step(1)
         taken.append(desk.player.frame().known)
 
@@ -206,7 +201,6 @@ def test_desks_belong_to_tabs_and_pages() -> None:
     desk = desks.of("a", "live")
     desk.look_at(Player(made.start(request())))
     desks.leave("a")
-    assert desk.player is not None
     desk.player.source.wait_done(WAIT_S)
     assert desk.player.source.done and len(desks) == 1
 
@@ -235,7 +229,7 @@ def test_a_side_run_ends_with_its_desk() -> None:
 
 def test_a_closed_worker_refuses_in_words() -> None:
     made = hub()
-    made.worker.close()  # type: ignore[attr-defined]
+    made.worker.close()
     with pytest.raises(EngineClosedError, match="closed"):
         made.start(request())
 

@@ -1,24 +1,28 @@
-"""Handlers of the Sessions tab, who may see what, and the page as a whole."""
+"""Handlers of the Sessions tab, who may see what, which settings made a run."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from core.config import Request
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from storage import RunQuery, RunStore
-from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from tests.ui.reports import unpacked
 from ui.run.values import names_value
+from ui.run.view import View, reduce_all
 from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
 from ui.sessions.tab import delete_run, opened_run, scrub, scrub_place
 from ui.shared.steering import play_on
+from ui.words.settings import settings_line, settings_of
 
 
 def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
@@ -171,7 +175,7 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
 
 def test_a_running_run_is_not_deleted(store: RunStore) -> None:
     made = context(store, rounds=400)
-    made.hub.worker.speed = 20.0  # type: ignore[attr-defined]
+    made.hub.worker.speed = 20.0
     source = made.hub.start(Request("Once"), "")
     source.wait(4, 20.0)
     sessions, desk = sessions_of(made), TabSession()
@@ -237,3 +241,63 @@ def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
     for fn in page.fns.values():
         if fn.api_name not in public and fn.targets:
             assert fn.api_visibility == "private", fn.api_name
+
+
+def asked(config: SpeculationConfig, temperature: float = 0.0, **sampling: Any) -> dict[str, Any]:
+    return Request("x", SamplingParams(8, temperature, **sampling), config).to_plain()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_known_also_by_its_drafters_names(name: str, temperature: float) -> None:
+    config = replace(SpeculationConfig.preset(name, temperature), record_top_k=5)
+    whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
+    named = [n for drafter in config.drafters for n in whole.get(drafter, (drafter,))]
+    for one in (config, replace(config, drafters=tuple(named))):
+        told = settings_of(asked(one, temperature), DRAFTERS)
+        assert (told.name, told.differ) == (name, ())
+        assert told.sampling == (f"temperature {temperature:g}",)
+
+
+def test_what_differs_is_named() -> None:
+    config = SpeculationConfig(combine="vote", length="trend", pipeline="ahead", carry_over=True)
+    told = settings_of(asked(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
+    assert told.brief(9) == (
+        "own settings: combine=vote, length=trend, pipeline=ahead, carry_over=true"
+    )
+    assert told.brief(3) == "own settings: combine=vote, length=trend, pipeline=ahead, 1 more"
+    assert told.sampling == ("temperature 0.5", "top_k 3", "top_p 0.9")
+    wide = settings_of(asked(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
+    assert wide.differ == ("expansion=2,1",)
+    fewer = settings_of(asked(SpeculationConfig(drafters=DRAFTERS[:2])), DRAFTERS)
+    assert fewer.brief(3) == "own settings", "who drafts stands beside it"
+    plain = asked(SpeculationConfig())
+    plain["speculation"]["unheard_of"] = 1
+    assert settings_of(plain, DRAFTERS).name == "settings of another version"
+
+
+def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
+    for event in synthetic_run(4, seed=1):
+        store.record(event)
+    made = context(store)
+    row = list_values(made, ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+    view = reduce_all(synthetic_run(4, seed=1))
+    assert view.started and row["sampling"] == "temperature 0"
+    told = settings_of(view.started.asked, DRAFTERS)
+    assert row["settings"] == told.brief(3) and told.differ
+    opened = notice_of(opened_run(sessions_of(made), TabSession(), ALL, row["id"]), 0)
+    assert settings_line(view) in opened
+    assert settings_line(view).endswith(f"; temperature 0; drafters {', '.join(DRAFTERS)}.")
+    assert settings_line(View()) == ""
+
+
+def test_when_a_run_was_says_the_clock(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for event in synthetic_run(4, seed=1):
+        store.record(event)
+    for zone, when in (("UTC0", "00:01:00 UTC"), ("EAT-3", "03:01:00 UTC+0300")):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        row = list_values(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+        assert row["when"] == f"2026-01-01 {when}"
+    monkeypatch.undo()
+    time.tzset()

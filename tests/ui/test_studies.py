@@ -1,4 +1,4 @@
-"""Studies as a visitor sees them, and the board that shows them: fake worker, real log."""
+"""Studies as a visitor sees them, their board and their list: fake worker, real log."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import Asker
 from ui.sessions.retention import about_run
+from ui.shared.past_studies import ROWS, listed_studies, press_list
 from ui.shared.studies import OpenedStudy, Studies, new_study, title_of
 from ui.shared.study_board import build_study_board
 from ui.shared.study_handlers import (
@@ -48,7 +49,7 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
 
 def slow(context: Context) -> None:
     """Every run but the short ones that warm up goes on for minutes."""
-    context.hub.worker.set_script(endless, speed=5.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(endless, speed=5.0)
 
 
 def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:
@@ -122,7 +123,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     ended(context)
-    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)
     mine(context).resume(one.study_id)
     ended(context)
     assert mine(context).rows()[0].done == 4
@@ -193,7 +194,7 @@ def test_another_study_is_told_beside_the_one_that_is_looked_at() -> None:
 @cache
 def layout() -> tuple[StudyBoard, gr.HTML]:
     with gr.Blocks():
-        board: Any = build_study_board(None, "compare", "compare")  # type: ignore[arg-type]
+        board: Any = build_study_board(None, "compare", "compare")
         board.studies.render()
         return board, gr.HTML()
 
@@ -253,7 +254,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     ended(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)
     other.press("go", one.study_id)
     ended(context)
     assert other.look()[0]["state"] == "completed"
@@ -320,11 +321,11 @@ def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context:
     def refuse(study: Study, owner: str = "") -> None:
         raise refused
 
-    context.conductor.resume = refuse  # type: ignore[method-assign]
+    context.conductor.resume = refuse
     assert tab.press("open", one.study_id)[0]["trouble"] == ""
     assert tab.press("go", one.study_id)[0]["trouble"] == str(refused)
     assert tab.look()[0]["trouble"] == str(refused), "until it moves on"
-    context.conductor.resume = resume  # type: ignore[method-assign]
+    context.conductor.resume = resume
     slow(context)
     Tab(context).press("go", one.study_id)
     assert tab.look()[0]["trouble"] == ""
@@ -353,7 +354,7 @@ def test_what_nobody_measures_is_never_running(context: Context) -> None:
     bar = Tab(context).look(opening=True)[0]
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
     assert mine(context).rows()[0].state == "interrupted"
-    context.conductor.rest = lambda _: ("failed", "disk full")  # type: ignore[method-assign]
+    context.conductor.rest = lambda _: ("failed", "disk full")
     bar, listed, _ = Tab(context).look(opening=True)
     assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
     assert listed["rows"]["0"]["state"] == "failed"
@@ -410,3 +411,70 @@ def test_the_list_has_pages(context: Context) -> None:
     second = tab.press("page", by=1)[1]
     assert len(second["rows"]) == 2 and second["newer"] and not second["older"]
     assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page behind the last
+
+
+def kept(context: Context, kind: str, owner: str = "me") -> str:
+    one = study(context, kind)
+    context.store.studies.save(one.to_plain(), len(one), owner)
+    return one.study_id
+
+
+def rows(values: list[Any]) -> list[dict[str, Any]]:
+    return list(values[0]["rows"].values())
+
+
+def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
+    ids = [kept(context, kind) for kind in ("compare", "tune", "prompts")]
+    shown = rows(listed_studies(TabSession(), mine(context)))
+    assert [row["study"] for row in shown] == ids[::-1], "the newest first"
+    assert [row["when"].split(",")[0] for row in shown] == [
+        "Study of prompts",
+        "Grid",
+        "Comparison",
+    ]
+    assert all(row["state"] == "stopped" and row["cells"] == "0 of 4" for row in shown)
+
+
+def test_a_visitor_sees_and_deletes_its_own_alone(context: Context) -> None:
+    theirs, own = kept(context, "tune", "bob"), kept(context, "tune", "eve")
+    eve, desk = mine(context, "eve", "eve"), TabSession()
+    assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
+    refused = press_list(desk, eve, {"do": "delete", "study": theirs})
+    assert "no such study of yours" in refused[1]["lines"]["0"]["text"]
+    assert len(mine(context).rows()) == 2
+
+
+def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
+    one, desk = kept(context, "compare"), TabSession()
+    before = listed_studies(desk, mine(context))
+    after = press_list(desk, mine(context), {"do": "delete", "study": one})
+    assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
+    assert "Deleted" in after[1]["lines"]["0"]["text"]
+    assert after[0]["n"] > before[0]["n"], "an answer that comes late does not bring it back"
+    again = press_list(desk, mine(context), {"do": "delete", "study": one})
+    assert "no such study" in again[1]["lines"]["0"]["text"]
+
+
+def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
+    ids = [kept(context, "compare") for _ in range(ROWS + 1)]
+    desk = TabSession()
+    first = listed_studies(desk, mine(context))
+    assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]
+    second = press_list(desk, mine(context), {"do": "page", "by": 1})
+    assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
+    gone = press_list(desk, mine(context), {"do": "delete", "study": ids[0]})
+    assert len(rows(gone)) == ROWS, "the page before, since this one has none left"
+    assert len(rows(press_list(desk, mine(context), {"do": "page", "by": "x"}))) == ROWS
+
+
+def test_one_that_is_measured_says_so_and_is_not_deleted(context: Context) -> None:
+    slow(context)
+    asked = study(context, "tune")
+    mine(context).begin(asked)
+    desk = TabSession()
+    (row,) = rows(listed_studies(desk, mine(context)))
+    assert row["live"] and row["state"] in ("running", "waiting")
+    refused = press_list(desk, mine(context), {"do": "delete", "study": asked.study_id})
+    assert "stop it first" in refused[1]["lines"]["0"]["text"]
+    mine(context).stop(asked.study_id)
+    ended(context)

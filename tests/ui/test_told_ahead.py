@@ -1,15 +1,20 @@
-"""Drafting ahead as the page tells it: sums, hits, misses and notes equal the events."""
+"""Drafting ahead and at once: times, hits, misses and notes equal the events."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from core.events import Event, RoundCompleted, RunCompleted, Span
+from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
+from tests.together import together
 from tests.ui.shown import shown
+from ui.learn.lessons.measured import measured_row
 from ui.run.frame import Frame
+from ui.run.slower import slower_because
+from ui.run.times import add_spans, time_of
 from ui.run.values import picture_values
 from ui.run.view import reduce_all
 from ui.words.messages import run_lines
@@ -84,7 +89,6 @@ def test_the_overlap_is_that_of_the_runs_figures() -> None:
     for pipeline in ("off", "across", "ahead"):
         events = pipelined(pipeline)
         last = events[-1]
-        assert isinstance(last, RunCompleted)
         overlap = shown(events, 3)["timeline"]["overlap"]
         assert overlap == pytest.approx(last.stats.overlap_ratio, abs=1e-4)
         assert (overlap > 0) == (pipeline != "off")
@@ -132,7 +136,6 @@ def test_the_run_s_time_stands_beside_the_stages_that_add_up_to_more() -> None:
     for pipeline in ("off", "ahead"):
         events = pipelined(pipeline)
         last = events[-1]
-        assert isinstance(last, RunCompleted)
         value = shown(events, 3)["timeline"]
         assert value["total"] == pytest.approx(last.stats.total_ms, abs=1e-3)
         assert (sum(value["share"].values()) > 1.005 * value["total"]) == (pipeline == "ahead")
@@ -271,3 +274,76 @@ def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
     early = Frame(view=reduce_all(events[:9]), known=len(events), ended=True)
     late = Frame(view=reduce_all(events), known=len(events), ended=True, at_end=True)
     assert [picture_values(f)["timeline"]["ended"] for f in (early, late)] == [False, True]
+
+
+APART = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
+SHARED = together(APART)
+UNDER_WAY = APART[:-1], SHARED[:-1]
+
+
+def of_rounds_(events: Sequence[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def test_three_that_share_ten_milliseconds_take_ten() -> None:
+    spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
+    event = replace(of_rounds_(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
+    assert time_of(event).ms == pytest.approx(10 + 6)
+    assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
+
+
+def test_a_rounds_time_is_what_it_is_one_after_another() -> None:
+    for event, other in zip(of_rounds_(SHARED), of_rounds_(APART), strict=True):
+        assert time_of(event).ms == pytest.approx(time_of(other).ms)
+        assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
+
+
+def test_the_stages_shares_of_a_run_are_those_of_the_true_time() -> None:
+    found, true = (shown(events, 3)["timeline"] for events in (SHARED, APART))
+    assert found["share"] == pytest.approx(true["share"], abs=2e-3)
+    assert sum(found["share"].values()) == pytest.approx(found["total"], rel=1e-3)
+
+
+def test_what_lengths_have_yielded_is_by_the_true_time() -> None:
+    found, true = (shown(events, 12)["lengths"]["lately"] for events in (SHARED, APART))
+    assert found == pytest.approx(true, rel=1e-3)
+
+
+def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
+    value = shown(SHARED, 3)["timeline"]
+    for event in of_rounds_(SHARED):
+        bars = value["bars"][str(event.round)]
+        assert len(bars) == len(event.spans)
+        for bar, span in zip(bars.values(), event.spans, strict=True):
+            assert value["lanes"][bar["lane"]] == span.lane
+            ends = span.start_ms, span.end_ms
+            assert (bar["start"], bar["end"]) == pytest.approx(ends, abs=1e-3)
+            assert ("own" in bar) == (span.name in ("draft", "catch_up"))
+            assert bar.get("own", span.ms) == pytest.approx(span.ms, abs=1e-3)
+    plain = shown(APART, 3)["timeline"]["bars"]
+    assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
+
+
+def test_a_run_under_way_has_the_figures_of_the_true_time() -> None:
+    true, found = (reduce_all(events).stats for events in UNDER_WAY)
+    assert found.draft_ms == pytest.approx(true.draft_ms)
+    assert why_slower(found) == why_slower(true)
+
+
+def why_slower(stats: RunStats) -> str:
+    """Why it is slower than a plain decoding that is twice as fast."""
+    return slower_because(stats, 2 * stats.tokens_per_second)
+
+
+def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
+    event = of_rounds_(APART)[-1]
+    halves = [replace(span, share=0.5) for span in event.spans if span.name == "forward"]
+    events = [
+        replace(e, spans=(*(s for s in e.spans if s.name != "forward"), *halves, *halves))
+        if isinstance(e, RoundCompleted)
+        else e
+        for e in APART
+    ]
+    (half,) = halves
+    row = measured_row("both", reduce_all(events))
+    assert row.pass_ms == pytest.approx(half.end_ms - half.start_ms)

@@ -28,7 +28,7 @@ def words(study: Study, results: Results) -> str:
     return "\n".join(line.text for line in found_lines(study, found, len(results)))
 
 
-def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
+def test_two_axes_make_a_map_and_in_that_of_acceptance_the_fastest_alone_is_marked() -> None:
     study = grid_study()
     found = tuning_result(study, grid_results(study, noisy))
     value = grid_value(study, found, "speed")
@@ -37,17 +37,12 @@ def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
     assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
     cells = value["cells"]
     assert [cell["name"] for cell in cells.values()] == [row.name for row in found.rows]
-    assert (
-        cells["2"]["value"] == pytest.approx(2.0) and cells["2"]["low"] < 2.0 < cells["2"]["high"]
-    )
+    assert cells["2"]["value"] == pytest.approx(2.0)
+    assert cells["2"]["low"] < 2.0 < cells["2"]["high"]
     assert [cell["mark"] for cell in cells.values()] == ["", "near", "best", ""]
     assert (value["low"], value["high"]) == (pytest.approx(0.5), pytest.approx(2.0))
     json.dumps(value)
-
-
-def test_acceptance_marks_the_fastest_alone() -> None:
-    study = grid_study()
-    value = grid_value(study, tuning_result(study, grid_results(study, noisy)), "length")
+    value = grid_value(study, found, "length")
     assert value["unit"] == "tokens" and value["base"] == 1.0
     assert [cell["value"] for cell in value["cells"].values()] == [1.25, 1.5, 1.75, 2.0]
     assert [cell["mark"] for cell in value["cells"].values()] == ["", "", "best", ""]
@@ -71,29 +66,41 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
     study = grid_study(axes)
     results = grid_results(study, lambda name, *_: 10.0 * (1 + name.endswith("=9")))
     value = grid_value(study, tuning_result(study, results), "speed")
-    assert value["layer_field"] == "vote_nodes" and value["layers"] == {
-        "0": "3",
-        "1": "5",
-        "2": "9",
-    }
+    assert value["layer_field"] == "vote_nodes"
+    assert value["layers"] == {"0": "3", "1": "5", "2": "9"}
     assert len(value["cells"]) == 12 and (value["low"], value["high"]) == (1.0, 2.0)
     for place, cell in value["cells"].items():
         layer, row, column = int(place) // 4, int(place) % 4 // 2, int(place) % 2
-        assert cell["name"] == ", ".join(
-            f"{axis.field}={text}"
-            for axis, text in zip(
-                axes, (["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]), strict=True
-            )
-        )
+        at = ["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]
+        named = zip(axes, at, strict=True)
+        assert cell["name"] == ", ".join(f"{axis.field}={text}" for axis, text in named)
 
 
-def test_what_cannot_run_has_its_place_and_reason() -> None:
+def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
     value = grid_value(study, tuning_result(study, {}), "speed")
     assert list(value["cells"]) == ["0", "1", "2", "3"]
     refused = value["cells"]["1"]
     assert refused["point"] == -1 and "the lossless choices are" in refused["refused"]
+    value = points_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)))
+    refused = value["rows"]["4"]
+    assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
+    texts = [cell["t"] for cell in refused["cells"].values()]
+    assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
+    assert len(texts) == 3
+    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
+    rows = summary_rows(found)
+    assert [row["configuration"] for row in rows] == [
+        "plain decoding",
+        *(row.name for row in found.rows),
+        "draft=coupled, verify=mss",
+    ]
+    assert len({tuple(row) for row in rows}) == 1, "one shape"
+    again = read(to_csv(rows))
+    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
+    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
+    json.dumps(rows)
 
 
 def test_without_a_ratio_speeds_are_tokens_a_second() -> None:
@@ -124,8 +131,7 @@ def test_one_prompt_measured_once_has_no_spread() -> None:
 def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: str) -> None:
     study = grid_study(prompts=prompts, repeats=repeats)
     results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
-    by_plain = {c: r for c, r in results.items() if c.contestant == study.base}
-    results |= {c: grid_results(study, steady)[c] for c in by_plain}
+    results |= {c: r for c, r in grid_results(study, steady).items() if c.contestant == study.base}
     found = tuning_result(study, results)
     cells = grid_value(study, found, "speed")["cells"].values()
     assert {cell["spread"] for cell in cells} == {spread}
@@ -150,7 +156,7 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
-def test_the_words_for_texts_are_those_of_a_comparison() -> None:
+def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     cell = Cell("speculation_length=2, expansion=1", "p1", 0)
@@ -161,6 +167,9 @@ def test_the_words_for_texts_are_those_of_a_comparison() -> None:
     rows = points_value(study, found)["rows"].values()
     assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
     assert set(kinds) <= set(ANSWERS)
+    told = words(study, results)
+    assert "Not plain decoding's text: speculation_length=2, expansion=1. First: prompt p1" in told
+    assert "repeat 1, at token 2" in told
 
 
 def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
@@ -176,17 +185,6 @@ def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
     assert rates.count(None) == len(bare) == 3
     assert summary_rows(found)[0]["draft_acceptance_rate"] is None
     assert points_value(study, found)["rows"]["0"]["cells"]["6"]["t"] == "–"
-
-
-def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:
-    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
-    study = grid_study(axes, temperature=1.0)
-    value = points_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)))
-    refused = value["rows"]["4"]
-    assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
-    texts = [cell["t"] for cell in refused["cells"].values()]
-    assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
-    assert len(texts) == 3
 
 
 def test_a_point_has_its_figures_and_runs() -> None:
@@ -221,7 +219,7 @@ def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
     assert any("No point drafts anything" in line.text for line in idle)
 
 
-def test_the_best_is_named_with_what_is_as_good() -> None:
+def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None:
     study = grid_study()
     told = words(study, grid_results(study, noisy))
     assert "Best: speculation_length=4, expansion=1. 2.00x the speed of plain decoding (" in told
@@ -232,6 +230,11 @@ def test_the_best_is_named_with_what_is_as_good() -> None:
     told = words(study, grid_results(study, steady, done=7))
     assert "Best so far: " in told and "Every run so far" in told
     assert words(study, {}).startswith("Nothing is measured yet.")
+    alike = grid_results(study, steady).items()
+    same = {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike}
+    told = words(study, same)
+    assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
+    assert "Their speeds differ by 300%." in told
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
@@ -252,9 +255,7 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
     told = words(study, results)
-    assert (
-        "Within noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
-    )
+    assert "noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
     assert "No other point" not in told and "Alike: speculation_length=2, expansion=1; " in told
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     told = words(grid_study(prompts=1), once)
@@ -315,54 +316,15 @@ def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> N
     assert "costs more than it saves" not in told
 
 
-def test_a_text_that_differs_is_told_with_its_place() -> None:
-    study = grid_study()
-    results = grid_results(study, steady)
-    cell = Cell("speculation_length=2, expansion=1", "p1", 0)
-    results[cell] = replace(results[cell], token_ids=(1, 9, 7))
-    told = words(study, results)
-    assert "Not plain decoding's text: speculation_length=2, expansion=1. First: prompt p1" in told
-    assert "repeat 1, at token 2" in told
-
-
 def test_rules_that_keep_the_distribution_promise_no_tokens() -> None:
     axes = [axis_of("draft", ["sampled"]), axis_of("verify", ["mss", "traversal"])]
     study = grid_study(axes, temperature=1.0)
-    results = {
-        cell: replace(one, verify="mss")
-        for cell, one in grid_results(study, lambda *_: 10.0).items()
-    }
-    assert "not each token" in words(study, results)
-
-
-def test_points_that_drafted_alike_show_the_noise() -> None:
-    study = grid_study()
-    results = grid_results(study, steady)
-    same = {cell: replace(one, accepted_per_round=(3,)) for cell, one in results.items()}
-    told = words(study, same)
-    assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
-    assert "Their speeds differ by 300%." in told
+    results = grid_results(study, lambda *_: 10.0).items()
+    assert "not each token" in words(study, {c: replace(one, verify="mss") for c, one in results})
 
 
 def read(text: str) -> list[dict[str, Any]]:
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_the_summary_has_every_point_and_every_refusal() -> None:
-    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
-    study = grid_study(axes, temperature=1.0)
-    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
-    rows = summary_rows(found)
-    assert [row["configuration"] for row in rows] == [
-        "plain decoding",
-        *(row.name for row in found.rows),
-        "draft=coupled, verify=mss",
-    ]
-    assert len({tuple(row) for row in rows}) == 1, "one shape"
-    again = read(to_csv(rows))
-    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
-    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
-    json.dumps(rows)
 
 
 def test_every_run_is_a_line_whatever_its_prompt_is_called() -> None:

@@ -37,12 +37,12 @@ ROUNDS = 40
 def made(store: RunStore) -> Iterator[Context]:
     found = context(store, rounds=ROUNDS)
     yield found
-    found.hub.worker.clear()  # type: ignore[attr-defined]
+    found.hub.worker.clear()
 
 
 def going(made: Context, speed: float = 1.0) -> LiveSource:
     """A run that goes on for some seconds, or for minutes."""
-    made.hub.worker.speed = speed  # type: ignore[attr-defined]
+    made.hub.worker.speed = speed
     source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     return source
@@ -147,7 +147,7 @@ def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
     source._kept.clear()  # as in a run of thousands of rounds
     read = made.store.events
     reads = []
-    made.store.events = lambda run_id: reads.append(run_id) or read(run_id)  # type: ignore[method-assign, func-returns-value]
+    made.store.events = lambda run_id: reads.append(run_id) or read(run_id)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1

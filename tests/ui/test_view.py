@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.config import COMBINES
-from core.events import RoundCompleted, RunStarted, Verified, event_from_plain, event_to_plain
+from core.events import RoundCompleted, Verified, event_from_plain, event_to_plain
 from core.events.outcome import Outcome
 from storage import RunStore
 from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
@@ -146,7 +146,6 @@ def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
         and run[-2].num_accepted < len(run[-3].path)
     )
     last = events[-2]
-    assert isinstance(last, RoundCompleted)
     tokens = [token for token in reduce_all(events).tokens if token.round == last.round]
     assert [token.kind for token in tokens] == ["accepted"] * len(last.token_ids)
 
@@ -162,7 +161,6 @@ def test_stages_follow_the_events_of_a_round() -> None:
     stages, view = [], View()
     for event in events:
         view = reduce(view, event)
-        assert view.current is not None
         stages.append(view.current.stage)
     assert stages == ["draft", "combine", "verify", "commit"]
     assert Detail(3).stage == "draft"
@@ -200,7 +198,6 @@ def test_events_survive_json_before_reduce() -> None:
 def test_unknown_drafters_do_not_break_a_view() -> None:
     events = synthetic_run(4, seed=1)
     started = events[0]
-    assert isinstance(started, RunStarted)
     view = reduce_all([replace(started, drafters=()), *events[1:]])
     assert view.tokens
     assert any(isinstance(e, Verified) for e in events)

@@ -1,4 +1,4 @@
-"""What the page says and shows of votes, weights, estimates and drafts made ahead: the events'."""
+"""What the page says and shows of votes, weights and estimates: the events'."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import Combined, Event, RoundCompleted
+from core.config import Request, SpeculationConfig
+from core.config.mechanisms import combine_rule, length_policy
+from core.events import Combined, DraftRecord, Event, RoundCompleted
+from tests.core.engines import WARM, engine_of, tables
+from tests.core.test_mechanisms import registered
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.shown import seen, shown
+from ui.form.fields import FIELD_NAMES, values_of
+from ui.form.menus import combine_choices, idle_fields, length_choices
+from ui.run.decided import winner_reasons
 from ui.run.frame import Frame
 from ui.run.values import picture_values
-from ui.run.view import reduce_all
+from ui.run.view import detail_of, reduce_all
 from ui.run.votes import proposals_value, vote_sentence
+from ui.tune.form import axis_shown
 
 RULES = ("vote", "vote_tree", "log_pool")
 
@@ -30,7 +38,6 @@ def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> N
     for number in range(12):
         _, detail = seen(events, number)
         tree, drafted = detail.combined, detail.drafted
-        assert tree and drafted
         rows = shown(events, number)["proposals"]["rows"]
         lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
         for draft in drafted.drafts:
@@ -105,7 +112,6 @@ def test_a_vote_is_told_with_its_numbers() -> None:
     for number in range(30):
         view, detail = seen(events, number)
         tree, verdict, completed = detail.combined, detail.verified, detail.completed
-        assert tree and verdict and completed
         sentence = vote_sentence(view, detail)
         if not tree.winner:
             assert sentence == "Nothing was drafted in this round: there was nothing to weigh."
@@ -136,7 +142,6 @@ def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
     view, detail = seen(events, 4)
     assert "running mean" in vote_sentence(view, detail)
     started = view.started
-    assert started
     config = {
         **started.config,
         "speculation": {**started.config["speculation"], "carry_over": True},
@@ -158,7 +163,6 @@ def test_the_dial_and_the_pool_are_told() -> None:
 def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     events = run("vote_tree")
     view, detail = seen(events, 4)
-    assert detail.combined
     a, b, c = DRAFTERS
 
     def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
@@ -166,7 +170,6 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
         rounds = tuple(
             replace(line, weights=names[0]) if line.number == 3 else line for line in view.rounds
         )
-        assert detail.combined
         now = replace(detail, combined=replace(detail.combined, weights=names[1]))
         sentence = vote_sentence(replace(view, rounds=rounds), now)
         return sentence.split("since the round before, ")[1]
@@ -187,7 +190,6 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     for number in (0, 4):
         lengths = shown(events, number)["lengths"]
         _, detail = seen(events, number)
-        assert detail.completed
         assert lengths["reason"] == detail.completed.length_reason
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
@@ -202,3 +204,127 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
         assert lengths["lately"] == pytest.approx(1000 * tokens / ms, rel=1e-3)
     plain = picture_values(Frame(view=reduce_all(synthetic_run(3))))["lengths"]
     assert plain["policy"] == "fixed" and not plain["estimates"] and not plain["reason"]
+
+
+A, B, C = "ssm-a", "ssm-b", "ssm-c"
+
+
+def draft(name: str, text: str) -> DraftRecord:
+    """A sequence of one token a letter."""
+    n = len(text)
+    ids, ones = tuple(map(ord, text)), (1.0,) * n
+    chain = (tuple(range(-1, n - 1)), tuple(range(1, n + 1)))
+    return DraftRecord(name, ids, tuple(text), *chain, ones, ones, (0,) * n, False, ())
+
+
+def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> str:
+    drafts = [draft(name, text) for name, text in texts.items()]
+    told = dict(zip(texts, weights, strict=True))
+    tree = Combined("r", 0, 0.0, 0, (), (), (), (), (), (), 0, "", weights=told, winner=winner)
+    return " ".join(winner_reasons(tree, drafts))
+
+
+@pytest.mark.parametrize(
+    ("texts", "weights", "winner", "words"),
+    [
+        # Everybody proposed the first token; only one went on.
+        (
+            {A: "s", B: "sl", C: "s"},
+            (0.0, 0.002, 3.0),
+            B,
+            "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
+            "goes on.",
+        ),
+        (
+            {A: "s", B: "sl"},
+            (1.0, 1.0),
+            B,
+            "No draft disagrees with it, but the other draft ends behind token 1, and it goes on.",
+        ),
+        (
+            {A: "xy", B: "xz", C: "xz"},
+            (1.5, 0.8, 0.7),
+            B,
+            "The sequences part at token 2: 1.50 behind “z”, 1.50 behind “y”, a tie, which goes to "
+            "the heavier single SSM, then to the one named first. Of the 2 SSMs that drafted it "
+            "ssm-b is the heaviest.",
+        ),
+        (
+            {A: "xy", B: "xz", C: "w"},
+            (1.2, 0.998, 0.002),
+            A,
+            "The sequences part at token 1: 2.20 behind “x”, <0.01 behind “w”, then at token 2: "
+            "1.20 behind “y”, 1.00 behind “z”.",
+        ),
+        (
+            {A: "xy", B: "xy", C: "xy"},
+            (1.0, 1.0, 1.0),
+            A,
+            "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal "
+            "weight.",
+        ),
+        (
+            {A: "xy", B: "zw", C: "xy"},
+            (1.2, 1.0, 0.8),
+            A,
+            "The sequences part at token 1: 2.00 behind “x”, 1.00 behind “z”. Of the 2 SSMs that "
+            "drafted it ssm-a is the heaviest.",
+        ),
+        ({A: "xy", B: ""}, (1.0, 1.0), A, ""),
+    ],
+)
+def test_what_decided_is_told(
+    texts: dict[str, str], weights: tuple[float, ...], winner: str, words: str
+) -> None:
+    assert reasons(texts, weights, winner) == words
+
+
+def test_a_tie_of_the_last_step_only_is_named_there() -> None:
+    told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
+    assert told.count("a tie") == 1
+
+
+def test_the_sentence_of_a_round_tells_it() -> None:
+    events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
+    view = reduce_all(events)
+    told = 0
+    for number in range(12):
+        detail = detail_of(events, number)
+        why = winner_reasons(detail.combined, detail.drafted.drafts)
+        assert all(part in vote_sentence(view, detail) for part in why)
+        told += bool(why)
+    assert told > 6
+
+
+__all__ = ["registered"]
+
+CONFIG = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6)
+
+
+@pytest.mark.usefixtures("registered")
+def test_menus_offer_them() -> None:
+    assert ("deepest (the deepest draft alone)", "deepest") in combine_choices("auto", "auto", 0.0)
+    assert ("two (always two)", "two") in length_choices()
+    for field, name in (("combine", "deepest"), ("length", "two")):
+        _, picked = axis_shown(field, ("a",))
+        assert name in [value for value, _ in picked.choices]
+
+
+@pytest.mark.usefixtures("registered")
+def test_fields_that_they_alone_read_are_idle_without_them() -> None:
+    fields = dict(zip(FIELD_NAMES, values_of(CONFIG, ("a",)), strict=True))
+    assert idle_fields(fields)["eta"]
+    assert "weights" in idle_fields({**fields, "combine": "deepest"})
+
+
+@pytest.mark.usefixtures("registered")
+def test_pictures_speak_in_their_words() -> None:
+    config = SpeculationConfig(
+        combine="deepest", length="two", expansion=(2, 2), max_tree_nodes=6, speculation_length=2
+    )
+    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
+    values = shown(events, 0)
+    assert values["tree"]["words"]["dropped"] == combine_rule("deepest").words.dropped
+    assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
+    assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
+    assert vote_sentence(*seen(events, 0)) == "", "it weighs no drafter"

@@ -1,11 +1,8 @@
-"""docs/api.md lists every endpoint with its arguments, and the types of what it returns.
-
-The blocks of that page are parsed; each signature is compared with the server's, every endpoint is
-called, and what comes back is checked against the documented type, field by field.
-"""
+"""docs/api.md lists every endpoint, its arguments and types; answers are those and of before."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +15,8 @@ from gradio_client import Client
 from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
+from tests.golden.api import FILE, api_answers
+from tests.golden.differences import differences
 from tests.source import ROOT
 from tests.ui.fakes import FakeWorker, endless, scripted
 from tests.ui.model_hosts import Loader, other_worker
@@ -214,3 +213,9 @@ def call_model_endpoints(call: Caller) -> None:
 )
 def test_control_a_wrong_answer_is_noticed(value: Any, words: str) -> None:
     assert words in str(mismatches(value, "Noted", "it"))
+
+
+def test_answers_of_the_endpoints() -> None:
+    golden = json.loads(FILE.read_text(encoding="utf-8"))
+    found = list(differences(golden, json.loads(json.dumps(api_answers()))))
+    assert not found, "\n".join(found[:5])

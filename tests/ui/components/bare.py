@@ -118,7 +118,7 @@ class Pictures:
 
 def document() -> str:
     """The real theme's colours and fonts, the real style sheets, no picture yet."""
-    colours = str(page_theme()._get_theme_css())  # type: ignore[no-untyped-call]
+    colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'
         f"<style>{colours}{STYLE}</style>{assets_head()}</head>"

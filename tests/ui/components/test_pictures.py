@@ -1,20 +1,24 @@
-"""The pictures' Python side: what goes to the browser is fixed, local and free of markup."""
+"""The pictures as Python makes them: packed, served, JSON all the way; their own scripts."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
 
 import gradio as gr
 import pytest
+from gradio.utils import diff
+from gradio_client.utils import apply_diff
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import ui.components
 from tests.ui.components.samples import frames, hostile_values
-from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options
+from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options, pack
 from ui.components.assets import ASSETS, STYLESHEETS, asset_files, asset_routes, version
+from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in ASSETS.iterdir() if path.suffix == ".js")
 # What would let a text be read as markup or as code, and what would leave the host.
@@ -122,3 +126,28 @@ def test_values_are_json_with_dicts_only():
         text = json.dumps(values, ensure_ascii=True)
         assert json.loads(text) == values
         assert "[" not in re.sub(r'"(\\.|[^"\\])*"', '""', text), "a list in a streamed value"
+
+
+def test_dicts_become_texts_and_the_rest_stays() -> None:
+    many = {str(i): {"t": "x"} for i in range(CHUNK, 2 * CHUNK + 3)}
+    packed = pack({"run": "r", "sel": 3, "own": None, "few": {"1": {"a": 2}}, "many": many})
+    assert packed["run"] == "r" and packed["sel"] == 3 and packed["own"] is None
+    assert packed["few"] == {"~": '{"1":{"a":2}}'}
+    assert sorted(packed["many"]) == ["~1", "~2"]
+    assert json.loads(packed["many"]["~2"]) == {str(2 * CHUNK + i): {"t": "x"} for i in range(3)}
+
+
+def test_what_did_not_change_is_the_same_text() -> None:
+    before = pack({"tokens": {str(i): {"t": str(i)} for i in range(100)}})["tokens"]
+    after = pack({"tokens": {str(i): {"t": str(i)} for i in range(101)}})["tokens"]
+    assert {name for name in after if after[name] != before.get(name)} == {"~3"}
+
+
+def test_gradios_stream_diff_is_right_for_packed_values() -> None:
+    streamed = frames(rounds=12, seed=7)
+    for name in streamed[0]:
+        state = pack(streamed[0][name])
+        for values in streamed[1:]:
+            packed = pack(values[name])
+            state = apply_diff(copy.deepcopy(state), diff(state, packed))
+            assert state == packed
