@@ -64,6 +64,12 @@ def failing(error: BaseException) -> Callable[[], Any]:
     return fail
 
 
+def exchanged(model_host: ModelHost) -> None:
+    """Wait until nothing is loaded any more."""
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 0.1)
+
+
 def settled(model_host: ModelHost) -> None:
     """Wait until nothing is loaded and nothing of before is left."""
     end = time.monotonic() + 120  # a real run may have to end first

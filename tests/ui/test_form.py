@@ -169,7 +169,7 @@ def test_numbers_past_what_is_allowed_reach_our_checks(field: str, typed: Any, w
     assert words in validity(form_values(**{field: box.preprocess(typed)}))
 
 
-def test_every_number_of_the_form_keeps_what_is_typed() -> None:
+def test_every_number_of_the_form_keeps_what_is_typed_a_slider_of_ours_is_gradios() -> None:
     form = fresh_form()
     controls = {**form.sampling, **form.fields}
     assert not [name for name, control in controls.items() if isinstance(control, gr.Slider)]
@@ -177,9 +177,6 @@ def test_every_number_of_the_form_keeps_what_is_typed() -> None:
     assert len(boxes) == 10
     for box in boxes:
         assert (box.minimum, box.maximum, box.precision) == (None, None, None)
-
-
-def test_a_slider_of_ours_is_gradios_in_the_browser_and_leaves_no_file() -> None:
     with gr.Blocks():
         made = Slider(0, 2, value=1)
     assert made.get_block_name() == "slider"

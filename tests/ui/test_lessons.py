@@ -224,21 +224,15 @@ def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> Non
     assert not right and line.text == lesson.question.needs
 
 
-def test_the_passes_of_lesson_1_hold_as_many_tokens_as_they_say(played: dict[str, Runs]) -> None:
+def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Runs]) -> None:
     rows = evidence_of(played["memory"]).rows
     assert {label: row.fed for label, row in rows.items()} == {
         "1 token a pass": 1,
         "8 tokens a pass": 8,
         "16 tokens a pass": 16,
     }
-
-
-def test_lesson_3_compares_the_same_text(played: dict[str, Runs]) -> None:
     texts = [reduce_all(events).token_ids for events in played["tree"].values()]
     assert texts[0] == texts[1]
-
-
-def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
     for lesson in LESSONS:
         runs = played[lesson.key]
         took = sum(len(rounds(runs[setup.label])) for setup in lesson.example)
@@ -248,6 +242,12 @@ def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
 
 def row(**changes: Any) -> Measured:
     return replace(measured_row("x", reduce_all(synthetic_run(8))), **changes)
+
+
+def timed(*passes_ms: float) -> Evidence:
+    """The runs of lesson 1, whose passes took so long."""
+    pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
+    return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
 
 
 def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
@@ -264,10 +264,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
     [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
 )
 def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
-    labels = [setup.label for setup in LESSONS[0].example]
-    pairs = zip(labels, (1.0, eight), strict=True)
-    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
-    right, line = judge(LESSONS[0].question, Evidence(MappingProxyType(rows)), eight)
+    right, line = judge(LESSONS[0].question, timed(1.0, eight), eight)
     assert right and words in line.text
 
 
@@ -275,10 +272,7 @@ def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> 
 @pytest.mark.parametrize("times", [1.049, 2.46, 3.449])
 def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> None:
     """However short passes are."""
-    labels = [setup.label for setup in LESSONS[0].example]
-    pairs = zip(labels, (one, one * times), strict=True)
-    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
-    evidence = Evidence(MappingProxyType(rows))
+    evidence = timed(one, one * times)
     shown = table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(each["cells"]["0"]) for each in shown)
     right, line = judge(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))

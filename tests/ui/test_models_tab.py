@@ -341,10 +341,6 @@ def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder
     settled(context.model_host)
 
 
-def test_a_page_without_a_loader_says_so(store: RunStore) -> None:
-    assert "without a loader" in words(next(iter(load_values(made(store), True, *FORM))))
-
-
 def test_access() -> None:
     class Asked:
         headers: dict[str, str] = {}

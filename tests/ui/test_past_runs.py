@@ -83,13 +83,6 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
     assert ("ngram", "ngram") in drafter_choices(made, MINE)
 
 
-def test_the_list_says_how_to_look_inside_to_whom_it_may(store: RunStore) -> None:
-    made = context(store)
-    said = [text(list_values(made, who, "", "", "all", "newest", 1)[1]) for who in (ALL, MINE)]
-    assert f"To look inside: {store.datasette()}" in said[0]
-    assert "datasette" not in said[1]
-
-
 def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     made = context(store)
     (run_id,) = recorded(store, "a")

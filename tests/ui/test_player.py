@@ -30,11 +30,16 @@ def live(events: list[Event]) -> LiveSource:
     return source
 
 
+def begun(source: LiveSource | StoredSource, pace: Pace | None = None) -> Player:
+    player = Player(source, pace)
+    player.advance(0.0)
+    return player
+
+
 def test_full_speed_shows_what_there_is() -> None:
     events = synthetic_run(6, seed=1)
     source = live(events[:10])
-    player = Player(source)
-    player.advance(0.0)
+    player = begun(source)
     assert player.frame().view == reduce_all(events[:10])
     for event in events[10:]:
         source.take(event)
@@ -74,8 +79,7 @@ def test_slow_motion_ends_with_the_whole_run() -> None:
 
 def test_step_goes_one_stage_forward_and_back() -> None:
     events = synthetic_run(4, seed=2)
-    player = Player(stored(events), Pace("step"))
-    player.advance(0.0)
+    player = begun(stored(events), Pace("step"))
     assert player.frame().view == reduce_all(events[:1])
     seen = []
     for _ in range(6):
@@ -93,8 +97,7 @@ def test_step_goes_one_stage_forward_and_back() -> None:
 
 def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
     events = synthetic_run(70, seed=3)  # past a kept view
-    player = Player(stored(events), Pace("step"))
-    player.advance(0.0)
+    player = begun(stored(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)
         assert player._at == at + (at == len(events) - 1)
@@ -111,8 +114,7 @@ def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
 def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     events = synthetic_run(4, seed=2)
     source = live(events[:2])
-    player = Player(source, Pace("step"))
-    player.advance(0.0)
+    player = begun(source, Pace("step"))
     for _ in range(5):
         player.step(1)
     assert player._at == 2
@@ -124,8 +126,7 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
 
 def test_seek_shows_the_round_whole() -> None:
     events = synthetic_run(9, seed=2)
-    player = Player(stored(events))
-    player.advance(0.0)
+    player = begun(stored(events))
     for rounds in (4, 9, 1, 0, 99):
         player.seek(rounds)
         view = player.frame().view
@@ -136,8 +137,7 @@ def test_seek_shows_the_round_whole() -> None:
 @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
 def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
     events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
-    player = Player(stored(events))
-    player.advance(0.0)
+    player = begun(stored(events))
     frame = player.frame()
     assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
     player.seek(frame.known_rounds)
@@ -149,8 +149,7 @@ def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
     events = synthetic_run(20, seed=2)
     source = live(events[:50])
-    player = Player(source)
-    player.advance(0.0)
+    player = begun(source)
     player.select(3, 2)
     for event in events[50:]:
         source.take(event)
@@ -165,8 +164,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
     for seed in range(4):
         events = synthetic_run(12, seed=seed)
-        player = Player(stored(events))
-        player.advance(0.0)
+        player = begun(stored(events))
         lines = [line for line in player.frame().view.rounds if line.nodes]
         most = max(line.accepted for line in lines)
         largest = max(line.nodes for line in lines if line.accepted == most)
@@ -189,8 +187,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
             events[i] = replace(event, **dict.fromkeys(nothing, ()))
         elif isinstance(event, RoundCompleted) and event.round == 5:
             events[i] = replace(event, num_accepted=0)
-    player = Player(stored(events))
-    player.advance(0.0)
+    player = begun(stored(events))
     assert player.frame().selected_round == 4 and not player.frame().pinned
     player.follow()
     assert player.frame().selected_round == 5
@@ -199,8 +196,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
 
 
 def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
-    player = Player(stored(synthetic_run(6, seed=2)))
-    player.advance(0.0)
+    player = begun(stored(synthetic_run(6, seed=2)))
     for _ in range(9):
         player.step(-1)
     assert player.frame().selected_round == 3 and not player.frame().at_end
@@ -208,17 +204,11 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
     assert player.frame().selected_round == 5 and player.frame().whole
 
 
-def test_a_round_that_is_not_there_cannot_be_selected() -> None:
-    player = Player(stored(synthetic_run(3, seed=2)))
-    player.advance(0.0)
+def test_no_round_past_the_ends_can_be_selected() -> None:
+    player = begun(stored(synthetic_run(3, seed=2)))
     for number in (-1, 3, 10**9):
         player.select(number)
         assert not player.frame().pinned
-
-
-def test_next_and_previous_round_stop_at_the_ends() -> None:
-    player = Player(stored(synthetic_run(3, seed=2)))
-    player.advance(0.0)
     for by, expected in ((1, 2), (-1, 1), (-1, 0), (-1, 0), (1, 1)):
         player.select_next(by)
         assert player.frame().selected_round == expected
@@ -247,8 +237,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
     assert player.frame().selected_round == 2 and player.at_end
     events = synthetic_run(3, seed=2)
     source = live(events[:6])
-    player = Player(source)
-    player.advance(0.0)
+    player = begun(source)
     for event in events[6:]:
         source.take(event)
     player.select_next(1)
@@ -274,8 +263,7 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
     events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
     source = live(events)
     assert len(source._kept) == KEPT_EVENTS < len(events)
-    player = Player(source)
-    player.advance(0.0)
+    player = begun(source)
     player.select(2)
     detail = player.frame().detail
     assert detail is not None and detail.round == 2 and detail.combined == events[10]
@@ -288,21 +276,16 @@ def test_events_that_are_lost_do_not_break_the_page() -> None:
     events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
     source = live(events)
     source._store.recorded.clear()
-    player = Player(source)
-    player.advance(0.0)
+    player = begun(source)
     player.select(1)
     assert player.frame().detail is None
 
 
-def test_pace_is_checked() -> None:
+def test_pace_is_checked_and_changing_it_does_not_spend_the_time_before() -> None:
     for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
         with pytest.raises(ConfigError):
             Pace(**bad)
-
-
-def test_changing_the_pace_does_not_spend_the_time_before() -> None:
-    player = Player(stored(synthetic_run(30, seed=1)), Pace("step"))
-    player.advance(0.0)
+    player = begun(stored(synthetic_run(30, seed=1)), Pace("step"))
     player.set_pace(Pace("slow", 10.0))
     player.advance(100.0)
     assert player._at == 1

@@ -38,16 +38,8 @@ PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 
 def study() -> Study:
     tree = Configuration("tree", SpeculationConfig.preset("specinfer"))
-    return Study(
-        study_id="s",
-        kind="prompts",
-        title="",
-        created_utc="",
-        models=("llm",),
-        sampling=SamplingParams(),
-        configurations=(plain_configuration(), tree),
-        prompts=PROMPTS,
-    )
+    both = (plain_configuration(), tree)
+    return Study("s", "prompts", "", "", ("llm",), SamplingParams(), both, PROMPTS)
 
 
 def results() -> dict[Cell, Measured]:
@@ -72,7 +64,7 @@ def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> P
     return PastRun(prompt, settings_of_run(events[0]), measure_run(events))
 
 
-def test_a_row_a_prompt_with_its_speed_up() -> None:
+def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
     lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
     rows = [line.row for line in lines]
     assert [row.prompt for row in rows] == ["1", "2"]
@@ -83,9 +75,6 @@ def test_a_row_a_prompt_with_its_speed_up() -> None:
         assert row.rate_per_position == ours.stats.acceptance_rate_per_position
         assert row.same.kind == "identical"
     assert {line.against for line in lines} == {"plain decoding of the same prompt in this study"}
-
-
-def test_a_studys_plain_rows_go_last() -> None:
     told = [(line.row.configuration, line.row.prompt) for line in of_study(study(), results())]
     assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
@@ -170,9 +159,6 @@ def test_past_runs_of_other_settings_are_rows_of_their_own() -> None:
     assert "speculation_length=3" in labels[3]
     apart = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
     assert len({line.row.configuration for line in apart}) == 2
-
-
-def test_a_number_is_the_same_however_it_was_written() -> None:
     (line,) = of_runs([past("1", "a", temperature=0), past("22", "a", temperature=0.0)])
     assert line.row.runs == ("1", "22")
 
@@ -250,9 +236,6 @@ def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> Non
     assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
     names = [line.row.configuration for line in lines]
     assert names == ["specinfer · trees of at most 8 nodes", "specinfer · trees of at most 2 nodes"]
-
-
-def test_where_the_length_is_found_the_size_says_nothing() -> None:
     lines = of_runs([came_to("r0", 64, "best"), came_to("r1", 48, "best")])
     assert [line.row.runs for line in lines] == [("r0", "r1")]
 
@@ -308,11 +291,6 @@ def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
     whole = look(context, taken=5)
     assert len(whole.lines) == 5 and not whole.more
     assert told_of(whole) == "5 prompts of 5 completed runs that drafted."
-
-
-def test_one_prompt_is_told_as_one(context: Context) -> None:
-    run(context, "Once")
-    assert told_of(look(context)) == "1 prompt of 1 completed run that drafted."
 
 
 def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:

@@ -60,25 +60,19 @@ def with_both(change: int | None, margin: float) -> list[Event]:
     return moved
 
 
-def test_identical_texts_are_called_identical() -> None:
+def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
     assert answer(3.0, None).startswith("identical: Identical: plain decoding with the same seed")
-
-
-def test_a_rounding_tie_is_told_from_a_bug() -> None:
     tie = answer(0.00001, 7)
     assert tie.startswith("tie: Differs at token 8, a rounding tie: the LLM's two best were 1e-05")
     bug = answer(0.01, 7)
     assert bug.startswith("bug: Differs at token 8: a bug"), "float32 has no 0.01 of rounding"
 
 
-def test_a_difference_that_cannot_be_weighed_is_a_bug() -> None:
+def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None:
     theirs = plain_twin(EVENTS, 3.0, 4)
     bare = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in theirs]
     found = compare(VIEW, reduce_all(bare), EVENTS, bare)
     assert found.kind == "bug" and "Here “" in found.sentence
-
-
-def test_a_text_that_ends_early_differs() -> None:
     theirs = plain_twin(EVENTS)
     short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
     shorter = reduce_all(short)
@@ -129,10 +123,6 @@ def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
     assert plain.sampling.max_new_tokens == asked.sampling.max_new_tokens
     stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
     assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
-
-
-def test_the_recorded_prompt_tokens_are_decoded() -> None:
-    """Whatever tokens the prompt would have now: a chat template may write the time."""
     assert VIEW.started is not None
     asked = with_plain_decoding(VIEW, 0)
     assert asked.prompt_token_ids == tuple(VIEW.started.prompt_token_ids)
@@ -271,18 +261,12 @@ def test_what_was_measured_live_is_replayed(context: Context, question: Any) -> 
     assert replayed(context, desk.frame().run_id) == other and other["speedup"] is None
 
 
-def test_the_plain_run_may_go(context: Context) -> None:
+def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Context) -> None:
     live, desk = live_of(context), TabSession()
     run(live, desk)
     lived = unpacked(list(answer_question(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
     context.store.delete(desk.baseline.run_id)
     assert replayed(context, desk.frame().run_id) == lived
-
-
-def test_a_baseline_is_the_llms_it_was_measured_of(context: Context) -> None:
-    live, desk = live_of(context), TabSession()
-    run(live, desk)
-    list(answer_question(live, desk, ME, measure_baseline))
     kept = desk.baseline.request
     desk.baseline = type(desk.baseline)(1.0, "plain", "", (("another", "", ""), *kept[1:]))
     assert unpacked(run(live, desk)[FIGURES + 1])["speedup"] is None

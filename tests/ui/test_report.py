@@ -58,10 +58,6 @@ def test_the_head_says_what_it_is() -> None:
     assert speedup is None and Report(html).bases[-1]["figures"]["baseline_tps"] == 50.0
 
 
-def test_the_same_run_is_the_same_file() -> None:
-    assert report_html(synthetic_run(3)) == report_html(synthetic_run(3))
-
-
 def test_it_asks_nobody_for_anything() -> None:
     html = report_html(synthetic_run(3))
     assert "default-src 'none'" in html

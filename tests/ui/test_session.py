@@ -192,7 +192,7 @@ def test_a_generator_may_hop_threads_between_frames() -> None:
     assert got[-2].whole
 
 
-def test_desks_belong_to_tabs_and_pages() -> None:
+def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> None:
     desks = TabSessions()
     assert desks.of("a", "live") is desks.of("a", "live")
     assert desks.of("a", "live") is not desks.of("b", "live")
@@ -203,9 +203,6 @@ def test_desks_belong_to_tabs_and_pages() -> None:
     desks.leave("a")
     desk.player.source.wait_done(WAIT_S)
     assert desk.player.source.done and len(desks) == 1
-
-
-def test_desks_are_bounded_and_the_oldest_stops() -> None:
     desks = TabSessions(limit=3)
     made = hub(rounds=300)
     first = desks.of("0", "live")

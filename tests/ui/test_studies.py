@@ -47,6 +47,13 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
     return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
 
 
+def logged(context: Context, kind: str = "compare", owner: str = "") -> Study:
+    """A study of which nothing is measured yet."""
+    one = study(context, kind)
+    context.store.studies.save(one.to_plain(), len(one), owner)
+    return one
+
+
 def slow(context: Context) -> None:
     """Every run but the short ones that warm up goes on for minutes."""
     context.hub.worker.set_script(endless, speed=5.0)
@@ -60,7 +67,7 @@ def ended(context: Context) -> None:
     assert context.conductor.wait(30)
 
 
-def test_the_warm_up_is_told_in_words() -> None:
+def test_warming_up_another_study_and_a_busy_log_are_told_in_words() -> None:
     row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
     warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
     told = progress_value(row, warming, "compare")
@@ -69,6 +76,18 @@ def test_the_warm_up_is_told_in_words() -> None:
     assert told["state_words"] == "Running"
     told = progress_value(row, replace(warming, state="waiting"), "compare")
     assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
+    busy = Progress("s9", "tune", "", "running", done=3, total=9, left_s=12.0)
+    value = progress_value(None, busy, "compare")
+    assert value["beside"] == (
+        "Another grid is being measured now: 3 of 9, about 12 s left. One runs at a time."
+    )
+    assert value["beside_study"] == "" and value["ask_ms"] == 1000
+    assert progress_value(None, busy, "tune")["beside_study"] == "s9"
+    assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
+    assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
+    row = SimpleNamespace(study_id="s", title="t", total=4)
+    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
+    assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
 
 
 def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
@@ -132,8 +151,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
 
 
 def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
-    one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    one = logged(context)
     parent = (os.getppid(), start_mark(os.getppid()))  # as if that process measured it
     with closing(sqlite3.connect(context.store.path)) as raw, raw:
         sets = "state = 'running', pid = ?, process_start = ?"
@@ -177,18 +195,6 @@ def test_a_title_says_what_is_measured_on_what() -> None:
 )
 def test_time_left_is_told_in_round_words(seconds: float | None, words: str) -> None:
     assert left_words(seconds) == words
-
-
-def test_another_study_is_told_beside_the_one_that_is_looked_at() -> None:
-    busy = Progress("s9", "tune", "", "running", done=3, total=9, left_s=12.0)
-    value = progress_value(None, busy, "compare")
-    assert value["beside"] == (
-        "Another grid is being measured now: 3 of 9, about 12 s left. One runs at a time."
-    )
-    assert value["beside_study"] == "" and value["ask_ms"] == 1000
-    assert progress_value(None, busy, "tune")["beside_study"] == "s9"
-    assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
-    assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
 
 
 @cache
@@ -276,8 +282,7 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
 
 
 def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
-    one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    one = logged(context)
     context.store.studies.set_state(one.study_id, "interrupted")
     tab = Tab(context)
     bar = tab.look(opening=True)[0]
@@ -302,20 +307,17 @@ def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) 
 
 
 def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context) -> None:
-    tab, old = Tab(context), study(context)
-    context.store.studies.save(old.to_plain(), len(old))
+    tab, old = Tab(context), logged(context)
     tab.press("open", old.study_id)
     for _ in range(12):
-        one = study(context)
-        context.store.studies.save(one.to_plain(), len(one))
+        logged(context)
     assert tab.look()[0]["study"] == old.study_id
     context.store.studies.delete(old.study_id)
     assert "was deleted" in tab.look()[0]["trouble"]
 
 
 def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context: Context) -> None:
-    tab, one = Tab(context), study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    tab, one = Tab(context), logged(context)
     resume, refused = context.conductor.resume, StudyError("locked by another program")
 
     def refuse(study: Study, owner: str = "") -> None:
@@ -333,8 +335,7 @@ def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context:
 
 
 def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> None:
-    tab, one = Tab(context), study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    tab, one = Tab(context), logged(context)
     read, tab.desk.study.study_id = context.store.studies.study, one.study_id
 
     def locked(study_id: str) -> Any:
@@ -348,8 +349,7 @@ def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> Non
 
 def test_what_nobody_measures_is_never_running(context: Context) -> None:
     """Its end could not be written, or its server died while this one went on."""
-    one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    one = logged(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
@@ -359,12 +359,6 @@ def test_what_nobody_measures_is_never_running(context: Context) -> None:
     assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
     assert listed["rows"]["0"]["state"] == "failed"
     assert mine(context).line(one.study_id).reason == "disk full"
-
-
-def test_a_log_that_is_waited_for_is_told() -> None:
-    row = SimpleNamespace(study_id="s", title="t", total=4)
-    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
-    assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
 
 
 def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
@@ -402,9 +396,7 @@ def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
 
 def test_the_list_has_pages(context: Context) -> None:
     for _ in range(10):
-        one = study(context)
-        context.store.studies.save(one.to_plain(), len(one))
-        context.store.studies.set_state(one.study_id, "stopped")
+        context.store.studies.set_state(logged(context).study_id, "stopped")
     tab = Tab(context)
     first = tab.look(opening=True)[1]
     assert len(first["rows"]) == 8 and first["older"] and not first["newer"]
@@ -413,18 +405,12 @@ def test_the_list_has_pages(context: Context) -> None:
     assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page behind the last
 
 
-def kept(context: Context, kind: str, owner: str = "me") -> str:
-    one = study(context, kind)
-    context.store.studies.save(one.to_plain(), len(one), owner)
-    return one.study_id
-
-
 def rows(values: list[Any]) -> list[dict[str, Any]]:
     return list(values[0]["rows"].values())
 
 
 def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
-    ids = [kept(context, kind) for kind in ("compare", "tune", "prompts")]
+    ids = [logged(context, kind).study_id for kind in ("compare", "tune", "prompts")]
     shown = rows(listed_studies(TabSession(), mine(context)))
     assert [row["study"] for row in shown] == ids[::-1], "the newest first"
     assert [row["when"].split(",")[0] for row in shown] == [
@@ -436,7 +422,7 @@ def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
 
 
 def test_a_visitor_sees_and_deletes_its_own_alone(context: Context) -> None:
-    theirs, own = kept(context, "tune", "bob"), kept(context, "tune", "eve")
+    theirs, own = logged(context, "tune", "bob").study_id, logged(context, "tune", "eve").study_id
     eve, desk = mine(context, "eve", "eve"), TabSession()
     assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
     refused = press_list(desk, eve, {"do": "delete", "study": theirs})
@@ -445,7 +431,7 @@ def test_a_visitor_sees_and_deletes_its_own_alone(context: Context) -> None:
 
 
 def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
-    one, desk = kept(context, "compare"), TabSession()
+    one, desk = logged(context, "compare").study_id, TabSession()
     before = listed_studies(desk, mine(context))
     after = press_list(desk, mine(context), {"do": "delete", "study": one})
     assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
@@ -456,7 +442,7 @@ def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
 
 
 def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
-    ids = [kept(context, "compare") for _ in range(ROWS + 1)]
+    ids = [logged(context, "compare").study_id for _ in range(ROWS + 1)]
     desk = TabSession()
     first = listed_studies(desk, mine(context))
     assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]

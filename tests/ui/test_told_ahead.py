@@ -292,21 +292,18 @@ def test_three_that_share_ten_milliseconds_take_ten() -> None:
     assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
 
 
-def test_a_rounds_time_is_what_it_is_one_after_another() -> None:
+def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
     for event, other in zip(of_rounds_(SHARED), of_rounds_(APART), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
-
-
-def test_the_stages_shares_of_a_run_are_those_of_the_true_time() -> None:
     found, true = (shown(events, 3)["timeline"] for events in (SHARED, APART))
     assert found["share"] == pytest.approx(true["share"], abs=2e-3)
     assert sum(found["share"].values()) == pytest.approx(found["total"], rel=1e-3)
-
-
-def test_what_lengths_have_yielded_is_by_the_true_time() -> None:
     found, true = (shown(events, 12)["lengths"]["lately"] for events in (SHARED, APART))
     assert found == pytest.approx(true, rel=1e-3)
+    true, found = (reduce_all(events).stats for events in UNDER_WAY)
+    assert found.draft_ms == pytest.approx(true.draft_ms)
+    assert why_slower(found) == why_slower(true)
 
 
 def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
@@ -322,12 +319,6 @@ def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
             assert bar.get("own", span.ms) == pytest.approx(span.ms, abs=1e-3)
     plain = shown(APART, 3)["timeline"]["bars"]
     assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
-
-
-def test_a_run_under_way_has_the_figures_of_the_true_time() -> None:
-    true, found = (reduce_all(events).stats for events in UNDER_WAY)
-    assert found.draft_ms == pytest.approx(true.draft_ms)
-    assert why_slower(found) == why_slower(true)
 
 
 def why_slower(stats: RunStats) -> str:

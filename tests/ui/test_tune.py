@@ -161,7 +161,9 @@ def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_p
     assert notice_of([said], 0).startswith("line 2 is") and start.interactive is False
 
 
-def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context) -> None:
+def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
+    context: Context,
+) -> None:
     assert drawn_of(None) == [{"lines": {}}, {}, {}, {}]
     mine, study_id = measured(context)
     said, speed, length, points = drawn_of(mine.open(study_id))
@@ -170,19 +172,11 @@ def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context)
     cells = json.loads(speed["cells"]["~"])
     assert [cell["runs"] for cell in cells.values()] == [4, 4, 4, 4]
     assert len(json.loads(points["rows"]["~"])) == 5
-
-
-def test_what_auto_came_to_is_told(context: Context) -> None:
-    mine, study_id = measured(context)
     opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
     said = drawn_of(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
     assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
-
-
-def test_without_a_study_the_panel_of_its_point_is_empty(context: Context) -> None:
-    mine, study_id = measured(context)
     skipped = point_beside(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
     panel, chosen, use = point_beside(None)

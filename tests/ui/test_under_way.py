@@ -92,16 +92,16 @@ def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
     desk.cancel()
     desk.look_at(None)
     assert not source.done and made.hub.going(source.run_id) is source
-    source.cancel()
-    source.wait_done(20.0)
 
 
-def test_its_file_says_that_it_runs(made: Context) -> None:
+def test_its_file_and_the_endpoint_say_that_it_runs(made: Context) -> None:
     source = going(made, 20.0)
     file = write_export(made, ALL, source.run_id, "json")
     assert json.loads(file["text"])["summary"]["status"] == "running"
     source.cancel()
     source.wait_done(20.0)
+    with pytest.raises(Exception, match="still running: stop it first, with Stop in Sessions"):
+        check_ended(made, made.store.run(source.run_id))
 
 
 def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
@@ -124,7 +124,6 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> No
     assert "no such run of yours" in notice_of(values, 0)
     stop_again(sessions, desk)
     assert not source.done
-    source.cancel()
 
 
 def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
@@ -138,7 +137,6 @@ def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> 
     compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
     said = compared[len(sessions.opening) + len(sessions.on.about_outputs) + 1]
     assert "still running" in said["lines"]["0"]["text"]
-    source.cancel()
 
 
 def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
@@ -151,7 +149,6 @@ def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1
-    source.cancel()
 
 
 def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> None:
@@ -212,10 +209,3 @@ def test_a_server_that_went_away_leaves_an_interrupted_run(
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
     assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - began < 20
     assert made.store.run("synthetic-0").status == "interrupted"
-
-
-def test_the_endpoint_says_the_same(made: Context) -> None:
-    source = going(made, 20.0)
-    with pytest.raises(Exception, match="still running: stop it first, with Stop in Sessions"):
-        check_ended(made, made.store.run(source.run_id))
-    source.cancel()

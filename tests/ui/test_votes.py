@@ -279,12 +279,7 @@ def test_what_decided_is_told(
     assert reasons(texts, weights, winner) == words
 
 
-def test_a_tie_of_the_last_step_only_is_named_there() -> None:
-    told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
-    assert told.count("a tie") == 1
-
-
-def test_the_sentence_of_a_round_tells_it() -> None:
+def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
     view = reduce_all(events)
     told = 0
@@ -294,6 +289,8 @@ def test_the_sentence_of_a_round_tells_it() -> None:
         assert all(part in vote_sentence(view, detail) for part in why)
         told += bool(why)
     assert told > 6
+    told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
+    assert told.count("a tie") == 1
 
 
 __all__ = ["registered"]
@@ -302,23 +299,15 @@ CONFIG = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6)
 
 
 @pytest.mark.usefixtures("registered")
-def test_menus_offer_them() -> None:
+def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> None:
     assert ("deepest (the deepest draft alone)", "deepest") in combine_choices("auto", "auto", 0.0)
     assert ("two (always two)", "two") in length_choices()
     for field, name in (("combine", "deepest"), ("length", "two")):
         _, picked = axis_shown(field, ("a",))
         assert name in [value for value, _ in picked.choices]
-
-
-@pytest.mark.usefixtures("registered")
-def test_fields_that_they_alone_read_are_idle_without_them() -> None:
     fields = dict(zip(FIELD_NAMES, values_of(CONFIG, ("a",)), strict=True))
     assert idle_fields(fields)["eta"]
     assert "weights" in idle_fields({**fields, "combine": "deepest"})
-
-
-@pytest.mark.usefixtures("registered")
-def test_pictures_speak_in_their_words() -> None:
     config = SpeculationConfig(
         combine="deepest", length="two", expansion=(2, 2), max_tree_nodes=6, speculation_length=2
     )

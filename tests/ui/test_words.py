@@ -85,22 +85,16 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     assert bars(ended, told, NAMES) == {}, "nothing was chosen after the end of the text"
 
 
-def test_mss_is_told_trial_by_trial() -> None:
+def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
     detail, node = node_with("accepted")
     trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
-    verdict = replace(detail.verified, rule="mss", trials=trials)
-    sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
-    assert sentence.startswith("Accepted: ssm-code's draw was rejected (p / q = 0.1 / 0.4 = 0.25")
-    assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
-
-
-def test_traversal_is_told_as_a_judgement_of_the_whole_branch() -> None:
-    detail, node = node_with("accepted")
-    trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
-    verdict = replace(detail.verified, rule="traversal", trials=trials)
-    sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
-    assert "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)" in sentence
-    assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
+    for rule, words in (
+        ("mss", "Accepted: ssm-code's draw was rejected (p / q = 0.1 / 0.4 = 0.25"),
+        ("traversal", "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)"),
+    ):
+        verdict = replace(detail.verified, rule=rule, trials=trials)
+        sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
+        assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
 def test_match_is_told_by_its_seed() -> None:
@@ -134,15 +128,15 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert all(row["id"] == told.token_id for row in hits)
 
 
-def test_quoted_texts_are_short_and_visible() -> None:
+def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:
     assert quote("a\nb\t") == "“a⏎b⇥”"
     assert quote("\x1b[31m\u202e\x00") == "“·[31m··”"
     for text in HOSTILE_TEXTS:
         assert len(quote(text)) <= 44 and quote(text).isprintable()
-
-
-def test_letters_go_on_after_z() -> None:
     assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
+    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == (
+        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
+    )
 
 
 def test_standing_says_where_the_visitor_is() -> None:
@@ -191,13 +185,7 @@ def test_standing_tells_every_ending(end: str, words: str) -> None:
     assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
-def test_places_are_counted_in_english() -> None:
-    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == (
-        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
-    )
-
-
-def test_a_run_that_is_alone_is_told_what_to_do_and_no_warning_is_left_of_it() -> None:
+def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = VIEW.rounds
     alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
     frame = Frame(view=alone, run_id="x", known=9, ended=True, at_end=True)
@@ -212,9 +200,6 @@ def test_a_run_that_is_alone_is_told_what_to_do_and_no_warning_is_left_of_it() -
         "Round 2: drafter a failed; the run goes on without it."
     ]
     assert list(strip_value(frame)["notes"]) == ["1"]
-
-
-def test_once_drafts_were_made_beside_another_request_nobody_is_alone() -> None:
     first, second, *rest = VIEW.rounds
     beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
     view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))

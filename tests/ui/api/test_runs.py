@@ -26,8 +26,9 @@ from ui.sessions.exporting import FORMATS, FROM_STORE
 from ui.sessions.history import ORDERS, STATUSES
 
 
-def test_the_formats_are_those_of_the_store_and_the_report() -> None:
+def test_formats_and_filters_are_those_of_the_store() -> None:
     assert set(FORMATS) == {*FROM_STORE, "html"} and set(FROM_STORE.values()) == set(EXPORTS)
+    assert set(STATUSES) == set(queries.STATUSES) and set(ORDERS) == set(queries.ORDERS)
 
 
 def test_a_note_is_kept_found_and_taken_away(api: Site) -> None:
@@ -123,10 +124,6 @@ def test_runs_and_run_give_back_what_generate_made(api: Site) -> None:
     assert reduce_all(events).text == result["text"]
 
 
-def test_the_filters_of_runs_are_those_of_the_store() -> None:
-    assert set(STATUSES) == set(queries.STATUSES) and set(ORDERS) == set(queries.ORDERS)
-
-
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
     api.worker.set_script(scripted(rounds=500), speed=1.0)
     job = api.submit("/generate", prompt="long")
@@ -140,20 +137,6 @@ def test_many_clients_at_once_hold_no_threads(api: Site) -> None:
     jobs = [client.submit(prompt=f"number {i}", api_name="/generate") for i in range(12)]
     results = [job.result(timeout=30) for job in jobs]
     assert len({result["run_id"] for result in results}) == 12
-
-
-def test_the_api_page_names_what_there_is(api: Site) -> None:
-    described = api.client().view_api(return_format="dict", print_info=False)
-    endpoints = described["named_endpoints"]
-    past = {"/runs", "/run", "/export", "/annotate", "/delete"}
-    asked = {"/baseline", "/prove", "/retention", "/set_retention", "/prompt_rows"}
-    models = {"/models", "/load_models"}
-    studies = {"/compare", "/tune", "/prompts", "/studies", "/study", "/stop_study"}
-    studies |= {"/resume_study", "/delete_study"}
-    assert set(endpoints) == {"/generate", *past, *asked, *models, *studies}
-    first, *rest = endpoints["/generate"]["parameters"]
-    assert first["parameter_name"] == "prompt" and not first["parameter_has_default"]
-    assert all(parameter["parameter_has_default"] for parameter in rest)
 
 
 def test_elsewhere_a_client_sees_only_its_own_runs(elsewhere: Site) -> None:

@@ -119,12 +119,6 @@ def test_a_grid_is_measured_to_its_end(api: Site) -> None:
     assert row.kind == "tune" and row.state == "completed"
 
 
-def test_what_cannot_run_is_among_the_rows(api: Site) -> None:
-    found = api("/tune", prompts=["x"], fields={"speculation_length": [2, 99]})
-    assert found["rows"][-1]["configuration"] == "speculation_length=99"
-    assert found["rows"][-1]["found"].startswith("refused: speculation_length is 99")
-
-
 def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
     api.worker.set_script(scripted(400), speed=5.0)
