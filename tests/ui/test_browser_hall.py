@@ -10,17 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.browser.looks import (
-    at_rest,
-    cut_texts,
-    keep_sizes,
-    large_type,
-    overflow,
-    overlaps,
-    small_texts,
-    tabs,
-    turn_to,
-)
+from tests.ui.browser import looks
 from tests.ui.fakes import recorded
 from tests.ui.reading import becomes, in_looks, saved_file, steady
 from tests.ui.sites import (
@@ -71,7 +61,7 @@ def live(stages: Any) -> Stage:
 
 def each_tab(page: Any) -> Iterator[str]:
     """The names of the page's tabs, each while it is open and drawn; in Sessions with a run."""
-    names = tabs(page)
+    names = looks.tabs(page)
     assert names == list(OPENED)
     for name in names:
         if name == "Sessions":
@@ -80,9 +70,9 @@ def each_tab(page: Any) -> Iterator[str]:
             said(page, "Finished: ", "sessions")
             drawn(page, "sessions")
         else:
-            turn_to(page, name)
+            looks.turn_to(page, name)
         page.locator(OPENED[name]).first.wait_for()
-        at_rest(page)
+        looks.at_rest(page)
         yield name
 
 
@@ -122,7 +112,7 @@ def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page:
     page.get_by_text("A preset of your own").click()
     for name in each_tab(page):
         for look in in_looks(page, *WIDTHS):
-            assert overflow(page) <= 1, (name, look)
+            assert looks.overflow(page) <= 1, (name, look)
             if name in ("Live", "Sessions") and look not in LARGE:
                 shot(page, f"{name.lower()}-{look}")
             if look in LARGE:
@@ -132,14 +122,14 @@ def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page:
 
 def large_and_back(page: Any, name: str) -> None:
     """Large type reaches every text, and none is cut or lies on another."""
-    assert keep_sizes(page) > 50
-    large_type(page, True)
+    assert looks.keep_sizes(page) > 50
+    looks.large_type(page, True)
     shot(page, f"hall-{name}")
-    assert small_texts(page) == [], name
-    assert cut_texts(page) == [], name
-    assert overlaps(page) == [], name
-    assert overflow(page) <= 1, name
-    large_type(page, False)
+    assert looks.small_texts(page) == [], name
+    assert looks.cut_texts(page) == [], name
+    assert looks.overlaps(page) == [], name
+    assert looks.overflow(page) <= 1, name
+    looks.large_type(page, False)
 
 
 def what_large_type_sets_is_what_is_seen(page: Any) -> None:
@@ -147,10 +137,10 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
     page.locator("#models-need").wait_for()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        large_type(page, True)
+        looks.large_type(page, True)
         count, overruled = page.evaluate(OVERRULED)
         assert count > 100 and overruled == []
-        assert [told for told in cut_texts(page) if "models-" in told] == []
+        assert [told for told in looks.cut_texts(page) if "models-" in told] == []
 
 
 # Our own parts in sight by the ids that we gave them. The pictures of a run are looked at in
@@ -176,7 +166,7 @@ def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage
             if name == "Sessions":
                 own.append("#sessions-opened")
             assert axe(page, *own) == [], (name, look)
-            assert overflow(page) <= 1, (name, look)
+            assert looks.overflow(page) <= 1, (name, look)
             looked_at.update(own)
     assert looked_at >= LIVE | SESSIONS
 
@@ -251,7 +241,7 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     page.goto(live.url)
     is_large(ready(page), True)  # only for that visit
     page.evaluate(BAD_TEXTS)
-    told = [line.rpartition(": ")[2] for line in cut_texts(page)]
+    told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
 
 
@@ -273,7 +263,7 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
     live.play(recorded(400), speed=20.0)
     page = ready(browser_page(live.url, forgiven=LEAVING))
     for large in (False, True):
-        large_type(page, large)
+        looks.large_type(page, large)
         chips_stay(page)
 
 
@@ -290,7 +280,7 @@ def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page
     page.click("#live-stop")
     said(page, "Stopped: ")
     for large in (False, True):
-        large_type(page, large)
+        looks.large_type(page, large)
         chips_stay(page)
 
 
