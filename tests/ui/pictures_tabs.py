@@ -15,14 +15,8 @@ def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
     that takes paths of this machine off the page."""
     page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    for name, drive in (
-        ("compare", _compare),
-        ("tune", _tune),
-        ("prompts", _prompts),
-        ("pair", _pair),
-        ("learn", _learn),
-        ("models", _models),
-    ):
+    for drive in (_compare, _tune, _prompts, _pair, _learn, _models):
+        name = drive.__name__.removeprefix("_")
         drive(page)
         page.wait_for_timeout(2500)
         page.evaluate(hide)

@@ -73,12 +73,8 @@ def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None
         context,
         values(chosen=("specinfer", LIVE, "mine"), own={"mine": kept}, live={"expansion": "2,2"}),
     )
-    assert [one.name for one in study.configurations] == [
-        "plain decoding",
-        "specinfer",
-        LIVE,
-        "mine",
-    ]
+    names = [one.name for one in study.configurations]
+    assert names == ["plain decoding", "specinfer", LIVE, "mine"]
     assert study.configurations[2].speculation.expansion == (2, 2)
     assert {one.speculation.record_top_k for one in study.configurations} == {5}
     assert (study.kind, study.repeats, study.sampling.max_new_tokens) == ("compare", 2, 8)

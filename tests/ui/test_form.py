@@ -207,13 +207,10 @@ def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> Non
         value if name != "expansion" else "x"
         for name, value in zip(FIELD_NAMES, paper, strict=True)
     ]
-    for name, shown in (
-        ("own settings", paper),
-        ("mine", paper),
-        ("specinfer-paper", touched),
-        ("specinfer-paper", broken),
-    ):
-        assert at_temperature(name, 0.8, SSMS, shown) is None
+    for name in ("own settings", "mine"):
+        assert at_temperature(name, 0.8, SSMS, paper) is None
+    for shown in (touched, broken):
+        assert at_temperature("specinfer-paper", 0.8, SSMS, shown) is None
 
 
 def repeats(token_ids: list[int], length: int = 6) -> int:

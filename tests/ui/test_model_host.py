@@ -58,11 +58,8 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     exchanged(model_host)
     assert model_host.names() == ("other", "small") and hub.worker is new
     assert model_host.version == 1
-    assert [stage.words for stage in model_host.exchange.stages] == [
-        "Looking for the models",
-        "LLM other: weights",
-        "SSM 1 of 1 small: weights",
-    ]
+    stages = [stage.words for stage in model_host.exchange.stages]
+    assert stages == ["Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"]
     assert model_host.exchange.state == "done" and model_host.pair == OTHER
     assert not old.closed and model_host.leaving() == 2, "it has runs to end"
     after = hub.start(request("for the new ones", "autoregressive"))

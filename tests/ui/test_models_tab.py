@@ -87,11 +87,8 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     assert cached["some/writer"].bytes == 2000 and cached["half/there"].note == "no weights"
     assert {part.dtype for offer in all_offers[1:] for part in offer.parts} == {"bfloat16"}
     pythia = next(o for o in rest if o.group == "known" and "pythia-6.9b" in o.llm)
-    assert [part.place for part in pythia.parts] == [
-        "to be downloaded",
-        "on this machine",
-        "to be downloaded",
-    ]
+    places = [part.place for part in pythia.parts]
+    assert places == ["to be downloaded", "on this machine", "to be downloaded"]
     assert pythia.parts[0].bytes == 2 * 6_857_000_000
     assert there.device == "cpu" and there.free and there.free > 2**20
 
@@ -260,11 +257,8 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     last = list(frames)[-1]
     assert "Loaded in" in words(last) and "other, small. New runs use them." in words(last)
     stages = last[1]["lines"]
-    assert [line["what"] for line in stages.values()] == [
-        "Looking for the models",
-        "LLM other",
-        "SSM 1 of 1 small",
-    ]
+    whats = [line["what"] for line in stages.values()]
+    assert whats == ["Looking for the models", "LLM other", "SSM 1 of 1 small"]
     assert stages["1"]["steps"].startswith("weights ") and stages["1"]["state"] == "done"
     assert last[2].interactive and not last[3].interactive
     settled(context.model_host)

@@ -206,15 +206,8 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
         return tuple(synthetic_run(4, run_id=run_id, end="cut" if run_id == "cut" else "completed"))
 
     figures = RunFigures(SimpleNamespace(events=events))
-    asked = [
-        SimpleNamespace(run_id=run_id, status=status, prompt=run_id)
-        for run_id, status in (
-            ("a", "completed"),
-            ("gone", "completed"),
-            ("cut", "completed"),
-            ("b", "failed"),
-        )
-    ]
+    statuses = {"a": "completed", "gone": "completed", "cut": "completed", "b": "failed"}
+    asked = [SimpleNamespace(run_id=x, status=s, prompt=x) for x, s in statuses.items()]
     assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert read == ["a", "gone", "cut", "gone", "cut"]

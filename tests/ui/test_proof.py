@@ -134,19 +134,12 @@ def of_llm(**changes: Any) -> tuple[ModelInfo, ...]:
     return (replace(llm, **changes), *ssms)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"name": "other"},
-        {"parameters": 32_000},
-        {"architecture": "Other"},
-        {"context_length": 8},
-        {"dtype": "bfloat16"},
-        {"fingerprint": "b"},
-    ],
-)
-def test_another_llm_wrote_it(changes: dict[str, Any]) -> None:
-    wrote = of_llm(**({"fingerprint": "a"} | changes))
+ANOTHER = {"name": "other", "parameters": 32_000, "architecture": "Other", "context_length": 8}
+
+
+@pytest.mark.parametrize("change", [*ANOTHER.items(), ("dtype", "bfloat16"), ("fingerprint", "b")])
+def test_another_llm_wrote_it(change: tuple[str, Any]) -> None:
+    wrote = of_llm(**({"fingerprint": "a"} | dict([change])))
     with pytest.raises(ConfigError, match=r"^run_id is 'r': a run of synthetic-llm .*; not of "):
         check_same_llm("r", wrote, of_llm(fingerprint="a"))
 

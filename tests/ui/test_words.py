@@ -207,18 +207,6 @@ def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> No
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
 
-def stats(**changes: float) -> RunStats:
-    base = {
-        "num_new_tokens": 100,
-        "num_rounds": 50,
-        "num_accepted_tokens": 50,
-        "num_draft_tokens": 100,
-        "draft_acceptance_rate": 0.5,
-        "tokens_per_second": 50.0,
-    }
-    return RunStats(**{**base, **changes})
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -230,7 +218,7 @@ def stats(**changes: float) -> RunStats:
     ],
 )
 def test_a_slower_run_is_told_with_reason_and_remedy(changes: dict[str, float], words: str) -> None:
-    view = replace(VIEW, stats=stats(**changes), state="completed")
+    view = replace(VIEW, stats=replace(HALF_AS_FAST, **changes), state="completed")
     frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
     lines = run_lines(frame, Baseline(100.0, "plain", "note"))
     slower = [line for line in lines if line.kind == "warn"]
@@ -239,7 +227,7 @@ def test_a_slower_run_is_told_with_reason_and_remedy(changes: dict[str, float], 
 
 
 def test_a_faster_run_is_not_excused() -> None:
-    view = replace(VIEW, stats=stats(), state="completed")
+    view = replace(VIEW, stats=replace(HALF_AS_FAST), state="completed")
     frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
     assert not [x for x in run_lines(frame, Baseline(25.0, "p", "n")) if x.kind == "warn"]
     assert slower_because(RunStats(), 10.0) == ""
@@ -258,13 +246,9 @@ def test_one_is_one() -> None:
     assert "1 token in 2 rounds;" in standing(replace(one, view=token))
 
 
-HALF_AS_FAST = RunStats(
-    num_new_tokens=100,
-    num_rounds=50,
-    num_draft_tokens=100,
-    draft_acceptance_rate=0.5,
-    tokens_per_second=50.0,
-)
+COUNTS = {"num_new_tokens": 100, "num_rounds": 50, "num_accepted_tokens": 50}
+RATES = {"draft_acceptance_rate": 0.5, "tokens_per_second": 50.0}
+HALF_AS_FAST = RunStats(**COUNTS, **RATES, num_draft_tokens=100)
 
 
 def why(preset: str = "specinfer", beside_ms: float = 0.0, **changes: Any) -> str:

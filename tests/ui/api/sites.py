@@ -76,13 +76,13 @@ class Site:
 
 
 @contextmanager
-def api_site(folder: Path, host: str = "127.0.0.1", login: bool = False) -> Iterator[Site]:
+def api_site(
+    folder: Path, host: str = "127.0.0.1", login: bool = False, preset: str = "specinfer"
+) -> Iterator[Site]:
     with RunStore(folder / "runs.db") as store:
         worker, loader = FakeWorker(scripted(rounds=6), 0.0), Loader(lambda: other_worker("small"))
         access = Access(host, auth=login)
-        context = make_context(
-            ModelHost(worker, loader), store, access, "specinfer", RunQuery, EXPORTS
-        )
+        context = make_context(ModelHost(worker, loader), store, access, preset, RunQuery, EXPORTS)
         with serve(build_page(context), auth=LOGIN if login else None) as url:
             site = Site(url, context, store, worker, loader, login)
             yield site

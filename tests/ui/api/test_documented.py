@@ -12,18 +12,11 @@ from typing import Any
 import pytest
 from gradio_client import Client
 
-from bench.page.site import serve
-from storage import RunQuery, RunStore
-from storage.exports import EXPORTS
 from tests.golden.api import FILE, api_answers
 from tests.golden.differences import differences
 from tests.source import ROOT
+from tests.ui.api.sites import api_site
 from tests.ui.fakes import FakeWorker, endless, scripted
-from tests.ui.model_hosts import Loader, other_worker
-from ui.server.context import make_context
-from ui.server.model_host import ModelHost
-from ui.server.page import build_page
-from ui.server.visitors import Access
 
 API = ROOT / "docs" / "api.md"
 SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": dict}
@@ -109,15 +102,8 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
     """A client, and the worker that answers until other models are loaded."""
-    with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
-        worker = FakeWorker(scripted(rounds=6), speed=0.0)
-        model_host = ModelHost(worker, Loader(lambda: other_worker("small")))
-        context = make_context(model_host, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
-        with serve(build_page(context)) as url:
-            client = Client(url, verbose=False)
-            yield client, worker
-            client.close()
-        context.conductor.close()
+    with api_site(tmp_path_factory.mktemp("api"), preset="best") as served:
+        yield served.client(), served.worker
 
 
 @dataclass

@@ -12,20 +12,12 @@ from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.together import together
 from tests.ui.components import variants
 from tests.ui.components.samples import deep_tree, hostile_values, large_tree, values_at
-from ui import components
+from ui.components import PICTURES
 from ui.run.frame import Baseline
 
 BASELINE = Baseline(41.0, "synthetic-plain", "41 tokens/s plain, measured")
-ORDER = {
-    "legend": components.Legend,
-    "figures": components.Figures,
-    "strip": components.TokenStrip,
-    "tree": components.TokenTree,
-    "proposals": components.Proposals,
-    "inspector": components.Inspector,
-    "lengths": components.Lengths,
-    "timeline": components.Timeline,
-}
+NAMES = ["legend", "figures", "strip", "tree", "proposals", "inspector", "lengths", "timeline"]
+ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAMES}
 
 
 @cache
