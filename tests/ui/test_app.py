@@ -28,7 +28,9 @@ ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
 
 
-def test_defaults_are_the_bundled_models_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
     args = parse([])
     assert (args.llm, ssms_of(args)) == ("bundled", ["bundled"])
@@ -37,9 +39,6 @@ def test_defaults_are_the_bundled_models_on_loopback(monkeypatch: pytest.MonkeyP
     assert server_name(args.host) == "127.0.0.1"
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     assert server_name(None) == "0.0.0.0" and server_name("10.0.0.1") == "10.0.0.1"
-
-
-def test_another_llm_has_no_ssm_unless_named() -> None:
     assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
     args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
     assert ssms_of(args) == ["a", "b"] and args.preset == "best"

@@ -101,11 +101,16 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     assert set(MOVES) | {"pause", "rewind", "end", "play"} == set(pair[0].bar.buttons)
 
 
-def test_both_play_to_the_end_of_the_longer_one(pair: Pair) -> None:
+def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair) -> None:
     seen = [rounds(pair) for _ in played_both(pair[1], 40.0)]
     assert seen[0] == (0, 0), "from the start, since both stood at their ends"
     assert seen[-1] == (LONG, SHORT) and len(seen) > 2
     assert all(short == min(long, SHORT) for long, short in seen)
+    scrubbed_both(pair[1], 0)
+    playing = played_both(pair[1], 0.25)
+    next(playing)
+    paced_both(pair[1], 5000.0)
+    assert len(list(playing)) <= 4 and rounds(pair) == (LONG, SHORT)
 
 
 def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
@@ -121,14 +126,6 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
     again = played_both(pair[1], 0.25)
     next(again)
     assert list(playing) == [], "whoever plays last plays alone"
-
-
-def test_the_speed_is_changed_while_they_play(pair: Pair) -> None:
-    scrubbed_both(pair[1], 0)
-    playing = played_both(pair[1], 0.25)
-    next(playing)
-    paced_both(pair[1], 5000.0)
-    assert len(list(playing)) <= 4 and rounds(pair) == (LONG, SHORT)
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:

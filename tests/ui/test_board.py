@@ -97,17 +97,12 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
         assert good[1 + names.index(name)]["sel"] == 2
 
 
-def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> None:
+def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     frames = list(play_on(live.board, desk, "full", 20.0, True))
     assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
     assert "Engine finished, you are at round" in notice_of(frames[1], 0)
-
-
-def test_from_the_start_waits_there_for_who_steps(store: RunStore) -> None:
-    live, desk = live_of(context(store)), TabSession()
-    run(live, desk)
     frames = list(play_on(live.board, desk, "step", 20.0, True))
     assert "Engine finished, you are at round 0 of" in notice_of(frames[-1], 0)
     assert desk.player and desk.player.pace.mode == "step"
@@ -146,15 +141,12 @@ def answer(said: list[str], word: str) -> Callable[[], str]:
     return work
 
 
-def test_what_arrives_late_changes_nothing() -> None:
+def test_what_arrives_late_changes_nothing_of_its_own_kind() -> None:
     presses, said = presses_of(), list[str]()
     assert presses.last("run", {"press": 20.5}, answer(said, "second")) == "second"
     assert presses.last("run", {"press": 10.5}, answer(said, "first")) == gr.skip()
     assert presses.last("run", {"press": 30.5}, answer(said, "third")) == "third"
     assert said == ["second", "third"]
-
-
-def test_kinds_do_not_overtake_each_other_and_a_press_without_a_time_is_answered() -> None:
     presses, said = presses_of(), list[str]()
     presses.last("run", {"press": 20}, answer(said, "run"))
     for told in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
@@ -199,13 +191,10 @@ def test_all_have_come_once_none_shows_what_it_showed(shown: list[object], here:
     assert SENT.has_arrived(shown, 101.0) == here
 
 
-def test_nothing_is_waited_for_for_ever() -> None:
+def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all() -> None:
     late = [["a"], "1,1,3", 8.0]
     assert not SENT.has_arrived(late, 100.0 + LAPSE_S)
     assert SENT.has_arrived(late, 100.1 + LAPSE_S)
-
-
-def test_what_was_sent_as_it_was_is_not_awaited() -> None:
     assert Sent.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
 
 

@@ -99,14 +99,11 @@ def test_a_wrong_form_is_refused(context: Context, changes: dict[str, Any], word
         study_of(context, values(**changes))
 
 
-def test_the_choices_are_what_drafts(context: Context) -> None:
+def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context: Context) -> None:
     choices = compare_choices({"mine": {}})
     assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
     with pytest.raises(ConfigError, match="configurations is 0"):
         configurations_of([("x", SpeculationConfig.preset("autoregressive"))])
-
-
-def test_opening_the_tab_undoes_no_tick_made_meanwhile() -> None:
     own = {"mine": {}}
     assert "value" not in choices_shown(own, ["sequence", "mine"])._constructor_args[0]
     assert choices_shown({}, ["sequence", "mine"]).value == ["sequence"]

@@ -61,9 +61,6 @@ def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
     )
     assert request.speculation == expected
     assert request.prompt == EXAMPLES[0][1] and request.sampling.seed is None
-
-
-def test_the_preset_menu_says_what_each_preset_is() -> None:
     info = fresh_form().preset.info
     assert all(f"{preset}: " in info for preset in PRESETS)
 
@@ -93,16 +90,13 @@ def test_a_preset_survives_the_controls(preset: str, temperature: float) -> None
     assert config.record_top_k == 5
 
 
-def test_values_of_a_browser_are_turned_into_the_fields_types() -> None:
+def test_values_of_a_browser_are_turned_into_the_fields_types_lines_into_stop_strings() -> None:
     values = form_values(
         expansion="<2, 1,1>", max_tree_nodes="24", speculation_length=4.0, drafters=["ngram"]
     )
     config = request_of(values).speculation
     assert config.expansion == (2, 1, 1) and config.max_tree_nodes == 24
     assert config.speculation_length == 4 and config.drafters == ("ngram",)
-
-
-def test_stop_strings_are_lines_and_an_empty_seed_is_none() -> None:
     sampling = request_of(form_values(stop="\n\nThe end\n.", seed=" ")).sampling
     assert sampling.stop == ("The end", ".") and sampling.seed is None
     assert request_of(form_values(seed=" 7 ")).sampling.seed == 7
@@ -183,9 +177,12 @@ def test_every_number_of_the_form_keeps_what_is_typed_a_slider_of_ours_is_gradio
     assert not Path(inspect.getfile(Slider)).with_suffix(".pyi").exists()
 
 
-def test_an_empty_prompt_does_not_grey_run_while_it_is_typed() -> None:
+def test_an_empty_prompt_does_not_grey_run_and_one_that_cannot_be_seen_is_text() -> None:
     assert validity(form_values(prompt="")) == ""
     assert validity(form_values(prompt=None)) == ""
+    assert request_of(form_values(prompt="\u200b")).prompt == "\u200b"
+    with pytest.raises(ConfigError, match="prompt is"):
+        request_of(form_values(prompt=" \n\u2003"))
 
 
 def test_own_presets_come_back_as_they_were_saved() -> None:
@@ -234,10 +231,3 @@ def test_examples_are_texts_of_four_domains() -> None:
     for _, text in EXAMPLES:
         request_of(form_values(prompt=text))
     assert len(SAMPLING_NAMES) == 8
-
-
-def test_a_prompt_of_what_cannot_be_seen_is_text_all_the_same() -> None:
-    """The tokenizer has tokens for it; white space alone is refused."""
-    assert request_of(form_values(prompt="\u200b")).prompt == "\u200b"
-    with pytest.raises(ConfigError, match="prompt is"):
-        request_of(form_values(prompt=" \n\u2003"))

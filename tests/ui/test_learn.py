@@ -295,7 +295,7 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
     assert version == 1 and len(values) == len(learn.following)
 
 
-def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> None:
+def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
         values = dict(zip(learn.turning, open_lesson(learn, TabSession(), number, {}), strict=True))
         assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
@@ -313,6 +313,8 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
     names = learn.board.context.drafter_names
     choices = [value for _, value in values[learn.choice].choices]
     assert choices == [*names, *LESSONS[3].question.besides]
+    shown = [one["w"] for one in lesson_value(3, {})["words"].values()]
+    assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
 
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
@@ -327,11 +329,6 @@ def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: R
     store.delete(run_id)
     open_lesson(learn, desk, 3, {})
     assert rows_of(open_lesson(learn, desk, 2, {})) == ["a dialogue"] and desk.player is None
-
-
-def test_words_of_earlier_lessons_can_be_looked_up() -> None:
-    shown = [one["w"] for one in lesson_value(3, {})["words"].values()]
-    assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
 
 
 def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Learn) -> None:

@@ -120,13 +120,10 @@ def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
             assert request.sampling.seed is not None, "the same text for everybody"
 
 
-def test_the_ssm_of_the_text_drafts_where_there_is_one() -> None:
+def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() -> None:
     (setup,) = LESSONS[1].example
     assert request_of(setup, SSMS).speculation.drafters == ("ssm-dialogue",)
     assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
-
-
-def test_a_lesson_that_cannot_run_says_why() -> None:
     vote = next(lesson for lesson in LESSONS if lesson.key == "vote")
     assert "needs 2 small models (SSMs), and only one is loaded" in missing(vote, ("one",))
     assert "needs a small model (SSM), and none is loaded" in missing(LESSONS[0], ())

@@ -99,7 +99,7 @@ def idle(**changes: Any) -> set[str]:
     return set(menus.idle_fields(dict(zip(FIELD_NAMES, form_values(**changes)[9:], strict=True))))
 
 
-def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
+def test_what_changes_nothing_is_greyed_with_the_reason_also_as_the_page_opens() -> None:
     bounds = {"eta", "weight_bounds"}
     assert idle() == {"weights", "vote_nodes", *bounds, "confidence_threshold"}
     assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, "confidence_threshold"}
@@ -114,9 +114,6 @@ def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
         assert made[name].interactive is not greyed
         assert made[name].info.startswith("Not used: ") == greyed
         assert greyed or made[name].info == MEANINGS[name]
-
-
-def test_the_page_opens_with_the_same_controls_greyed() -> None:
     controls = fresh_form().fields
     for name in menus.FOLLOWERS:
         assert controls[name].interactive is (name not in idle())
@@ -148,22 +145,7 @@ def tree_of(event: Any) -> Any:
     return (event.token_ids, event.masses) if isinstance(event, Combined) else None
 
 
-def test_names_that_do_nothing_say_so() -> None:
-    assert [label for label, _ in menus.weights_choices("vote")] == list(WEIGHTS)
-    still = "paper (stays even: log_pool has no winner to reward)"
-    assert [label for label, _ in menus.weights_choices("log_pool")] == ["full_information", still]
-
-
-def test_every_way_of_pipelining_has_its_meaning_and_only_those_there_are_are_offered() -> None:
-    assert [name for _, name in menus.pipeline_choices()] == list(PIPELINES)
-    assert all(
-        mechanisms.PIPELINE_MODES[name].label in label for label, name in menus.pipeline_choices()
-    )
-    menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
-    assert menu.choices == menus.pipeline_choices()
-
-
-def test_every_choice_of_the_rules_has_its_meaning() -> None:
+def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
     assert [name for _, name in menus.length_choices()] == list(LENGTHS)
     verifying = [one for d in DRAFTS for one in menus.verify_choices(d, 0.7) if "not" not in one[0]]
     for records, choices in (
@@ -177,6 +159,15 @@ def test_every_choice_of_the_rules_has_its_meaning() -> None:
     controls = field_controls(SpeculationConfig(), ("a",))
     assert controls["length"].choices == menus.length_choices()
     assert controls["combine"].choices == menus.combine_choices("auto", "auto", 0.0)
+    assert [label for label, _ in menus.weights_choices("vote")] == list(WEIGHTS)
+    still = "paper (stays even: log_pool has no winner to reward)"
+    assert [label for label, _ in menus.weights_choices("log_pool")] == ["full_information", still]
+    assert [name for _, name in menus.pipeline_choices()] == list(PIPELINES)
+    assert all(
+        mechanisms.PIPELINE_MODES[name].label in label for label, name in menus.pipeline_choices()
+    )
+    menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
+    assert menu.choices == menus.pipeline_choices()
 
 
 @pytest.mark.parametrize("combine", COMBINES)

@@ -26,7 +26,7 @@ def whole(source: LiveSource) -> list[Any]:
     return list(source.events(0, source.count))
 
 
-def test_what_stands_is_read_from_the_worker() -> None:
+def test_what_stands_is_read_from_the_worker_the_first_pair_loaded_here_and_now() -> None:
     model_host = ModelHost(FakeWorker())
     assert model_host.names() == ("synthetic-llm", *DRAFTERS)
     assert model_host.drafter_names == DRAFTERS
@@ -34,9 +34,6 @@ def test_what_stands_is_read_from_the_worker() -> None:
     assert model_host.exchange.state == "none" and not model_host.leaving()
     with pytest.raises(ConfigError, match="without a loader"):
         model_host.begin(OTHER)
-
-
-def test_the_first_pair_is_loaded_here_and_now() -> None:
     loader = Loader(lambda: other_worker("small"))
     model_host = ModelHost.open(loader, OTHER)
     assert model_host.names() == ("other", "small") and model_host.pair == OTHER

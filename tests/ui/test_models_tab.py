@@ -126,10 +126,15 @@ def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
     assert value == {} and "device is 'cuda': no CUDA device" in said["lines"]["0"]["text"]
 
 
-def test_the_form_is_read_line_by_line() -> None:
+def test_the_form_is_read_line_by_line_and_filled_by_an_offer() -> None:
     pair = pair_of(" bundled ", " a \n\n b/c\n", "auto", "cpu")
     assert pair == ModelPair("bundled", ("a", "b/c"), "auto", "cpu")
     assert pair_of("x", None, "float32", "auto").ssms == ()
+    assert pick_offer({"llm": "a", "ssms": {"0": "b", "1": "c"}}, "x", "y") == ("a", "b\nc")
+    assert pick_offer({"llm": "a"}, "x", "y") == ("a", "y")
+    assert pick_offer({"ssms": {"0": "b"}}, "x", "y\n") == ("x", "y\nb")
+    assert pick_offer({"ssms": {"0": "y"}}, "x", "y") == ("x", "y")
+    assert pick_offer(None, "x", "y") == ("x", "y")
 
 
 @pytest.mark.parametrize(
@@ -226,14 +231,6 @@ def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert wanted_memory(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
     with pytest.raises(ModelLoadError, match="no such folder"):
         wanted_memory(ModelPair("./nowhere"))
-
-
-def test_an_offer_fills_the_form() -> None:
-    assert pick_offer({"llm": "a", "ssms": {"0": "b", "1": "c"}}, "x", "y") == ("a", "b\nc")
-    assert pick_offer({"llm": "a"}, "x", "y") == ("a", "y")
-    assert pick_offer({"ssms": {"0": "b"}}, "x", "y\n") == ("x", "y\nb")
-    assert pick_offer({"ssms": {"0": "y"}}, "x", "y") == ("x", "y")
-    assert pick_offer(None, "x", "y") == ("x", "y")
 
 
 FORM = ("other", "small", "auto", "auto")

@@ -44,13 +44,10 @@ def loud(dependencies: list[dict[str, Any]]) -> list[Any]:
     ]
 
 
-def test_no_event_shows_its_progress_anywhere(store: RunStore) -> None:
+def test_no_event_shows_its_progress_control_hidden_is_not_enough(store: RunStore) -> None:
     dependencies = build_page(context(store)).get_config_file()["dependencies"]
     assert len(dependencies) > 200
     assert loud(dependencies) == []
-
-
-def test_control_hidden_alone_is_not_enough() -> None:
     one = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
     one |= {"show_progress": "hidden"}
     assert loud([{**one, "show_progress_on": None}]) == [[(7, "click")]]
@@ -72,8 +69,6 @@ def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(store: RunStor
     assert sum(mode == "always_last" for _, mode in events) > 20
     assert told_again(events) == []
 
-
-def test_control_such_a_handler_is_found() -> None:
     def press(event: gr.EventData) -> None: ...
 
     assert told_again([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]

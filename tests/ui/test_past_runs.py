@@ -99,7 +99,7 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     assert about_run(made, ALL, "gone")[0].visible is False
 
 
-def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> None:
+def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: RunStore) -> None:
     made = context(store)
     (run_id,) = recorded(store, "a")
     files = {name: write_export(made, ALL, run_id, name) for name in FORMATS}
@@ -113,6 +113,9 @@ def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> Non
             write_export(made, asker, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         write_export(made, ALL, "", "json")
+    for event in synthetic_run(3, run_id="../a b:c"):
+        store.record(event)
+    assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
 def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,12 +130,6 @@ def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.M
     assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
     with pytest.raises(UnknownRunError):
         list(saving(context(store), ALL, "gone", "json"))
-
-
-def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
-    for event in synthetic_run(3, run_id="../a b:c"):
-        store.record(event)
-    assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
 def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: RunStore) -> None:
@@ -355,7 +352,7 @@ def test_what_cannot_run_is_refused(store: RunStore, changes: dict[str, Any], wo
         form_values_of(Request(**{"prompt": "x", **changes}), context(store))
 
 
-def test_the_form_is_filled_and_nothing_runs(store: RunStore) -> None:
+def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
     tabs, switch, chosen, menu, *values, said, beside = fill_form(
@@ -366,10 +363,6 @@ def test_the_form_is_filled_and_nothing_runs(store: RunStore) -> None:
     assert "press Run" in str(said) and "switched off" in str(said) and not beside["lines"]
     assert made.hub.worker.requests == []
     assert "switched off" not in str(fill_form(live, desk, lambda: REQUESTS[0]))
-
-
-def test_a_refusal_changes_nothing_and_is_told_where_it_is_seen(store: RunStore) -> None:
-    live, desk = live_of(context(store)), TabSession()
 
     def gone() -> Request:
         raise ConfigError("that run is gone")

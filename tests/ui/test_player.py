@@ -57,7 +57,7 @@ def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
     assert stages == pytest.approx(3.0 * rate * 4, abs=1)
 
 
-def test_slow_motion_does_not_jump_after_waiting_for_the_engine() -> None:
+def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -> None:
     events = synthetic_run(30, seed=1)
     source = live(events[:3])
     player = Player(source, Pace("slow", 1.0))
@@ -67,9 +67,6 @@ def test_slow_motion_does_not_jump_after_waiting_for_the_engine() -> None:
         source.take(event)
     player.advance(10.1)
     assert player._at <= 5
-
-
-def test_slow_motion_ends_with_the_whole_run() -> None:
     events = synthetic_run(3, seed=1)
     player = Player(stored(events), Pace("slow", 50.0))
     for tick in range(40):

@@ -79,16 +79,13 @@ def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
     assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
 
-def test_texts_are_told_in_the_words_of_a_comparison() -> None:
+def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
     kinds = [row["same_text"] for row in rows_plain(of_study(study(), results()))]
     rows = comparison_rows(study(), results(), lambda run_id: ())
     compared = {row["name"]: row["same_text"] for row in rows}
     grid = configuration_row(study(), results(), "tree").same.kind
     assert kinds == ["identical", "identical", "base", "base"]
     assert compared == {"tree": grid, PLAIN: "base"} and grid == "identical"
-
-
-def test_a_text_that_differs_is_told_with_its_place() -> None:
     found = results()
     cell = Cell("tree", "1", 0)
     ids = list(found[cell].token_ids)

@@ -112,14 +112,7 @@ def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typ
     assert "page is" in said["lines"]["0"]["text"] and page == 1
 
 
-def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
-    sessions, desk = sessions_of(context(store)), TabSession()
-    values = opened_run(sessions, desk, ALL, "nosuch")
-    assert "nosuch" in notice_of(values, 0) and values[-1] == ""
-    assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
-
-
-def test_a_deleted_run_is_gone(store: RunStore) -> None:
+def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunStore) -> None:
     filled(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
@@ -130,6 +123,9 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     assert store.runs(RunQuery()).total == 1
     legend = 1 + list(sessions.board.pictures).index("legend")
     assert unpacked(values[legend]) == names_value(sessions.board.context.models)
+    values = opened_run(sessions, desk, ALL, "nosuch")
+    assert "nosuch" in notice_of(values, 0) and values[-1] == ""
+    assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
 
 
 def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:

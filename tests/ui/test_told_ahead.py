@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,11 @@ def pipelined(pipeline: str, rounds: int = 20) -> list[Event]:
     return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
 
 
-def of_rounds(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
+def with_rounds(
+    events: Sequence[Event], change: Callable[[RoundCompleted], dict[str, Any]]
+) -> list[Event]:
+    """The events with some fields of each round changed."""
+    return [replace(e, **change(e)) if isinstance(e, RoundCompleted) else e for e in events]
 
 
 @pytest.mark.parametrize("pipeline", ["ahead", "auto", "across"])
@@ -51,12 +55,10 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
 
 
 def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
-    events = [
-        replace(e, ahead=tuple(replace(one, saved_ms=0.004) for one in e.ahead))
-        if isinstance(e, RoundCompleted) and e.round % 4
-        else e
-        for e in pipelined("across")
-    ]
+    def change(e: RoundCompleted) -> dict[str, Any]:
+        return {"ahead": tuple(replace(a, saved_ms=0.004) if e.round % 4 else a for a in e.ahead)}
+
+    events = with_rounds(pipelined("across"), change)
     sums = shown(events, 3)["timeline"]["ahead"]
     told = [one for event in of_rounds(events) for one in event.ahead]
     assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
@@ -155,12 +157,7 @@ def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
 
 
 def test_many_notes_do_not_flood_the_notice() -> None:
-    events = [
-        replace(event, notes=(f"note {event.round}",))
-        if isinstance(event, RoundCompleted)
-        else event
-        for event in synthetic_run(9)
-    ]
+    events = with_rounds(synthetic_run(9), lambda e: {"notes": (f"note {e.round}",)})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     told = [line.text for line in run_lines(frame) if "note" in line.text]
     assert told == [
@@ -176,12 +173,8 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
         3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
         7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
     }
-    events = [
-        replace(event, notes=(notes[event.round],))
-        if isinstance(event, RoundCompleted) and event.round in notes
-        else event
-        for event in synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
-    ]
+    made = synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
+    events = with_rounds(made, lambda e: {"notes": (notes[e.round],)} if e.round in notes else {})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     lines = [line for line in run_lines(frame) if "trial" in line.text]
     assert {line.kind for line in lines} == {"info"}, "nothing went wrong"
@@ -202,12 +195,8 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
 def test_a_process_that_is_gone_is_a_warning_beside_a_trial() -> None:
     gone = "drafting goes on in a thread: the process for it is gone (SYNTHETIC)"
     notes = ("drafting ahead takes 7.0 ms a round, 10.2 without: on", gone)
-    events = [
-        replace(event, notes=notes)
-        if isinstance(event, RoundCompleted) and not event.round
-        else event
-        for event in synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
-    ]
+    made = synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
+    events = with_rounds(made, lambda e: {} if e.round else {"notes": notes})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     kinds = [line.kind for line in run_lines(frame) if line.text.startswith("Round 1: ")]
     assert kinds == ["info", "warn"]
@@ -253,12 +242,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
 
 def test_a_pause_that_is_another_requests_turn_is_no_part_of_the_measured_time() -> None:
     events = synthetic_run(3, mechanisms=Mechanisms("union", "goodput", "off"))
-    paused = [
-        replace(event, spans=tuple(map(committed_late, event.spans)))
-        if isinstance(event, RoundCompleted)
-        else event
-        for event in events
-    ]
+    paused = with_rounds(events, lambda e: {"spans": tuple(map(committed_late, e.spans))})
     (short, long) = (shown(run, 1)["timeline"]["rounds"]["1"] for run in (events, paused))
     assert long["ms"] == pytest.approx(short["ms"])
     assert long["all"] == pytest.approx(short["all"] + 30)
@@ -281,19 +265,19 @@ SHARED = together(APART)
 UNDER_WAY = APART[:-1], SHARED[:-1]
 
 
-def of_rounds_(events: Sequence[Event]) -> list[RoundCompleted]:
+def of_rounds(events: Sequence[Event]) -> list[RoundCompleted]:
     return [event for event in events if isinstance(event, RoundCompleted)]
 
 
 def test_three_that_share_ten_milliseconds_take_ten() -> None:
     spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
-    event = replace(of_rounds_(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
+    event = replace(of_rounds(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
     assert time_of(event).ms == pytest.approx(10 + 6)
     assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
 
 
 def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
-    for event, other in zip(of_rounds_(SHARED), of_rounds_(APART), strict=True):
+    for event, other in zip(of_rounds(SHARED), of_rounds(APART), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
     found, true = (shown(events, 3)["timeline"] for events in (SHARED, APART))
@@ -308,7 +292,7 @@ def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None
 
 def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
     value = shown(SHARED, 3)["timeline"]
-    for event in of_rounds_(SHARED):
+    for event in of_rounds(SHARED):
         bars = value["bars"][str(event.round)]
         assert len(bars) == len(event.spans)
         for bar, span in zip(bars.values(), event.spans, strict=True):
@@ -327,14 +311,10 @@ def why_slower(stats: RunStats) -> str:
 
 
 def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
-    event = of_rounds_(APART)[-1]
+    event = of_rounds(APART)[-1]
     halves = [replace(span, share=0.5) for span in event.spans if span.name == "forward"]
-    events = [
-        replace(e, spans=(*(s for s in e.spans if s.name != "forward"), *halves, *halves))
-        if isinstance(e, RoundCompleted)
-        else e
-        for e in APART
-    ]
+    others = lambda e: (s for s in e.spans if s.name != "forward")  # noqa: E731
+    events = with_rounds(APART, lambda e: {"spans": (*others(e), *halves, *halves)})
     (half,) = halves
     row = measured_row("both", reduce_all(events))
     assert row.pass_ms == pytest.approx(half.end_ms - half.start_ms)

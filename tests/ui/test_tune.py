@@ -225,16 +225,6 @@ def test_a_point_of_nothing_is_no_point(context: Context, told: dict[str, Any]) 
         assert point_shown(mine, {"study": study_id, "point": point}) == ({}, {})
 
 
-def test_another_visitors_grid_is_not_shown(context: Context) -> None:
-    _, study_id = measured(context)
-    other = Studies(context, "other", "other")
-    assert point_shown(other, {"study": study_id, "point": 0}) == ({}, {})
-    with pytest.raises(UnknownStudyError, match="no such study of yours"):
-        request_of_point(other, {"study": study_id, "point": 0})
-    with pytest.raises(UnknownStudyError):
-        file_of(other, study_id, "runs")
-
-
 def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
     one, two = asked_of(context).study, asked_of(context).study
     assert one.sampling.seed is not None and one.sampling.seed != two.sampling.seed
@@ -245,7 +235,7 @@ def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
     assert asked_of(context, sampling=typed).study.sampling.seed == 7
 
 
-def test_files_have_every_point_and_every_run(context: Context) -> None:
+def test_files_have_every_point_and_every_run_and_are_their_owners_alone(context: Context) -> None:
     mine, study_id = measured(context)
     for what, count in (("points", 5), ("runs", 20)):
         file = file_of(mine, study_id, what)
@@ -253,3 +243,9 @@ def test_files_have_every_point_and_every_run(context: Context) -> None:
         assert len(list(csv.DictReader(io.StringIO(file["text"])))) == count
     with pytest.raises(ConfigError, match="No grid is shown"):
         file_of(mine, "", "runs")
+    other = Studies(context, "other", "other")
+    assert point_shown(other, {"study": study_id, "point": 0}) == ({}, {})
+    with pytest.raises(UnknownStudyError, match="no such study of yours"):
+        request_of_point(other, {"study": study_id, "point": 0})
+    with pytest.raises(UnknownStudyError):
+        file_of(other, study_id, "runs")

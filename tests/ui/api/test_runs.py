@@ -79,7 +79,7 @@ def test_a_deleted_run_is_gone(api: Site) -> None:
             api(name, run_id="synthetic-3")
 
 
-def test_elsewhere_nobody_changes_or_takes_away_another_visitors_run(elsewhere: Site) -> None:
+def test_elsewhere_a_client_sees_changes_and_takes_away_only_its_own_runs(elsewhere: Site) -> None:
     elsewhere.record(9)
     mine = elsewhere("/generate", prompt="mine")["run_id"]
     assert elsewhere("/annotate", run_id=mine, note="x")["note"] == "x"
@@ -88,9 +88,17 @@ def test_elsewhere_nobody_changes_or_takes_away_another_visitors_run(elsewhere: 
             elsewhere(name, run_id="synthetic-9")
     assert elsewhere("/delete", run_id=mine)["deleted"]
     assert elsewhere.store.run("synthetic-9").note == ""
+    result = elsewhere("/generate", prompt="mine")
+    assert elsewhere("/runs")["total"] == 1
+    assert elsewhere("/run", run_id=result["run_id"])["text"]
+    other = elsewhere.client(1)
+    assert other.predict(api_name="/runs")["total"] == 0
+    for run_id in (result["run_id"], "synthetic-9"):
+        with pytest.raises(AppError, match="no such run of yours"):
+            other.predict(run_id=run_id, api_name="/run")
 
 
-def test_generate_returns_what_core_prints(api: Site) -> None:
+def test_generate_takes_a_preset_and_fields_and_returns_what_core_prints(api: Site) -> None:
     result = api("/generate", prompt="Once", max_new_tokens=20, seed=3)
     printed = {"text", "token_ids", "prompt_token_ids", "summary", "config", "models", "run_id"}
     assert set(result) >= printed
@@ -99,9 +107,6 @@ def test_generate_returns_what_core_prints(api: Site) -> None:
     assert result["config"]["sampling"]["max_new_tokens"] == 20
     assert result["config"]["sampling"]["seed"] == 3
     assert result["summary"]["finish_reason"] == "length"
-
-
-def test_generate_takes_a_preset_and_fields(api: Site) -> None:
     fields = {"expansion": [2, 1], "record_top_k": 3}
     api("/generate", prompt="x", preset="sequence", fields=fields)
     asked = api.worker.requests[-1]
@@ -137,18 +142,6 @@ def test_many_clients_at_once_hold_no_threads(api: Site) -> None:
     jobs = [client.submit(prompt=f"number {i}", api_name="/generate") for i in range(12)]
     results = [job.result(timeout=30) for job in jobs]
     assert len({result["run_id"] for result in results}) == 12
-
-
-def test_elsewhere_a_client_sees_only_its_own_runs(elsewhere: Site) -> None:
-    elsewhere.record(9)
-    result = elsewhere("/generate", prompt="mine")
-    assert elsewhere("/runs")["total"] == 1
-    assert elsewhere("/run", run_id=result["run_id"])["text"]
-    other = elsewhere.client(1)
-    assert other.predict(api_name="/runs")["total"] == 0
-    for run_id in (result["run_id"], "synthetic-9"):
-        with pytest.raises(AppError, match="no such run of yours"):
-            other.predict(run_id=run_id, api_name="/run")
 
 
 def test_with_auth_runs_belong_to_the_user_who_logged_in(tmp_path: Path) -> None:
@@ -202,16 +195,13 @@ def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: 
     assert model_host.version == version
 
 
-def test_elsewhere_not_without_a_login(elsewhere: Site) -> None:
+def test_elsewhere_models_are_loaded_with_a_login_only(elsewhere: Site, tmp_path: Path) -> None:
     with pytest.raises(AppError) as caught:
         elsewhere("/load_models", llm="other")
     assert NOT_YOURS in str(caught.value)
     groups = {offer["group"]: offer for offer in elsewhere("/models")["offers"]}
     assert groups["loaded"]["llm"] == "" and "cached" not in groups
     assert elsewhere.context.model_host.version == 0
-
-
-def test_elsewhere_with_a_login(tmp_path: Path) -> None:
     with api_site(tmp_path, host="0.0.0.0", login=True) as site:
         told = site("/load_models", llm="other", ssms=["small"])
         assert [model["name"] for model in told["loaded"]] == ["other", "small"]

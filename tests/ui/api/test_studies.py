@@ -60,7 +60,7 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     assert (result["state"], result["done"]) == ("completed", 2)
 
 
-def test_a_study_stopped_by_another_is_told(slow: Site) -> None:
+def test_a_study_stopped_by_another_is_told_and_one_being_measured_not_deleted(slow: Site) -> None:
     conductor = slow.context.conductor
     job = slow.submit("/compare", prompt="long", configurations=["specinfer"])
     wait(lambda: conductor.progress().cell is not None)
@@ -70,9 +70,6 @@ def test_a_study_stopped_by_another_is_told(slow: Site) -> None:
     assert slow("/stop_study", study_id=study_id)["state"] == "stopped"
     with pytest.raises(AppError, match=f"study {study_id} stopped; 0 of 6 runs are kept"):
         job.result(timeout=20)
-
-
-def test_a_study_that_is_measured_is_not_deleted(slow: Site) -> None:
     study_id = slow("/prompts", prompts=["long"], wait=False)["study_id"]
     with pytest.raises(AppError, match="is being measured: stop it first"):
         slow("/delete_study", study_id=study_id)

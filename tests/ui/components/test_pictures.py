@@ -49,13 +49,16 @@ def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files()
     assert list(Path(ui.components.__file__).parent.rglob("*.pyi")) == []
 
 
-def test_the_palette_is_the_stylesheets():
+def test_palette_and_stylesheets_are_the_same_for_python_css_and_script():
     css = (ASSETS / "base.css").read_text(encoding="utf-8")
     light = css[: css.index(".dark")]
     assert dict(re.findall(r"--ss-slot-(\d): (#\w+);", light)) == {
         str(slot): color for slot, color in enumerate(PALETTE)
     }
     assert len(set(PALETTE)) == len(PALETTE) <= len(LETTERS)
+    script = (ASSETS / "main.js").read_text(encoding="utf-8")
+    assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
+    assert {path.name for path in ASSETS.iterdir() if path.suffix == ".css"} == set(STYLESHEETS)
 
 
 def test_scripts_build_no_markup_ask_no_other_host_are_small_and_say_what_they_are():
@@ -84,12 +87,6 @@ def test_every_asset_is_served_with_its_type_and_for_ever_plotlys_from_its_packa
     assert b"plotly.js v" in head
 
 
-def test_the_script_links_the_same_stylesheets():
-    script = (ASSETS / "main.js").read_text(encoding="utf-8")
-    assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
-    assert {path.name for path in ASSETS.iterdir() if path.suffix == ".css"} == set(STYLESHEETS)
-
-
 @pytest.mark.parametrize(
     "path", ["../theme.py", "%2e%2e/theme.py", "theme.py", "", "plotly.min.js/../theme.py"]
 )
@@ -108,16 +105,13 @@ def test_launch_options_hold_what_the_pictures_need():
         assert "//" not in stylesheet
 
 
-def test_dicts_become_texts_and_the_rest_stays() -> None:
+def test_dicts_become_texts_which_stay_where_nothing_changed() -> None:
     many = {str(i): {"t": "x"} for i in range(CHUNK, 2 * CHUNK + 3)}
     packed = pack({"run": "r", "sel": 3, "own": None, "few": {"1": {"a": 2}}, "many": many})
     assert packed["run"] == "r" and packed["sel"] == 3 and packed["own"] is None
     assert packed["few"] == {"~": '{"1":{"a":2}}'}
     assert sorted(packed["many"]) == ["~1", "~2"]
     assert json.loads(packed["many"]["~2"]) == {str(2 * CHUNK + i): {"t": "x"} for i in range(3)}
-
-
-def test_what_did_not_change_is_the_same_text() -> None:
     before = pack({"tokens": {str(i): {"t": str(i)} for i in range(100)}})["tokens"]
     after = pack({"tokens": {str(i): {"t": str(i)} for i in range(101)}})["tokens"]
     assert {name for name in after if after[name] != before.get(name)} == {"~3"}
