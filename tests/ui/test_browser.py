@@ -18,6 +18,7 @@ from tests.ui import sites
 from tests.ui.browser.looks import at_rest, frames, turn_to
 from tests.ui.fakes import recorded, scripted
 from tests.ui.reading import becomes
+from tests.ui.sites import OpenPage, OpenSite, Served
 from ui.form.form import EXAMPLES
 from ui.run.view import reduce_all
 from ui.server.context import Context
@@ -51,7 +52,7 @@ def places(page: Any) -> list[dict[str, int]]:
 
 
 def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
-    short: sites.Served, browser_page: sites.OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
     page = sites.ready(browser_page(url))
@@ -147,7 +148,7 @@ def pressed_at_once(page: Any, button: str) -> None:
 
 
 def test_stop_keeps_what_was_written_and_is_never_lost(
-    long: sites.Served, browser_page: sites.OpenPage
+    long: Served, browser_page: OpenPage
 ) -> None:
     page = sites.ready(browser_page(long[0]))
     worker: Any = long[1].hub.worker
@@ -198,7 +199,7 @@ def reloaded(page: Any) -> None:
 
 
 def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
-    long: sites.Served, browser_page: sites.OpenPage
+    long: Served, browser_page: OpenPage
 ) -> None:
     url, context = long
     worker: Any = context.hub.worker
@@ -233,7 +234,7 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
 
 
 def test_the_log_is_said_to_be_paused_as_long_as_it_is(
-    short: sites.Served, browser_page: sites.OpenPage, monkeypatch: pytest.MonkeyPatch
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     monkeypatch.setattr(RunStore, "status", lambda _: status)
@@ -254,7 +255,7 @@ def test_the_log_is_said_to_be_paused_as_long_as_it_is(
 
 
 def test_two_visitors_at_once_see_each_their_own_run(
-    site: sites.OpenSite, browser_page: sites.OpenPage
+    site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(recorded(60), max_live=1, speed=10.0)
     one, two = sites.ready(browser_page(url)), sites.ready(browser_page(url))
@@ -274,7 +275,7 @@ def test_two_visitors_at_once_see_each_their_own_run(
     assert prompts == {"The first visitor", "The second visitor"}
 
 
-def test_hostile_text_is_text(site: sites.OpenSite, browser_page: sites.OpenPage) -> None:
+def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     nasty = " ".join(HOSTILE_TEXTS) + "y" * 10_000
     url, context = site(scripted(10, hostile=True))
     page = sites.ready(browser_page(url, dark=True))
@@ -297,9 +298,7 @@ CHECKED = """() => document.querySelector("#live-playback input[type=radio]:chec
   ?.closest("label").innerText.trim()"""
 
 
-def test_the_keyboard_runs_steps_and_selects(
-    short: sites.Served, browser_page: sites.OpenPage
-) -> None:
+def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPage) -> None:
     page = sites.ready(browser_page(short[0]))
     speeds = page.locator("#live-playback")
     speeds.get_by_text("step", exact=True).click()
@@ -341,7 +340,7 @@ COMPONENT = """(id) =>
 
 
 def test_steps_answers_that_were_overtaken_and_slow_motion(
-    site: sites.OpenSite, browser_page: sites.OpenPage
+    site: OpenSite, browser_page: OpenPage
 ) -> None:
     # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
     url, context = site(recorded(40))

@@ -12,6 +12,7 @@ from tests.ui import sites
 from tests.ui.fakes import scripted
 from tests.ui.past import about, made, opened
 from tests.ui.reading import becomes, in_looks
+from tests.ui.sites import Axe, OpenPage, OpenSite, Served
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +25,7 @@ NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
 
 
 def test_two_runs_stand_side_by_side_and_are_moved_together(
-    site: sites.OpenSite, browser_page: sites.OpenPage, axe: sites.Axe
+    site: OpenSite, browser_page: OpenPage, axe: Axe
 ) -> None:
     url, context = site(scripted(8))
     first = made(context)
@@ -94,9 +95,7 @@ def both_are_moved(page: Any) -> None:
     page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()
 
 
-def test_how_many_runs_stay_is_asked_twice(
-    short: sites.Served, browser_page: sites.OpenPage, axe: sites.Axe
-) -> None:
+def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage, axe: Axe) -> None:
     url, context = short
     made(context)
     made(context)

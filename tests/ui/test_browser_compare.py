@@ -16,6 +16,7 @@ from tests.ui import sites
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import as_asked, endless, plain_twin, scripted
 from tests.ui.reading import becomes, read, saved_file, words_of
+from tests.ui.sites import OpenPage, Stage
 
 pytestmark = pytest.mark.browser
 
@@ -47,14 +48,14 @@ WHOLE = {
 
 
 @pytest.fixture
-def lab(stage: sites.Stage) -> sites.Stage:
+def lab(stage: Stage) -> Stage:
     """The page with no run and no study; `lab.play(script)` as the stage's own."""
     stage.clear()
     return stage
 
 
 @pytest.fixture
-def whole(stages: Callable[..., sites.Stage]) -> sites.Stage:
+def whole(stages: Callable[..., Stage]) -> Stage:
     """The same with every tab, and the address that names what is open."""
     stage = stages(())
     stage.clear()
@@ -95,9 +96,7 @@ def hostile_differing(request: Request, run_id: str) -> list[Event]:
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
 
 
-def test_a_comparison_from_form_to_live(
-    whole: sites.Stage, browser_page: sites.OpenPage, axe: Any
-) -> None:
+def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, axe: Any) -> None:
     url, context = whole.play(scripted(8), speed=0.2)
     page = compare_tab(sites.ready(browser_page(url, forgiven=sites.LEAVING)))
     tick(page)
@@ -144,7 +143,7 @@ def test_a_comparison_from_form_to_live(
 
 
 def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
-    lab: sites.Stage, browser_page: sites.OpenPage, axe: Any
+    lab: Stage, browser_page: OpenPage, axe: Any
 ) -> None:
     url, context = lab.play(scripted(8), speed=0.0)
     page = compare_tab(sites.ready(browser_page(url, width=390, dark=True)))
@@ -188,9 +187,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-def test_tabs_follow_a_comparison_a_live_run_goes_first(
-    lab: sites.Stage, browser_page: sites.OpenPage
-) -> None:
+def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page: OpenPage) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
         """Live's run takes seconds, a study's none."""
         lives = request.sampling.max_new_tokens > 100

@@ -12,6 +12,7 @@ import ui.live.tab
 from core.config import PRESETS, SpeculationConfig
 from tests.ui import sites
 from tests.ui.reading import becomes
+from tests.ui.sites import OpenPage, Served
 from ui.form.form import OWN
 from ui.server.context import Context
 
@@ -68,9 +69,7 @@ def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
     return rounds
 
 
-def test_a_number_is_run_as_typed_or_refused_by_name(
-    short: sites.Served, browser_page: sites.OpenPage
-) -> None:
+def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page: OpenPage) -> None:
     page = sites.unfolded(browser_page(short[0]))
     wanted: dict[str, str] = {}
     for numbers in rounds_of_numbers():
@@ -103,9 +102,7 @@ def asked_as(context: Context, wanted: dict[str, str]) -> bool:
     return given == {name: float(number) for name, number in wanted.items()}
 
 
-def test_a_preset_keeps_its_name_until_it_changes(
-    short: sites.Served, browser_page: sites.OpenPage
-) -> None:
+def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: OpenPage) -> None:
     url, context = short
     page = sites.unfolded(browser_page(url))
     sites.ran(page)
@@ -145,7 +142,7 @@ NAMES_SAID = """() => { const menu = document.querySelector("#preset input");
 
 
 def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temperature(
-    short: sites.Served, browser_page: sites.OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     page = sites.ready(browser_page(short[0]))
     page.get_by_text("Sampling", exact=True).click()
@@ -180,7 +177,7 @@ def open_fields(page: Any) -> None:
 
 
 def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
-    short: sites.Served, browser_page: sites.OpenPage, monkeypatch: pytest.MonkeyPatch
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
     page = sites.ready(browser_page(url))
@@ -241,9 +238,7 @@ def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 
-def test_fields_that_are_wrong_idle_or_of_ones_own(
-    short: sites.Served, browser_page: sites.OpenPage
-) -> None:
+def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: OpenPage) -> None:
     url, context = short
     page = sites.unfolded(browser_page(url))
     page.fill("#prompt textarea", "   ")
@@ -291,7 +286,7 @@ def asks_about(route: Any, value: object) -> bool:
 
 
 def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_newer_one(
-    short: sites.Served, browser_page: sites.OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     page = sites.unfolded(browser_page(short[0], forgiven=("500 (Internal Server Error)", "error")))
     expansion = sites.text_box(page, "field-expansion")

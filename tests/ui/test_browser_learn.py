@@ -17,6 +17,7 @@ from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.reading import becomes, in_looks, read, steady
+from tests.ui.sites import Axe, OpenPage, Served, Stage
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
@@ -139,7 +140,7 @@ def copy_link(page: Any, button: str) -> dict[str, str]:
 
 
 def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
-    short: sites.Served, browser_page: sites.OpenPage, axe: sites.Axe
+    short: Served, browser_page: OpenPage, axe: Axe
 ) -> None:
     page = learn_tab(browser_page(short[0]), 3)
     verdict(page, "Do the thing to try first")
@@ -196,9 +197,7 @@ def notice_holds(page: Any, lines: int) -> None:
     assert page.evaluate(LEFT_OVER, SLOW) <= 1
 
 
-def test_nothing_is_cut_covered_or_moved_anywhere(
-    short: sites.Served, browser_page: sites.OpenPage
-) -> None:
+def test_nothing_is_cut_covered_or_moved_anywhere(short: Served, browser_page: OpenPage) -> None:
     page = learn_tab(browser_page(short[0], still=True, forgiven=sites.LEAVING), 2)
     keeps_room(page, 2)
     step_to(page, 5)
@@ -288,7 +287,7 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
 
 
 def test_lessons_by_keys_and_an_address_that_leads_back(
-    stages: Callable[..., sites.Stage], browser_page: sites.OpenPage
+    stages: Callable[..., Stage], browser_page: OpenPage
 ) -> None:
     whole = stages(())
     whole.clear()
@@ -341,9 +340,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     page.get_by_role("tab", name="Learn", selected=True).wait_for()
 
 
-def test_a_lesson_follows_models_that_were_loaded(
-    tmp_path: Path, browser_page: sites.OpenPage
-) -> None:
+def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
     loader = Loader(lambda: FakeWorker(recorded(8)))
     model_host = ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
     with sites.hosted(tmp_path, model_host, ("learn", "models")) as (url, _):

@@ -16,6 +16,7 @@ from tests.ui.browser.looks import at_rest, frames
 from tests.ui.fakes import endless, recorded
 from tests.ui.past import ASKED, about, made, opened, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file
+from tests.ui.sites import OpenPage, OpenSite, Served, Stage
 from tests.ui.test_studies import study
 from ui.run.player import Player
 from ui.server.context import Context
@@ -58,7 +59,7 @@ def count_said(page: Any, words: str, rows: int) -> None:
 
 
 def test_a_past_run_goes_into_live_is_noted_and_rerun(
-    short: sites.Served, browser_page: sites.OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
     worker: Any = context.hub.worker
@@ -140,7 +141,7 @@ def set_rate(page: Any, rounds_per_second: str) -> None:
 
 
 def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
-    site: sites.OpenSite, browser_page: sites.OpenPage
+    site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(recorded(60), speed=0.01)
     run_id = made(context)
@@ -217,9 +218,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     becomes(page, ROUND, "60")
 
 
-def test_two_tabs_follow_stop_and_delete_a_run(
-    site: sites.OpenSite, browser_page: sites.OpenPage
-) -> None:
+def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:
     url, context = site(endless, speed=20.0)
     source = context.hub.start(ASKED, "")
     one = sites.ready(browser_page(url))
@@ -258,7 +257,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(
 
 
 def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
-    stages: Callable[..., sites.Stage], browser_page: sites.OpenPage
+    stages: Callable[..., Stage], browser_page: OpenPage
 ) -> None:
     whole = stages(())  # with the tabs of studies
     whole.clear()

@@ -16,6 +16,7 @@ from tests.ui import sites
 from tests.ui.browser.looks import frames, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes, in_looks, read, saved_file, texts, words_of
+from tests.ui.sites import OpenPage, Stage
 
 pytestmark = pytest.mark.browser
 TABS = ("live", "tune")
@@ -52,7 +53,7 @@ KEYS = {
 
 
 @pytest.fixture
-def tuning(stage: sites.Stage) -> sites.Stage:
+def tuning(stage: Stage) -> Stage:
     """The whole page with an empty log, no studies, and runs that take no time."""
     stage.clear()
     stage.play(scripted(4), speed=0.0)
@@ -184,9 +185,7 @@ def saves_files(page: Any, rows: int, runs: int) -> None:
     assert saved_file(page, button.click)[0] == "specscope-grid-tokens-per-pass.svg"
 
 
-def test_a_grid_from_form_to_a_run_in_live(
-    tuning: sites.Stage, browser_page: sites.OpenPage, axe: Any
-) -> None:
+def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage, axe: Any) -> None:
     page = tune_tab(browser_page(tuning.url))
     assert page.locator("#tune-use").is_disabled(), "there is no point yet"
     type_prompts(page, "Once\nTwice\nThrice")
@@ -248,7 +247,7 @@ MOVES = """() => {
 
 
 def test_grids_of_one_to_three_axes_and_what_cannot_run(
-    tuning: sites.Stage, browser_page: sites.OpenPage
+    tuning: Stage, browser_page: OpenPage
 ) -> None:
     page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
     axis(page, 1, "speculation_length", "2, 99")
@@ -337,7 +336,7 @@ def slowly(request: Request, run_id: str) -> list[Any]:
 
 
 def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
-    tuning: sites.Stage, browser_page: sites.OpenPage, tmp_path: Path
+    tuning: Stage, browser_page: OpenPage, tmp_path: Path
 ) -> None:
     page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
     page.locator("#tune-source").get_by_text("a file").click()
