@@ -123,11 +123,7 @@ def lane(span: Span) -> str:
 def round_times(run: Recorded) -> list[tuple[int, float, float]]:
     """Round, milliseconds of its stages, milliseconds that were predicted, of every round for which
     some were."""
-    return [
-        (completed.round, stages_ms(completed), completed.predicted_ms)
-        for completed in run.completed
-        if completed.predicted_ms > 0
-    ]
+    return [(c.round, stages_ms(c), c.predicted_ms) for c in run.completed if c.predicted_ms > 0]
 
 
 def stages_ms(completed: RoundCompleted) -> float:

@@ -167,9 +167,7 @@ def test_a_difference_is_weighed_as_a_proof_weighs_it(margin: float, kind: str) 
 
 
 def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
-    events = [
-        replace(event, top_k=()) if hasattr(event, "top_k") else event for event in plain(change=3)
-    ]
+    events = [replace(e, top_k=()) if hasattr(e, "top_k") else e for e in plain(change=3)]
     answer = same_text(made(), events)
     assert answer.kind == "unweighed" and "record_top_k" in answer.sentence
 

@@ -28,9 +28,7 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
-    return infos + [
-        ModelInfo(name, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for name in names
-    ]
+    return infos + [ModelInfo(n, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for n in names]
 
 
 @contextmanager

@@ -240,14 +240,13 @@ def test_partial_results_are_shown(context: Context) -> None:
 
 def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
     return {
-        cell: replace(
-            result,
+        c: replace(
+            r,
             stats=replace(
-                result.stats,
-                tokens_per_second=plain if cell.contestant == opened.study.base else tree,
+                r.stats, tokens_per_second=plain if c.contestant == opened.study.base else tree
             ),
         )
-        for cell, result in opened.results.items()
+        for c, r in opened.results.items()
     }
 
 

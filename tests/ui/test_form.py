@@ -200,10 +200,7 @@ def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> Non
         "an emptied box is no choice"
     )
     touched = preset_values("specinfer", 0.0, SSMS)
-    broken = [
-        value if name != "expansion" else "x"
-        for name, value in zip(FIELD_NAMES, paper, strict=True)
-    ]
+    broken = [v if n != "expansion" else "x" for n, v in zip(FIELD_NAMES, paper, strict=True)]
     for name in ("own settings", "mine"):
         assert at_temperature(name, 0.8, SSMS, paper) is None
     for shown in (touched, broken):

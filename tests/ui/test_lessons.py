@@ -178,9 +178,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "ssm": lambda runs: max(line.num_accepted for line in rounds(runs[0])),
     "tree": lambda runs: len(rounds(runs[1])) - len(rounds(runs[0])),
     "vote": lambda runs: heaviest(runs[0]),
-    "acceptance": lambda runs: sum(
-        len(line.token_ids) - line.num_accepted for line in rounds(runs[0])
-    ),
+    "acceptance": lambda runs: sum(len(li.token_ids) - li.num_accepted for li in rounds(runs[0])),
     "length": lambda runs: (
         100 * statistics.mean(line.num_accepted >= 3 for line in rounds(runs[0]))
     ),

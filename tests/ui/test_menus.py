@@ -163,9 +163,7 @@ def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
     still = "paper (stays even: log_pool has no winner to reward)"
     assert [label for label, _ in menus.weights_choices("log_pool")] == ["full_information", still]
     assert [name for _, name in menus.pipeline_choices()] == list(PIPELINES)
-    assert all(
-        mechanisms.PIPELINE_MODES[name].label in label for label, name in menus.pipeline_choices()
-    )
+    assert all(mechanisms.PIPELINE_MODES[n].label in la for la, n in menus.pipeline_choices())
     menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
     assert menu.choices == menus.pipeline_choices()
 

@@ -80,8 +80,7 @@ def test_the_run_before_goes_along_in_every_diff_and_only_where_it_is_compared()
     frames = [*frames_of(synthetic_run(9, seed=1)), *frames_of(synthetic_run(5, seed=2))]
     for name in ("lengths", "figures"):
         values = [
-            picture_values(frame, before=before if i > 5 else None)[name]
-            for i, frame in enumerate(frames)
+            picture_values(f, before=before if i > 5 else None)[name] for i, f in enumerate(frames)
         ]
         assert streamed(values) == values
         assert not values[0]["before"] and values[-1]["before"]

@@ -69,9 +69,7 @@ def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) ->
         if not isinstance(value, list):
             return [f"{at} is no list"]
         return [
-            fault
-            for i, item in enumerate(value)
-            for fault in mismatches(item, inner[1], f"{at}[{i}]", columns)
+            f for i, it in enumerate(value) for f in mismatches(it, inner[1], f"{at}[{i}]", columns)
         ]
     if "|" in kind:
         return min((mismatches(value, one, at, columns) for one in kind.split("|")), key=len)

@@ -47,8 +47,7 @@ def stages_of_a_round(pictures: Pictures) -> None:
     assert len(drafts) == 1 + sum(len(draft) for draft in value["drafts"].values())
     assert {node["by"] for key, node in drafts.items() if key.startswith("d1.")} == {"B"}
     assert page.locator(".ss-heading").all_text_contents() == [
-        f"{letter}  {told['name']}"
-        for letter, told in zip("ABC", value["drafters"].values(), strict=True)
+        f"{le}  {t['name']}" for le, t in zip("ABC", value["drafters"].values(), strict=True)
     ]
     assert not {"accepted", "rejected"} & {node["kind"] for node in drafts.values()}
     pictures.show("combine", "tree")

@@ -169,8 +169,7 @@ def saved_and_wasted(pictures: Pictures) -> None:
     hits = values_of("ahead")["timeline"]["hits"]
     panel = pictures.page.locator("#picture-timeline")
     paths = [
-        panel.locator(f".ss-mini-{way}").get_attribute("d").split("Z")[:-1]
-        for way in ("up", "down")
+        panel.locator(f".ss-mini-{w}").get_attribute("d").split("Z")[:-1] for w in ("up", "down")
     ]
     corners = [[[float(n) for n in re.findall(r"[\d.]+", one)] for one in path] for path in paths]
     drawn = [zero - tip for _, zero, tip, _, _ in corners[0]]

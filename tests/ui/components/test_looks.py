@@ -130,9 +130,7 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
             text = svg.decode()
             assert words[name] in "".join(ET.fromstring(svg).itertext()), (scene, name)
             assert "foreignObject" not in text and "http://pictures" not in text, (scene, name)
-            missing = [
-                rgb for rgb, own in DRAFTER_RGB.items() if rgb not in text and own not in text
-            ]
+            missing = [r for r, o in DRAFTER_RGB.items() if r not in text and o not in text]
             assert name not in COLOURED or missing == [], (scene, name)
     pictures.show("dial")
     the_same_in_both_themes(pictures, "dial")
