@@ -1,28 +1,35 @@
-"""`python app.py`: arguments, errors as one line, where it listens, how fast it opens."""
+"""`python app.py`: arguments, errors as one line, where it listens; the page as a whole."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import gradio as gr
 import pytest
 from gradio_client import Client
 
 import app
 from bench.page.site import free_port
 from core.errors import ConfigError
+from storage import RunQuery, RunStore
 from tests.interrupts import hear_interrupts
+from tests.ui.boards import context
+from tests.ui.fakes import FakeWorker, scripted
 from ui.server.arguments import parse, server_name, ssms_of
-from ui.server.page import who_can_reach
+from ui.server.context import make_context
+from ui.server.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page, who_can_reach
+from ui.server.visitors import Access
 
 ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
@@ -158,3 +165,60 @@ def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, in
     while process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     assert process.returncode in (0, 130)
+
+
+def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:
+    """It has no public setting for it: one that has another name some day must be noticed."""
+    usual = gr.Blocks()
+    usual.queue()
+    assert 0 < usual._queue.sleep_when_free <= 0.05
+    assert 0 < usual._queue.progress_update_sleep_when_free <= 0.1
+    with RunStore(tmp_path / "runs.db") as store:
+        worker = FakeWorker(scripted(rounds=1), speed=0.0)
+        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+        queue = build_page(context)._queue
+        assert LOOK_FOR_WORK_S <= queue.sleep_when_free <= 0.05
+        assert queue.progress_update_sleep_when_free == LOOK_FOR_PROGRESS_S
+        context.conductor.close()
+
+
+def loud(dependencies: list[dict[str, Any]]) -> list[Any]:
+    """Targets of the events that Python answers with values, and that show progress somewhere."""
+    return [
+        one["targets"]
+        for one in dependencies
+        if one["backend_fn"]
+        and one["targets"]
+        and one["outputs"]
+        and (one["show_progress"] != "hidden" or one["show_progress_on"] != [])
+    ]
+
+
+def test_no_event_shows_its_progress_control_hidden_is_not_enough(store: RunStore) -> None:
+    dependencies = build_page(context(store)).get_config_file()["dependencies"]
+    assert len(dependencies) > 200
+    assert loud(dependencies) == []
+    one = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
+    one |= {"show_progress": "hidden"}
+    assert loud([{**one, "show_progress_on": None}]) == [[(7, "click")]]
+
+
+def told_again(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
+    """Handlers of event data that Gradio may ask with the data of an earlier press."""
+    return [
+        handler
+        for handler, mode in events
+        if handler is not None
+        and mode == "always_last"
+        and any("EventData" in str(one) for one in inspect.get_annotations(handler).values())
+    ]
+
+
+def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(store: RunStore) -> None:
+    events = [(fn.fn, fn.trigger_mode) for fn in build_page(context(store)).fns.values()]
+    assert sum(mode == "always_last" for _, mode in events) > 20
+    assert told_again(events) == []
+
+    def press(event: gr.EventData) -> None: ...
+
+    assert told_again([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]

@@ -46,10 +46,8 @@ def shown(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
     """By half, what its pictures show."""
     names = list(pair[0].halves[0].pictures)
     pictures = [unpacked(value) for value in values[1:]]
-    return [
-        dict(zip(names, pictures[: len(names)], strict=True)),
-        dict(zip(names, pictures[len(names) :], strict=True)),
-    ]
+    halves = pictures[: len(names)], pictures[len(names) :]
+    return [dict(zip(names, half, strict=True)) for half in halves]
 
 
 def press(pair: Pair, name: str) -> list[Any]:
@@ -201,9 +199,8 @@ def test_seeds_count_only_where_tokens_are_drawn() -> None:
 
 
 def test_rules_with_coins_of_their_own_keep_the_distribution() -> None:
-    asked = replace(
-        sampled(temperature=0.8), speculation=SpeculationConfig(draft="sampled", verify="mss")
-    )
+    coins = SpeculationConfig(draft="sampled", verify="mss")
+    asked = replace(sampled(temperature=0.8), speculation=coins)
     assert same_text(made(asked), plain(asked, change=2)).kind == "distribution"
     assert same_text(made(asked), plain(asked)).kind == "identical"
 

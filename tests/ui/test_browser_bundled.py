@@ -15,7 +15,7 @@ from core.engine.worker import Worker
 from storage import RunQuery
 from tests.ui import decoded, sites
 from tests.ui.browser.looks import turn_to
-from tests.ui.charted import check_columns, check_curve, check_lanes, check_lengths, round_times
+from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.reading import becomes, in_looks, read
 from ui.form.menus import pipeline_choices
 from ui.server.context import Context

@@ -27,19 +27,13 @@ from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies, new_study
 
 
-def values(
-    *,
-    prompt: str = "Once",
-    chosen: tuple[str, ...] = ("specinfer",),
-    repeats: Any = 2,
-    own: Any = None,
-    live: dict[str, Any] | None = None,
-    **sampling: Any,
-) -> list[Any]:
+def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
     """What the tab's form hands over."""
-    usual = {"max_new_tokens": 8.0, "temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "seed": 1000.0}
+    usual = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
+    usual |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "seed": 1000.0}
     fields = form_values(**{"drafters": [*DRAFTERS], **(live or {})})[1 + len(SAMPLING_NAMES) :]
-    return [prompt, list(chosen), repeats, *{**usual, **sampling}.values(), own, *fields]
+    prompt, chosen, *others = {**usual, **changes}.values()
+    return [prompt, list(chosen), *others, own, *fields]
 
 
 def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
@@ -69,10 +63,8 @@ def pictures(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 
 def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None:
     kept = own_preset(form_values())
-    study = study_of(
-        context,
-        values(chosen=("specinfer", LIVE, "mine"), own={"mine": kept}, live={"expansion": "2,2"}),
-    )
+    chosen = ("specinfer", LIVE, "mine")
+    study = study_of(context, values({"mine": kept}, {"expansion": "2,2"}, chosen=chosen))
     names = [one.name for one in study.configurations]
     assert names == ["plain decoding", "specinfer", LIVE, "mine"]
     assert study.configurations[2].speculation.expansion == (2, 2)
@@ -137,13 +129,9 @@ def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, 
     row = shown["compared"]["rows"]["1"]
     assert row["same_text"] == kind and "Differs at token 4" in row["same_text_words"]
     text = shown["texts"]["texts"]["1"]
-    tokens = synthetic_texts()
+    tokens = [token.text for token in reduce_all(synthetic_run(8)).tokens]
     assert text["at"] == 3 and text["same"] == "".join(tokens[:3])
     assert text["same"] + text["rest"] == reduce_all(synthetic_run(8)).text
-
-
-def synthetic_texts() -> list[str]:
-    return [token.text for token in reduce_all(synthetic_run(8)).tokens]
 
 
 def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
@@ -227,7 +215,7 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
     assert drawn_values(context, None) == [{}] * len(COMPARE_PICTURES)
 
 
-def test_partial_results_are_shown(context: Context) -> None:
+def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> None:
     opened = measured(context)
     some = dict(list(opened.results.items())[:1])
     shown = comparison_values(opened.study, some, context.store.events)
@@ -236,18 +224,25 @@ def test_partial_results_are_shown(context: Context) -> None:
     assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
     nothing = comparison_values(opened.study, {}, context.store.events)
     assert nothing["texts"]["texts"] == {}
+    told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
+    assert told not in pictures(context, opened)["compared"]["words"]
+    known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
+    opened = opened._replace(results=known)
+    assert pictures(context, opened)["compared"]["words"].endswith(told)
+    assert study_drawn(context, opened)[0]["words"].endswith(told)
 
 
 def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
-    return {
-        c: replace(
-            r,
-            stats=replace(
-                r.stats, tokens_per_second=plain if c.contestant == opened.study.base else tree
-            ),
-        )
-        for c, r in opened.results.items()
-    }
+    """The results as if plain decoding had had one speed and all others another."""
+    found = dict(opened.results)
+    for cell in found:
+        speed = plain if cell.contestant == opened.study.base else tree
+        change(found, cell, tokens_per_second=speed)
+    return found
+
+
+def change(found: dict[Any, Any], cell: Cell, **stats: Any) -> None:
+    found[cell] = replace(found[cell], stats=replace(found[cell].stats, **stats))
 
 
 def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
@@ -263,9 +258,7 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert why.startswith("0.50x: slower than plain decoding here, because")
     uneven = with_speeds(opened, 10, 9.5)
-    last = Cell("specinfer", "1", 1)
-    stats = replace(uneven[last].stats, tokens_per_second=10.1)
-    uneven[last] = replace(uneven[last], stats=stats)
+    change(uneven, Cell("specinfer", "1", 1), tokens_per_second=10.1)
     unsure = verdict(opened.study, uneven)
     assert unsure.startswith("Nothing was measured faster") and "cannot tell" in unsure
     even = verdict(opened.study, with_speeds(opened, 10, 10))
@@ -276,8 +269,7 @@ def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context
     opened = measured(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
-        stats = replace(speeds[cell].stats, tokens_per_second=5.0 + 0.1 * cell.repeat)
-        speeds[cell] = replace(speeds[cell], stats=stats)
+        change(speeds, cell, tokens_per_second=5.0 + 0.1 * cell.repeat)
     told = verdict(opened.study, speeds)
     assert told.startswith("Nothing was faster than plain decoding here; the best is specinfer")
     assert "(95 % of resamples of 6 repeats: 0.5" in told
@@ -288,32 +280,22 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     opened = measured(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
-        cell = Cell("sequence", "1", repeat)
-        stats = replace(speeds[cell].stats, tokens_per_second=speed)
-        speeds[cell] = replace(speeds[cell], stats=stats)
+        change(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
     told = verdict(opened.study, speeds)
     assert "the best is specinfer at 0.90" in told and "cannot tell which is faster" in told
 
 
-def test_why_it_was_slower_is_told_of_all_its_runs(context: Context) -> None:
+def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context: Context) -> None:
     """As the row is: the middle run alone may have had other rounds."""
     opened = measured(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):
-        cell = Cell("specinfer", "1", repeat)
-        stats = replace(slower[cell].stats, num_new_tokens=60, num_rounds=rounds)
-        slower[cell] = replace(slower[cell], stats=replace(stats, num_draft_tokens=80))
+        counts = {"num_new_tokens": 60, "num_rounds": rounds, "num_draft_tokens": 80}
+        change(slower, Cell("specinfer", "1", repeat), **counts)
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert "and gave 2.0 tokens" in why, "180 tokens in 90 rounds"
-
-
-def test_the_rates_tell_how_many_repeats_are_in_them(context: Context) -> None:
-    opened = measured(context, repeats=3)
-    cells = opened.study.cells()
-    part = {cell: opened.results[cell] for cell in cells if cell in opened.results}
-    for cell in cells[3:]:
-        del part[cell]
+    part = {cell: opened.results[cell] for cell in opened.study.cells()[:3]}
     shown = comparison_values(opened.study, part, context.store.events)["rates"]
     assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}
 
@@ -331,21 +313,6 @@ def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
 
 
 def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:
-    study = new_study(
-        context,
-        "compare",
-        SamplingParams(),
-        configurations_of([("a", SpeculationConfig.preset("specinfer"))]),
-        (StudyPrompt("1", "x"),),
-    )
+    both = configurations_of([("a", SpeculationConfig.preset("specinfer"))])
+    study = new_study(context, "compare", SamplingParams(), both, (StudyPrompt("1", "x"),))
     assert study.title == "plain decoding, a: x" and study.base == "plain decoding"
-
-
-def test_what_auto_came_to_is_told(context: Context) -> None:
-    opened = measured(context)
-    told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
-    assert told not in pictures(context, opened)["compared"]["words"]
-    known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
-    opened = opened._replace(results=known)
-    assert pictures(context, opened)["compared"]["words"].endswith(told)
-    assert study_drawn(context, opened)[0]["words"].endswith(told)

@@ -101,7 +101,7 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
     assert "Finished: " in notice_of(list(next_one)[-1])
 
 
-def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
+def test_measure_gives_a_speed_up_by_one_plain_run_that_prove_shares(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     figures = 3
     assert run(live, desk)[figures]["speedup"] is None
@@ -109,6 +109,8 @@ def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
     assert frames[-1][figures]["speedup"] > 0
     assert "plain decoding, measured with" in frames[-1][figures]["baseline_note"]
+    assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
+    assert len(live.board.context.hub.worker.requests) == 2, "both share one plain run"
 
 
 def differing(margin: float, change: int | None) -> Script:
@@ -138,15 +140,6 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         asked_for = made.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
-
-
-def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
-    run(live, desk)
-    list(answer_question(live, desk, ME, measure_baseline))
-    assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
-    assert len(made.hub.worker.requests) == 2
 
 
 def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
@@ -206,9 +199,8 @@ def test_an_early_stop_ends_its_question_and_no_other(store: RunStore, question:
     assert "Plain decoding did not finish" in notice_of(list(late)[-1])
     assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
     worker.speed = 0.001
-    assert "did not finish" not in notice_of(
-        list(answer_question(live, desk, replace(ME, stops=1), question))[-1]
-    )
+    later = list(answer_question(live, desk, replace(ME, stops=1), question))[-1]
+    assert "did not finish" not in notice_of(later)
     assert not worker.runs[-1].is_cancelled
 
 

@@ -135,9 +135,8 @@ def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
         greyed = {name: OTHERS[name] for name in idle(**chosen) if name in OTHERS}
         assert greyed
         runs = [form_values(**given, **{**chosen, **more}) for more in ({}, greyed)]
-        one, two = (
-            [tree_of(event) for event in bundled.generate(form.request_of(v))] for v in runs
-        )
+        made = (bundled.generate(form.request_of(values)) for values in runs)
+        one, two = ([tree_of(event) for event in events] for events in made)
         assert one == two and any(one), chosen
 
 
@@ -212,9 +211,8 @@ def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() ->
 def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: str) -> None:
     for temperature in (0.0, 0.8):
         assert still_means(name, None, SSMS, form.preset_values(name, temperature, SSMS))
-    fields = dict(
-        zip(SpeculationConfig.__slots__, form.preset_values(name, 0.0, SSMS), strict=True)
-    )
+    meant = form.preset_values(name, 0.0, SSMS)
+    fields = dict(zip(SpeculationConfig.__slots__, meant, strict=True))
     changes = {"record_top_k": 7, "eta": 0.3, "expansion": "2,2", "drafters": []}
     for field, value in {**changes, "vote_nodes": None}.items():
         shown: list[Any] = list({**fields, field: value}.values())
@@ -237,7 +235,6 @@ def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
     assert menu_name("minions", "minions", None, SSMS, minions) == "minions"
     assert menu_name("minions", "minions", None, SSMS, touched) == form.OWN
     assert menu_name("minions", form.OWN, None, SSMS, minions) == "minions", "put back"
-    assert menu_name("minions", "best", None, SSMS, minions) == "best", (
-        "its fields are on their way"
-    )
+    on_their_way = menu_name("minions", "best", None, SSMS, minions)
+    assert on_their_way == "best", "its fields are"
     assert menu_name(form.OWN, form.OWN, None, SSMS, touched) == form.OWN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,8 +119,6 @@ def test_the_table_says_whether_it_fits(store: RunStore, monkeypatch: pytest.Mon
 
 
 def test_a_device_that_is_not_there_is_told(store: RunStore) -> None:
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("a CUDA device is at hand")
     value, said = table(made(store), True, "auto", "cuda")
@@ -164,9 +163,8 @@ def test_what_a_pair_needs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size - 1)
     need = wanted_memory(ModelPair(str(folder), (str(folder),), "float32", "cpu"))
     assert need.fits is False and need_lines(need)[0].kind == "error"
-    lines = [
-        line.text for line in need_lines(wanted_memory(ModelPair(str(folder), (str(folder),) * 2)))
-    ]
+    twice = wanted_memory(ModelPair(str(folder), (str(folder),) * 2))
+    lines = [line.text for line in need_lines(twice)]
     assert lines[2].startswith("2 x SSM tiny: on this machine") and len(lines) == 3
     need = wanted_memory(ModelPair("facebook/opt-125m", ("no/body-knows",), "bfloat16", "cpu"))
     assert need.fits is False, "what is known is too much already"
@@ -333,12 +331,8 @@ def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder
 
 
 def test_access() -> None:
-    class Asked:
-        headers: dict[str, str] = {}
-
-    class Forwarded:
-        headers = {"x-forwarded-for": "10.0.0.1"}
-
-    assert Access("127.0.0.1").may_load(Asked()) and not Access("0.0.0.0").may_load(Asked())
-    assert not Access("127.0.0.1").may_load(Forwarded())
-    assert Access("0.0.0.0", auth=True).may_load(Asked())
+    asked = SimpleNamespace(headers={})
+    forwarded = SimpleNamespace(headers={"x-forwarded-for": "10.0.0.1"})
+    assert Access("127.0.0.1").may_load(asked) and not Access("0.0.0.0").may_load(asked)
+    assert not Access("127.0.0.1").may_load(forwarded)
+    assert Access("0.0.0.0", auth=True).may_load(asked)

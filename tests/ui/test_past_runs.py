@@ -212,9 +212,8 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
 def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, words: str) -> None:
     recorded(store, "a", "b")
     sessions = sessions_of(context(store))
-    values = choose_run(
-        sessions, (TabSession(), TabSession(), TabSession()), asker, second, "synthetic-0"
-    )
+    desks = (TabSession(), TabSession(), TabSession())
+    values = choose_run(sessions, desks, asker, second, "synthetic-0")
     assert words in text(values[len(sessions.opening) + len(sessions.on.about_outputs) + 1])
 
 
@@ -328,9 +327,8 @@ def test_the_menu_names_the_preset(store: RunStore) -> None:
 def test_a_preset_that_recorded_nothing_opens_with_lives_own(store: RunStore, name: str) -> None:
     live, desk = live_of(context(store)), TabSession()
     bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
-    _, _, chosen, menu, *values, _, _ = fill_form(
-        live, desk, lambda: Request("x", speculation=bare)
-    )
+    asked = Request("x", speculation=bare)
+    _, _, chosen, menu, *values, _, _ = fill_form(live, desk, lambda: asked)
     assert chosen == menu == name
     shown = with_names(Request("x", speculation=preset_config(name, 0.0)))
     assert request_of(values) == shown

@@ -51,10 +51,8 @@ def with_both(change: int | None, margin: float) -> list[Event]:
     moved: list[Event] = []
     for event in EVENTS:
         if isinstance(event, Verified):
-            tops = tuple(
-                replace(top, probabilities=tuple(p * 1.01 for p in top.probabilities))
-                for top in event.top_k
-            )
+            moved_by = lambda top: tuple(p * 1.01 for p in top.probabilities)  # noqa: E731
+            tops = tuple(replace(top, probabilities=moved_by(top)) for top in event.top_k)
             event = replace(event, top_k=tops)
         moved.append(event)
     return moved
@@ -150,9 +148,8 @@ def test_a_log_without_fingerprints_is_taken_at_its_word(old: str, new: str) -> 
 
 
 def test_a_speed_is_of_one_llm() -> None:
-    assert speed_key(request(), of_llm(fingerprint="a")) != speed_key(
-        request(), of_llm(fingerprint="b")
-    )
+    one, other = (speed_key(request(), of_llm(fingerprint=print_)) for print_ in "ab")
+    assert one != other
 
 
 def told(temperature: float, **fields: Any) -> str:
@@ -275,11 +272,7 @@ def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> N
         if cell.contestant == PLAIN:
             assert figures["speedup"] is None
             continue
-        (plain,) = (
-            one
-            for other, one in cells.items()
-            if (other.contestant, other.item, other.repeat) == (PLAIN, cell.item, cell.repeat)
-        )
+        plain = cells[replace(cell, contestant=PLAIN)]
         rate = plain.stats.tokens_per_second
         assert figures["speedup"] == kept.stats.tokens_per_second / rate
         assert figures["baseline_tps"] == rate

@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from bench.page.gaps import measure
 from core.config import Request
 from core.errors import ConfigError, EngineClosedError
 from core.events import Event, RunCancelled, RunCompleted
@@ -259,3 +261,9 @@ def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
     made = Hub(FakeWorker(scripted(6)), Full())
     desk = desk_with(made)
     assert list(play(desk))[-1].view.state == "completed"
+
+
+@pytest.mark.slow
+def test_95_percent_of_the_frame_gaps_of_2000_tokens_are_under_50_ms(chromium: Any) -> None:
+    figures = measure(chromium, rounds=500, speed=1.0)
+    assert figures["under_50"] >= 0.95, figures

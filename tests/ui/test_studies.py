@@ -173,10 +173,8 @@ def test_a_cell_that_was_broken_off_leaves_no_run(context: Context) -> None:
 
 
 def test_a_title_says_what_is_measured_on_what() -> None:
-    few, many = (
-        (plain_configuration(), TREE),
-        tuple(Configuration("x" * 10 + str(i), TREE.speculation) for i in range(9)),
-    )
+    few = (plain_configuration(), TREE)
+    many = tuple(Configuration("x" * 10 + str(i), TREE.speculation) for i in range(9))
     one = (StudyPrompt("1", "Once\n upon " + "a " * 90),)
     assert title_of(few, one).startswith("plain decoding, specinfer: Once upon a a")
     assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"

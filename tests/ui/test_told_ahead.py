@@ -87,13 +87,15 @@ def test_a_round_says_why_a_guess_missed() -> None:
     assert reasons == {"", "wrong", "unused", "ended"}
 
 
-def test_the_overlap_is_that_of_the_runs_figures() -> None:
+def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_more() -> None:
     for pipeline in ("off", "across", "ahead"):
         events = pipelined(pipeline)
-        last = events[-1]
-        overlap = shown(events, 3)["timeline"]["overlap"]
-        assert overlap == pytest.approx(last.stats.overlap_ratio, abs=1e-4)
-        assert (overlap > 0) == (pipeline != "off")
+        stats, value = events[-1].stats, shown(events, 3)["timeline"]
+        assert value["overlap"] == pytest.approx(stats.overlap_ratio, abs=1e-4)
+        assert (value["overlap"] > 0) == (pipeline != "off")
+        assert value["total"] == pytest.approx(stats.total_ms, abs=1e-3)
+        more = sum(value["share"].values()) > 1.005 * value["total"]
+        assert pipeline == "across" or more == (pipeline == "ahead")
 
 
 def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
@@ -134,15 +136,6 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
             assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
-def test_the_run_s_time_stands_beside_the_stages_that_add_up_to_more() -> None:
-    for pipeline in ("off", "ahead"):
-        events = pipelined(pipeline)
-        last = events[-1]
-        value = shown(events, 3)["timeline"]
-        assert value["total"] == pytest.approx(last.stats.total_ms, abs=1e-3)
-        assert (sum(value["share"].values()) > 1.005 * value["total"]) == (pipeline == "ahead")
-
-
 def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
     events = synthetic_run(9, seed=5, mechanisms=MINIONS)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
@@ -160,12 +153,8 @@ def test_many_notes_do_not_flood_the_notice() -> None:
     events = with_rounds(synthetic_run(9), lambda e: {"notes": (f"note {e.round}",)})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     told = [line.text for line in run_lines(frame) if "note" in line.text]
-    assert told == [
-        "6 earlier notes not shown here.",
-        "Round 7: note 6.",
-        "Round 8: note 7.",
-        "Round 9: note 8.",
-    ]
+    rounds = ["Round 7: note 6.", "Round 8: note 7.", "Round 9: note 8."]
+    assert told == ["6 earlier notes not shown here.", *rounds]
 
 
 def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
@@ -229,9 +218,8 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     for event in of_rounds(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
         told = rounds[str(event.round)]
-        assert told["hid"] == pytest.approx(
-            sum(a.saved_ms for a in event.ahead if a.known), abs=1e-3
-        )
+        known = sum(a.saved_ms for a in event.ahead if a.known)
+        assert told["hid"] == pytest.approx(known, abs=1e-3)
         worked = sum(s.ms for s in own)
         assert told["ms"] == pytest.approx(worked + 1.5 - told["hid"], abs=2e-3)
         ends = min(s.start_ms for s in own), max(s.end_ms for s in own)

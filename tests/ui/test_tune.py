@@ -155,9 +155,8 @@ def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_p
     study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study
     assert study.prompts == (StudyPrompt("a", "<img onerror=x>"),)
     path.write_text('{"prompt": "fine"}\n' + "[" * 50_000, encoding="utf-8")
-    said, start = plan_values(
-        context, None, form_values(), values(prompts=["a file", "", str(path), [], 1])
-    )
+    typed = values(prompts=["a file", "", str(path), [], 1])
+    said, start = plan_values(context, None, form_values(), typed)
     assert notice_of([said], 0).startswith("line 2 is") and start.interactive is False
 
 
@@ -202,7 +201,7 @@ def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Contex
     assert "cannot run: speculation_length=2, drafters=nobody. drafters is" in notice_of([said], 0)
 
 
-def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
+def test_a_point_goes_into_live_as_it_was_measured_and_no_other_does(context: Context) -> None:
     mine, study_id = measured(context)
     value, chosen = point_shown(mine, {"study": study_id, "point": 2})
     assert value["name"] == "speculation_length=4, expansion=1" and len(value["runs"]) == 4
@@ -215,12 +214,8 @@ def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
     assert request.sampling.seed in {run.asked["sampling"]["seed"] for run in runs}
     with pytest.raises(ConfigError, match="point is 'none'"):
         request_of_point(mine, {})
-
-
-@pytest.mark.parametrize("told", [{}, {"study": "gone", "point": 0}, {"point": "0"}])
-def test_a_point_of_nothing_is_no_point(context: Context, told: dict[str, Any]) -> None:
-    mine, study_id = measured(context)
-    assert point_shown(mine, told) == ({}, {})
+    for told in ({}, {"study": "gone", "point": 0}, {"point": "0"}):
+        assert point_shown(mine, told) == ({}, {})
     for point in (None, "1", 99, -1, [0]):
         assert point_shown(mine, {"study": study_id, "point": point}) == ({}, {})
 

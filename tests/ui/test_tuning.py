@@ -91,11 +91,8 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
     assert len(texts) == 3
     found = tuning_result(study, grid_results(study, lambda *_: 10.0))
     rows = summary_rows(found)
-    assert [row["configuration"] for row in rows] == [
-        "plain decoding",
-        *(row.name for row in found.rows),
-        "draft=coupled, verify=mss",
-    ]
+    names = ["plain decoding", *(row.name for row in found.rows), "draft=coupled, verify=mss"]
+    assert [row["configuration"] for row in rows] == names
     assert len({tuple(row) for row in rows}) == 1, "one shape"
     again = read(to_csv(rows))
     assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
@@ -175,11 +172,9 @@ def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_d
 def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
     study = grid_study()
     results = grid_results(study, steady)
-    bare = {
-        cell: replace(one, stats=replace(one.stats, num_draft_tokens=0, draft_acceptance_rate=0.0))
-        for cell, one in results.items()
-        if cell.contestant == study.base
-    }
+    none = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    plain = [(c, one) for c, one in results.items() if c.contestant == study.base]
+    bare = {cell: replace(one, stats=replace(one.stats, **none)) for cell, one in plain}
     found = tuning_result(study, {**results, **bare})
     rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, found)]
     assert rates.count(None) == len(bare) == 3
@@ -196,9 +191,8 @@ def test_a_point_has_its_figures_and_runs() -> None:
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
     assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40%"
     runs = list(value["runs"].values())
-    assert [(run["prompt"], run["repeat"]) for run in runs] == [
-        (f"p{i}", repeat) for repeat in "12" for i in range(3)
-    ]
+    wanted = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
+    assert [(run["prompt"], run["repeat"]) for run in runs] == wanted
     assert {run["ratio"] for run in runs} == {"2.00x"}
     for nobody in (-1, 4, 10**9):
         assert point_value(study, results, found, nobody) == {}

@@ -68,18 +68,11 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     assert places == sorted(places) and places[-1] == ROUNDS > places[0]
     assert "under way" not in told(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
+    (only,) = follow_run(sessions, desk, ALL, source.run_id)
+    assert all(value == only[0] for value in only), "one that has ended sends nothing"
     fresh = TabSession()
     opened_run(sessions, fresh, ALL, source.run_id)
     assert fresh.frame().view == desk.frame().view, "as the log has it"
-
-
-def test_a_run_that_has_ended_is_not_followed(made: Context) -> None:
-    source = going(made, 0.01)
-    source.wait_done(20.0)
-    sessions, desk = sessions_of(made), TabSession()
-    opened_run(sessions, desk, ALL, source.run_id)
-    (only,) = follow_run(sessions, desk, ALL, source.run_id)
-    assert all(value == only[0] for value in only), "nothing is sent"
 
 
 def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:

@@ -165,11 +165,8 @@ def test_the_tree_before_it_is_combined_shows_every_draft() -> None:
 
 def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
     events = synthetic_run(12, seed=3, mechanisms=Mechanisms("vote_tree"))
-    detail = next(
-        found
-        for found in (detail_of(events, r) for r in range(12))
-        if found and found.combined and found.combined.dropped
-    )
+    details = [detail_of(events, number) for number in range(12)]
+    detail = next(one for one in details if one and one.combined and one.combined.dropped)
     frame = Frame(view=reduce_all(events), detail=detail)
     tree = picture_values(frame)["tree"]
     outcomes = {int(key): node["outcome"] for key, node in tree["nodes"].items()}
@@ -216,9 +213,8 @@ def test_a_drafter_that_drew_a_token_twice_is_counted_twice() -> None:
     events = synthetic_run(3, seed=1)
     detail = detail_of(events, 0)
     first = detail.combined.proposals[0]
-    doubled = replace(
-        detail.combined, proposals=((*first, first[0]), *detail.combined.proposals[1:])
-    )
+    proposals = ((*first, first[0]), *detail.combined.proposals[1:])
+    doubled = replace(detail.combined, proposals=proposals)
     frame = Frame(view=reduce_all(events), detail=replace(detail, combined=doubled))
     by = picture_values(frame)["tree"]["nodes"]["0"]["by"]
     assert sum(entry["n"] for entry in by.values()) == len(first) + 1

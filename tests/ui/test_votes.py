@@ -61,11 +61,9 @@ def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it(
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
     for drafts in (detail.drafted.drafts, detail.drafted.drafts[:2]):
-        now = replace(
-            detail,
-            drafted=replace(detail.drafted, drafts=drafts),
-            combined=replace(detail.combined, weights=weights),
-        )
+        combined = replace(detail.combined, weights=weights)
+        drafted = replace(detail.drafted, drafts=drafts)
+        now = replace(detail, drafted=drafted, combined=combined)
         rows = proposals_value(Frame(view=view, detail=now))["rows"]
         own = [weights[draft.drafter] for draft in drafts]
         for j, token in rows["0"].items():
@@ -90,9 +88,8 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
         wanted = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
         assert history[str(number)] == pytest.approx(wanted, abs=6e-5)
         proposals = shown(events, number)["proposals"]
-        assert list(proposals["after"].values()) == pytest.approx(
-            list(after[number].values()), abs=6e-5
-        )
+        wanted = pytest.approx(list(after[number].values()), abs=6e-5)
+        assert list(proposals["after"].values()) == wanted
 
 
 @pytest.mark.parametrize("combine", RULES)
@@ -142,10 +139,8 @@ def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
     view, detail = seen(events, 4)
     assert "running mean" in vote_sentence(view, detail)
     started = view.started
-    config = {
-        **started.config,
-        "speculation": {**started.config["speculation"], "carry_over": True},
-    }
+    speculation = {**started.config["speculation"], "carry_over": True}
+    config = {**started.config, "speculation": speculation}
     carried = replace(view, started=replace(started, config=config))
     assert "running mean" not in vote_sentence(carried, detail)
     assert "its weight" in vote_sentence(carried, detail)
@@ -167,9 +162,8 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
 
     def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
         names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
-        rounds = tuple(
-            replace(line, weights=names[0]) if line.number == 3 else line for line in view.rounds
-        )
+        third = replace(view.rounds[3], weights=names[0])
+        rounds = (*view.rounds[:3], third, *view.rounds[4:])
         now = replace(detail, combined=replace(detail.combined, weights=names[1]))
         sentence = vote_sentence(replace(view, rounds=rounds), now)
         return sentence.split("since the round before, ")[1]
@@ -194,12 +188,8 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
-        ms = sum(
-            span.ms
-            for event in completed[: number + 1]
-            for span in event.spans
-            if span.name not in ("prefill", "ahead")
-        )
+        spans = [span for event in completed[: number + 1] for span in event.spans]
+        ms = sum(span.ms for span in spans if span.name not in ("prefill", "ahead"))
         tokens = sum(len(event.token_ids) for event in completed[: number + 1])
         assert lengths["lately"] == pytest.approx(1000 * tokens / ms, rel=1e-3)
     plain = picture_values(Frame(view=reduce_all(synthetic_run(3))))["lengths"]
@@ -308,9 +298,7 @@ def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> Non
     fields = dict(zip(FIELD_NAMES, values_of(CONFIG, ("a",)), strict=True))
     assert idle_fields(fields)["eta"]
     assert "weights" in idle_fields({**fields, "combine": "deepest"})
-    config = SpeculationConfig(
-        combine="deepest", length="two", expansion=(2, 2), max_tree_nodes=6, speculation_length=2
-    )
+    config = replace(CONFIG, combine="deepest", length="two", speculation_length=2)
     events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
     values = shown(events, 0)
     assert values["tree"]["words"]["dropped"] == combine_rule("deepest").words.dropped

@@ -410,9 +410,8 @@ def test_a_budget_that_keeps_from_nothing_and_none_are_not_talked_of() -> None:
 def test_a_vote_shares_nothing() -> None:
     view = budgeted(2, 2, combine="vote")
     assert nodeless(view) == ()
-    assert (
-        budget_words(view) == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
-    )
+    told = budget_words(view)
+    assert told == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
     assert nodeless(budgeted(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
     assert nodeless(budgeted(2, 2, length="trend")) == (DRAFTERS[2],)
 
