@@ -18,18 +18,22 @@ REST: dict[str, dict[str, Any]] = {
     "/tune": GRID,
     "/prompts": {"prompts": ["x"]},
 }
+
+
+def told(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
+    """Each value by itself, refused by the name of its field."""
+    return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
+
+
 BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/generate": [
+        *told(prompt=3, temperature=True, top_k=1.5, seed="lucky"),
         ({"prompt": "  "}, "prompt is '  ': a text with at least one visible character"),
-        ({"prompt": 3}, "prompt is 3"),
         ({"preset": "fastest"}, "preset is 'fastest': one of autoregressive"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0: a whole number from 1"),
         ({"max_new_tokens": "12"}, "max_new_tokens is '12': a whole number"),
         ({"temperature": -1}, "temperature is -1: 0 or a number from 0.001"),
-        ({"temperature": True}, "temperature is True"),
         ({"top_p": 0}, "top_p is 0: a number above 0"),
-        ({"top_k": 1.5}, "top_k is 1.5"),
-        ({"seed": "lucky"}, "seed is 'lucky'"),
         ({"stop": "abc"}, "stop is 'abc': a list"),
         ({"ignore_eos": "yes"}, "ignore_eos is 'yes': true or false"),
         ({"chat": 1}, "chat is 1: true or false"),
@@ -38,13 +42,14 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fields": [1]}, "fields is [1]: an object"),
     ],
     "/run": [
-        ({"run_id": "nosuch"}, "run_id is 'nosuch'"),
-        ({"run_id": ""}, "run_id is ''"),
-        ({"run_id": None}, "run_id is None"),
+        *told(run_id="nosuch"),
+        *told(run_id=""),
+        *told(run_id=None),
         ({"run_id": "x", "events": "yes"}, "events is 'yes': true or false"),
         ({"run_id": "x", "events": 1}, "events is 1: true or false"),
     ],
     "/runs": [
+        *told(llm=3, since="yesterday", until=7),
         ({"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
         ({"limit": 1001}, "limit is 1001: a whole number from 1 to 1000"),
         ({"limit": True}, "limit is True: a whole number from 1 to 1000"),
@@ -57,35 +62,32 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"order": "best"}, "order is 'best': one of newest"),
         ({"search": 3}, "search is 3: a text"),
         ({"noted": "yes"}, "noted is 'yes': true or false"),
-        ({"llm": 3}, "llm is 3"),
-        ({"since": "yesterday"}, "since is 'yesterday'"),
-        ({"until": 7}, "until is 7"),
     ],
     "/export": [
-        ({"run_id": "nosuch"}, "run_id is 'nosuch'"),
+        *told(run_id="nosuch"),
+        *told(run_id=None),
         ({"run_id": "synthetic-1", "format": "pdf"}, "format is 'pdf': one of json"),
-        ({"run_id": None}, "run_id is None"),
     ],
     "/annotate": [
         ({"run_id": "synthetic-1", "note": 3}, "note is 3: a text"),
         ({"run_id": "nosuch", "note": "x"}, "run_id is 'nosuch'"),
         ({"run_id": "synthetic-1", "note": "x" * 200_000}, "note is"),
     ],
-    "/delete": [({"run_id": "nosuch"}, "run_id is 'nosuch'"), ({"run_id": ""}, "run_id is ''")],
+    "/delete": [*told(run_id="nosuch"), *told(run_id="")],
     "/models": [
         ({"dtype": "float8"}, "dtype is 'float8': one of auto"),
         ({"device": "tpu"}, "device is 'tpu': one of auto"),
     ],
     "/load_models": [
-        ({"llm": ""}, "llm is ''"),
-        ({"llm": 3}, "llm is 3"),
+        *told(llm=""),
+        *told(llm=3),
         ({"llm": "x", "ssms": "y"}, "ssms is 'y': a list"),
         ({"llm": "x", "ssms": [1]}, "ssms is [1]"),
         ({"llm": "x", "dtype": None}, "dtype is None"),
         ({"llm": "x", "device": 0}, "device is 0"),
     ],
     "/compare": [
-        ({"prompt": ""}, "prompt is ''"),
+        *told(prompt="", temperature="hot", seed=-1),
         ({"configurations": "specinfer"}, "configurations is 'specinfer': a list"),
         ({"configurations": []}, "configurations is 0: 1 to 5"),
         ({"configurations": ["autoregressive"]}, "configurations is 0: 1 to 5"),
@@ -97,10 +99,9 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"configurations": ["specinfer", "specinfer"]}, "each name once"),
         ({"configurations": [{"name": 3}]}, "name is 3"),
         ({"repeats": 0}, "repeats is 0: a whole number from 1 to 50"),
-        ({"temperature": "hot"}, "temperature is 'hot'"),
-        ({"seed": -1}, "seed is -1"),
     ],
     "/tune": [
+        *told(preset="fastest", repeats=0, temperature=-1, wait="no"),
         ({"prompts": "Once"}, "prompts is 'Once': a list of texts"),
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompt is 3"),
@@ -111,12 +112,9 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fields": {"eta": 0.1}}, "eta is 0.1: a list"),
         ({"fields": {"verify": ["mss"]}}, "no point of the grid can run"),
         ({"fields": FULL_GRID}, "fields is 4: at most 3"),
-        ({"preset": "fastest"}, "preset is 'fastest'"),
-        ({"repeats": 0}, "repeats is 0"),
-        ({"temperature": -1}, "temperature is -1"),
-        ({"wait": "no"}, "wait is 'no'"),
     ],
     "/prompts": [
+        *told(repeats=0),
         ({"prompts": "Once"}, "prompts is 'Once': a list"),
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompts is 3: a text, or an object"),
@@ -126,7 +124,6 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"configurations": ["autoregressive"]}, "configurations is 0"),
         ({"configurations": "specinfer"}, "a list"),
         ({"wait": 1}, "wait is 1: true or false"),
-        ({"repeats": 0}, "repeats is 0"),
     ],
     "/prompt_rows": [
         ({"study_id": "nosuch"}, "no such study"),
@@ -134,23 +131,20 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"limit": 0}, "limit is 0: a whole number from 1 to 2000"),
     ],
     "/studies": [
+        *told(offset=-1),
         ({"kind": "best"}, "kind is 'best': one of compare"),
         ({"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
-        ({"offset": -1}, "offset is -1"),
     ],
     "/study": [
+        *told(study_id=""),
         ({"study_id": "nosuch"}, "study_id is 'nosuch': no such study"),
-        ({"study_id": ""}, "study_id is ''"),
         ({"study_id": "x", "cells": 1}, "cells is 1: true or false"),
     ],
     "/stop_study": [({"study_id": "nosuch"}, "no such study")],
     "/resume_study": [({"study_id": "nosuch"}, "no such study")],
-    "/delete_study": [
-        ({"study_id": "nosuch"}, "no such study"),
-        ({"study_id": ""}, "study_id is ''"),
-    ],
-    "/baseline": [({"run_id": "nosuch"}, "run_id is 'nosuch'")],
-    "/prove": [({"run_id": ""}, "run_id is ''")],
+    "/delete_study": [*told(study_id=""), ({"study_id": "nosuch"}, "no such study")],
+    "/baseline": [*told(run_id="nosuch")],
+    "/prove": [*told(run_id="")],
     "/set_retention": [
         ({"runs": 5}, "sure is False: true"),
         ({"runs": -5, "sure": True}, "runs is -5"),
