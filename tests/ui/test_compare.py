@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from core.config import Request, SamplingParams, SpeculationConfig
+from core.config import Request, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
-from lab.prompts import StudyPrompt
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
@@ -24,7 +23,7 @@ from ui.form.form import SAMPLING_NAMES, own_preset
 from ui.prompts.tab import study_drawn
 from ui.run.view import reduce_all
 from ui.server.context import Context
-from ui.shared.studies import OpenedStudy, Studies, new_study
+from ui.shared.studies import OpenedStudy, Studies
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
@@ -310,9 +309,3 @@ def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     slower = verdict(opened.study, with_speeds(opened, 10, 5))
     assert slower.startswith("Nothing was faster than plain decoding in this one repeat; ")
     assert shown["ratios"]["ratios"]["1"] == {"value": row["ratio"], "low": None, "high": None}
-
-
-def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:
-    both = configurations_of([("a", SpeculationConfig.preset("specinfer"))])
-    study = new_study(context, "compare", SamplingParams(), both, (StudyPrompt("1", "x"),))
-    assert study.title == "plain decoding, a: x" and study.base == "plain decoding"

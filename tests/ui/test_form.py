@@ -17,7 +17,7 @@ from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError
 from core.events.outcome import Outcome
 from tests.family import SSMS
-from ui.form.fields import FIELD_NAMES, MEANINGS, config_of, field_controls, values_of
+from ui.form.fields import FIELD_NAMES, MEANINGS, config_of, field_controls
 from ui.form.form import (
     EXAMPLES,
     SAMPLING_NAMES,
@@ -25,7 +25,6 @@ from ui.form.form import (
     build_form,
     build_prompt,
     own_preset,
-    preset_config,
     preset_values,
     request_of,
     validity,
@@ -70,19 +69,6 @@ def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
         assert control.label == name
     assert set(MEANINGS) == set(FIELD_NAMES)
     assert "rescaled to mean 1" in MEANINGS["eta"]
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("preset", PRESETS)
-def test_a_preset_survives_the_controls(preset: str, temperature: float) -> None:
-    values = preset_values(preset, temperature, SSMS)
-    config = config_of(values)
-    wanted = preset_config(preset, temperature)
-    names = {"all": SSMS, "first": SSMS[:1]}
-    drafters = tuple(n for d in wanted.drafters for n in names.get(d, (d,)))
-    assert config == dataclasses.replace(wanted, drafters=drafters)
-    assert values_of(config, SSMS) == values
-    assert config.record_top_k == 5
 
 
 def test_values_of_a_browser_are_turned_into_the_fields_types_lines_into_stop_strings() -> None:

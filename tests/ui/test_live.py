@@ -142,12 +142,6 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
 
 
-def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
-    live, desk = live_of(context(store)), TabSession()
-    for question in (measure_baseline, prove):
-        assert "no run yet" in notice_of(list(answer_question(live, desk, ME, question))[-1])
-
-
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
     """A finished run behind which plain decoding takes its time."""
     made = context(store, rounds=300)
@@ -279,7 +273,7 @@ def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: Ru
     assert "prompt is" not in notice_of(list(set_pace(live.board, desk, "slow", 2.0))[-1], 0)
 
 
-def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> None:
+def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
     made = context(store, rounds=30)
     made.hub.worker.speed = 1.0
     live, desk = live_of(made), TabSession()
@@ -288,3 +282,6 @@ def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> Non
     for question in (prove, measure_baseline):
         assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, question))[-1])
     assert "the run goes on" not in notice_of(list(frames)[-1])
+    live, desk = live_of(context(store)), TabSession()
+    for question in (measure_baseline, prove):
+        assert "no run yet" in notice_of(list(answer_question(live, desk, ME, question))[-1])

@@ -36,18 +36,6 @@ def begun(source: LiveSource | StoredSource, pace: Pace | None = None) -> Player
     return player
 
 
-def test_full_speed_shows_what_there_is() -> None:
-    events = synthetic_run(6, seed=1)
-    source = live(events[:10])
-    player = begun(source)
-    assert player.frame().view == reduce_all(events[:10])
-    for event in events[10:]:
-        source.take(event)
-    player.advance(0.1)
-    frame = player.frame()
-    assert frame.view == reduce_all(events) and frame.whole and player.resting
-
-
 @pytest.mark.parametrize("rate", [0.5, 2.0, 8.0])
 def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
     player = Player(stored(synthetic_run(40, seed=1)), Pace("slow", rate))
@@ -119,16 +107,6 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     player.advance(0.1)
     assert player._at == 2, "in step nothing moves by itself"
     assert player.frame().known == 3
-
-
-def test_seek_shows_the_round_whole() -> None:
-    events = synthetic_run(9, seed=2)
-    player = begun(stored(events))
-    for rounds in (4, 9, 1, 0, 99):
-        player.seek(rounds)
-        view = player.frame().view
-        assert len(view.rounds) == min(rounds, 9)
-    assert view.state == "completed"
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])

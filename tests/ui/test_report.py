@@ -58,7 +58,7 @@ def test_the_head_says_what_it_is() -> None:
     assert speedup is None and Report(html).bases[-1]["figures"]["baseline_tps"] == 50.0
 
 
-def test_it_asks_nobody_for_anything() -> None:
+def test_it_asks_nobody_for_anything_and_weighs_little() -> None:
     html = report_html(synthetic_run(3))
     assert "default-src 'none'" in html
     outside = html.replace(sealed_run(html), "")
@@ -66,6 +66,8 @@ def test_it_asks_nobody_for_anything() -> None:
     assert not re.findall(r"@import|url\((?!data:)", outside)
     addresses = re.findall(ADDRESS, "".join([outside, sealed_in(html, "scripts")]))
     assert set(addresses) <= {"http://www.w3.org/2000/svg"}
+    empty, short = len(report_html(synthetic_run(1)[:1])), len(report_html(synthetic_run(36)))
+    assert empty < 2_500_000 and short - empty < 200_000
 
 
 def sealed_run(html: str) -> str:
@@ -92,12 +94,6 @@ def test_hostile_text_is_no_markup() -> None:
 def test_what_is_no_run_is_refused(events: list[Event]) -> None:
     with pytest.raises(ConfigError, match="events is .*: the events of one run, RunStarted first"):
         report_html(events)
-
-
-def test_an_interrupted_run_is_told_to_its_last_round() -> None:
-    report = Report(report_html(synthetic_run(5)[:-1]))
-    assert report.told["rounds_known"] == 5 and len(report.told["ends"]) == 6
-    assert report.told["stops"][report.told["ends"][5]] == [4, 3], "round 5, to its end"
 
 
 def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
@@ -138,12 +134,6 @@ def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
     for number in (0, 17, 49):
         place, other = Place(last, number, 1), Place(whole.stops - 1, number, 1)
         assert report.pictures(place) == whole.pictures(other)
-
-
-def test_what_a_run_weighs() -> None:
-    """Most of a report are plotly.js and the fonts; a run of 130 tokens adds little."""
-    empty, short = len(report_html(synthetic_run(1)[:1])), len(report_html(synthetic_run(36)))
-    assert empty < 2_500_000 and short - empty < 200_000
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from bench.page.gaps import measure
 from core.config import Request
-from core.errors import ConfigError, EngineClosedError
+from core.errors import ConfigError
 from core.events import Event, RunCancelled, RunCompleted
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
 from tests.ui.fakes import recorded as prepared
@@ -224,13 +224,6 @@ def test_a_side_run_ends_with_its_desk() -> None:
     side.close()
     source.wait_done(WAIT_S)
     assert source.done and desk.side is None
-
-
-def test_a_closed_worker_refuses_in_words() -> None:
-    made = hub()
-    made.worker.close()
-    with pytest.raises(EngineClosedError, match="closed"):
-        made.start(request())
 
 
 def test_errors_are_told_in_their_words_bugs_in_a_line(caplog: pytest.LogCaptureFixture) -> None:

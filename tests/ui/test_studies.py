@@ -267,14 +267,6 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
     assert tab.look(opening=True)[0]["study"] == new.study_id
 
 
-def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
-    one = logged(context)
-    context.store.studies.set_state(one.study_id, "interrupted")
-    tab = Tab(context)
-    bar = tab.look(opening=True)[0]
-    assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
-
-
 def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) -> None:
     tab, other, kept, one = Tab(context), Tab(context), study(context), study(context)
     for each in (kept, one):
@@ -333,12 +325,13 @@ def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> Non
     assert tab.look()[0]["trouble"] == ""
 
 
-def test_what_nobody_measures_is_never_running(context: Context) -> None:
+def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Context) -> None:
     """Its end could not be written, or its server died while this one went on."""
     one = logged(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
+    assert "server ended" in bar["state_words"]
     assert mine(context).rows()[0].state == "interrupted"
     context.conductor.rest = lambda _: ("failed", "disk full")
     bar, listed, _ = Tab(context).look(opening=True)

@@ -68,14 +68,7 @@ def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> N
     assert study.title == "speculation_length (2 values) x expansion (2 values) on 2 prompts"
 
 
-def test_runs_stand_for_themselves_and_record_no_alternatives(context: Context) -> None:
-    own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
-    study = asked_of(context, own, base=["mine"]).study
-    assert {one.speculation.record_top_k for one in study.configurations} == {0}
-    assert {one.speculation.carry_over for one in study.configurations} == {False}
-
-
-def test_every_base_there_is(context: Context) -> None:
+def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Context) -> None:
     own = {"mine": replace(SpeculationConfig(), eta=0.7).to_plain()}
     bases = [value for _, value in base_menu(own).choices]
     assert bases == [*(name for name in PRESETS if name != "autoregressive"), "mine", LIVE]
@@ -87,6 +80,10 @@ def test_every_base_there_is(context: Context) -> None:
     assert made.configurations[1].speculation.eta == 0.9
     with pytest.raises(ConfigError, match="base is 'gone': one of"):
         asked_of(context, base=["gone"])
+    own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
+    study = asked_of(context, own, base=["mine"]).study
+    assert {one.speculation.record_top_k for one in study.configurations} == {0}
+    assert {one.speculation.carry_over for one in study.configurations} == {False}
 
 
 def test_fields_of_few_values_are_picked(context: Context) -> None:

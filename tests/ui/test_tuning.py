@@ -100,21 +100,18 @@ def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> Non
     json.dumps(rows)
 
 
-def test_without_a_ratio_speeds_are_tokens_a_second() -> None:
-    study = grid_study()
-    results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
-    value = grid_value(study, tuning_result(study, results), "speed")
-    assert value["unit"] == "tokens/s" and value["base"] is None
-    assert value["cells"]["0"]["low"] == 15.0 and value["cells"]["0"]["high"] == 18.0
-
-
-def test_one_prompt_measured_once_has_no_spread() -> None:
+def test_one_prompt_measured_once_has_no_spread_and_without_a_ratio_speeds_are_tokens() -> None:
     study = grid_study(prompts=1)
     found = tuning_result(study, grid_results(study, steady))
     for measure in ("speed", "length"):
         assert {c["low"] for c in grid_value(study, found, measure)["cells"].values()} == {None}
     assert "no spread is known" in words(study, grid_results(study, steady))
     assert {row["speed_up_low"] for row in summary_rows(found)} == {None}
+    study = grid_study()
+    results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
+    value = grid_value(study, tuning_result(study, results), "speed")
+    assert value["unit"] == "tokens/s" and value["base"] is None
+    assert value["cells"]["0"]["low"] == 15.0 and value["cells"]["0"]["high"] == 18.0
 
 
 @pytest.mark.parametrize(
@@ -282,7 +279,7 @@ def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave:
 LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 
 
-def test_a_best_point_that_drafts_nothing_is_not_said_to_draft_too_much() -> None:
+def test_a_best_point_that_drafts_nothing_does_not_draft_too_much_nor_others_alike() -> None:
     for idle in (0.97, 1.03):
         speeds = {"speculation_length=0": idle, "speculation_length=4": 0.5}
         told = slow_by(speeds, LENGTHS)
@@ -290,9 +287,6 @@ def test_a_best_point_that_drafts_nothing_is_not_said_to_draft_too_much() -> Non
         assert "No point that drafts was measured faster than it." in told
         assert "costs more than it saves" not in told and "Shorter drafts" not in told
         assert "No point was" not in told
-
-
-def test_points_that_draft_nothing_are_alike_for_that_alone() -> None:
     axes = [axis_from_text("speculation_length", "0"), axis_from_text("expansion", "1 | 2,1")]
     study = grid_study(axes)
     results = grid_results(study, lambda *_: 10.0)

@@ -1,18 +1,21 @@
-"""What the pictures are sent: complete, bounded, unrounded, safe under Gradio's stream diff."""
+"""What the pictures are sent, and the view they are made from: the same live and replayed."""
 
 from __future__ import annotations
 
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gradio.utils import diff
 from gradio_client.utils import apply_diff
 
-from core.config import COMBINES, SpeculationConfig
-from core.events import Combined
+from core.config import COMBINES
+from core.events import Combined, RoundCompleted, Verified, event_from_plain, event_to_plain
+from core.events.outcome import Outcome
+from storage import RunStore
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.frame import Baseline, Before, Frame
@@ -225,7 +228,6 @@ def test_drafters_keep_slot_and_order_of_the_run() -> None:
     drafters = picture_values(Frame(view=view))["strip"]["drafters"]
     assert [entry["name"] for entry in drafters.values()] == list(view.drafters)
     assert [entry["slot"] for entry in drafters.values()] == list(range(len(view.drafters)))
-    assert SpeculationConfig().drafters == ("all",)
 
 
 def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> None:
@@ -244,3 +246,142 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
     end = reduce_all(events)
     last = Frame(view=end, detail=end.last, ended=True, at_end=True, run_id="x")
     assert maker.values(last, None, now=i / 100) == picture_values(last)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
+    events = synthetic_run(9, seed=4, mechanisms=replace(MINIONS, combine=combine))
+    with RunStore(tmp_path / "runs.db") as store:
+        for event in events:
+            store.record(event)
+        stored = store.events(events[0].run_id)
+    assert stored == tuple(events)
+    view = reduce_all(stored)
+    assert any(line.weights for line in view.rounds) == (combine != "union")
+    assert any(line.winner for line in view.rounds) == (combine == "vote")
+    assert all(line.predicted_ms > 0 for line in view.rounds)
+    assert any(line.ahead for line in view.rounds)
+    assert [line.number for line in view.rounds if line.notes] == [5]
+
+
+def test_a_votes_share_is_compared_with_the_mean_of_those_before_it() -> None:
+    events = synthetic_run(30, seed=4, mechanisms=Mechanisms("vote"))
+    before: list[float] = []
+    for line in reduce_all(events).rounds:
+        assert line.votes == len(before)
+        assert line.mean_share == pytest.approx(sum(before) / max(1, len(before)))
+        if line.winner:
+            before.append(line.share)
+    assert len(before) > 20 and len(set(before)) > 3
+
+
+def test_a_rounds_time_is_that_of_its_own_work() -> None:
+    for mechanisms in (Mechanisms(), MINIONS):
+        events = synthetic_run(9, seed=4, mechanisms=mechanisms)
+        for line in reduce_all(events).rounds:
+            # What is drafted ahead costs its round nothing: it lies within the LLM's pass.
+            hidden = ("prefill", "ahead")
+            own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
+            assert line.time.ms == pytest.approx(sum(s.ms for s in own))
+
+
+def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
+    """Wherever they are parted: in the middle of a round too, whose figures are the last one's."""
+    events = synthetic_run(6, seed=5, mechanisms=MINIONS)
+    for first in range(len(events)):
+        begun = reduce_all(events[:first])
+        one_by_one = begun
+        for end in range(first, len(events)):
+            one_by_one = reduce(one_by_one, events[end])
+            assert reduce_all(events[first : end + 1], begun) == one_by_one
+        assert begun == reduce_all(events[:first])
+
+
+def test_a_view_differs_when_one_event_is_lost_and_not_after_json() -> None:
+    events = synthetic_run(6, seed=1)
+    lost = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
+    assert reduce_all(lost) != reduce_all(events)
+    events = synthetic_run(5, seed=8, hostile=True)
+    again = [event_from_plain(event_to_plain(event)) for event in events]
+    assert reduce_all(again) == reduce_all(events)
+
+
+def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> None:
+    events = synthetic_run(12, seed=3)
+    view = reduce_all(events)
+    outcome = Outcome()
+    for event in events:
+        outcome.observe(event)
+    assert view.text == outcome.text
+    assert list(view.token_ids) == outcome.token_ids
+    assert view.stats == events[-1].stats
+    assert view.state == "completed" and view.finish_reason == "length"
+    assert sum(line.emitted for line in view.rounds) == len(view.tokens)
+    view = reduce_all(events[:-1])
+    end = events[-1].stats
+    assert view.stats.num_new_tokens == end.num_new_tokens
+    assert view.stats.acceptance_histogram == end.acceptance_histogram
+
+
+def test_each_token_knows_how_it_came_to_be() -> None:
+    events = synthetic_run(60, seed=5)
+    view = reduce_all(events)
+    for token in view.tokens:
+        detail = detail_of(events, token.round)
+        assert detail is not None and detail.combined and detail.verified
+        if token.kind == "accepted":
+            tree = detail.combined
+            nodes = [n for n in detail.verified.path if tree.token_ids[n] == token.token_id]
+            wanted = {p.drafter for n in nodes for p in tree.proposals[n]}
+            assert {view.drafters[i] for i, _ in token.scores} <= wanted
+            assert token.scores
+        else:
+            assert token.kind == detail.verified.own_kind
+            assert not token.scores
+    assert {token.kind for token in view.tokens} == {"accepted", "recovered", "bonus", "plain"}
+
+
+def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
+    events = next(
+        run
+        for run in (synthetic_run(12, seed=seed, stop=(" the",)) for seed in range(40))
+        if isinstance(run[-3], Verified)
+        and isinstance(run[-2], RoundCompleted)
+        and run[-2].num_accepted < len(run[-3].path)
+    )
+    last = events[-2]
+    tokens = [token for token in reduce_all(events).tokens if token.round == last.round]
+    assert [token.kind for token in tokens] == ["accepted"] * len(last.token_ids)
+
+
+def test_a_view_keeps_only_its_latest_rounds_whole() -> None:
+    view = reduce_all(synthetic_run(50, seed=1))
+    held = [d for d in (view.current, view.last) if d]
+    assert len(held) == 2 and {d.round for d in held} == {49}
+
+
+def test_failed_and_cancelled_runs_keep_their_text_or_have_no_beginning() -> None:
+    for end, state in (("failed", "failed"), ("cancelled", "cancelled"), ("cut", "running")):
+        view = reduce_all(synthetic_run(6, seed=2, end=end))
+        assert view.state == state
+        assert view.text and view.rounds
+        assert bool(view.error) == (end == "failed")
+    cancelled = replace(synthetic_run(1, end="cancelled")[-1], seq=0)
+    view = reduce(View(), cancelled)
+    assert view.state == "cancelled" and view.run_id == "" and view.drafters == ()
+
+
+def test_shares_add_up_to_the_time_of_the_spans() -> None:
+    events = synthetic_run(8, seed=6)
+    share = dict(reduce_all(events).share)
+    spans = [s for e in events if isinstance(e, RoundCompleted) for s in e.spans]
+    busy = share.pop("busy")
+    assert sum(share.values()) == pytest.approx(sum(s.ms for s in spans))
+    assert 0 < busy <= sum(share.values()) + 1e-9
+
+
+def test_unknown_drafters_do_not_break_a_view() -> None:
+    events = synthetic_run(4, seed=1)
+    started = events[0]
+    view = reduce_all([replace(started, drafters=()), *events[1:]])
+    assert view.tokens

@@ -399,15 +399,12 @@ def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) 
     assert budget_words(view) == f"max_tree_nodes=auto came to 64 nodes in this run, {words}"
 
 
-def test_a_budget_that_keeps_from_nothing_and_none_are_not_talked_of() -> None:
+def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:
     assert budget_words(budgeted("uncut", "uncut")) == ""
     assert budget_words(budgeted(64, 64, speculation_length=2)) == ""
     assert budget_words(budgeted("auto", 1, length="fixed", speculation_length=0)) == ""
     assert budget_words(View()) == "" and nodeless(View()) == ()
     assert budget_words(budgeted("auto", 8, unheard_of=1)) == "", "of another version"
-
-
-def test_a_vote_shares_nothing() -> None:
     view = budgeted(2, 2, combine="vote")
     assert nodeless(view) == ()
     told = budget_words(view)
