@@ -41,8 +41,7 @@ def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
     args = parse([])
     assert (args.llm, ssms_of(args)) == ("bundled", ["bundled"])
-    assert args.dtype == args.device == "auto"
-    assert args.host is None and args.preset == "best"
+    assert args.dtype == args.device == "auto" and args.host is None and args.preset == "best"
     assert server_name(args.host) == "127.0.0.1"
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     assert server_name(None) == "0.0.0.0" and server_name("10.0.0.1") == "10.0.0.1"

@@ -77,8 +77,7 @@ def test_models_that_went_free_their_memory_though_their_runs_are_seen(tmp_path:
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["left"] == []
     assert told["events"] > 12, "the run is still there to be looked at"
-    assert told["size"] > 60_000_000
-    assert told["less"] > 0.7 * told["size"]
+    assert told["size"] > 60_000_000 and told["less"] > 0.7 * told["size"]
 
 
 def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_path: Path) -> None:

@@ -67,8 +67,7 @@ def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
         assert MEANINGS.get(name), f"{name} has no meaning"
         assert len(MEANINGS[name]) <= 90 and "\n" not in MEANINGS[name]
         assert control.label == name
-    assert set(MEANINGS) == set(FIELD_NAMES)
-    assert "rescaled to mean 1" in MEANINGS["eta"]
+    assert set(MEANINGS) == set(FIELD_NAMES) and "rescaled to mean 1" in MEANINGS["eta"]
 
 
 def test_values_of_a_browser_are_turned_into_the_fields_types_lines_into_stop_strings() -> None:
@@ -152,8 +151,7 @@ def test_every_number_of_the_form_keeps_what_is_typed_a_slider_of_ours_is_gradio
 
 
 def test_an_empty_prompt_does_not_grey_run_and_one_that_cannot_be_seen_is_text() -> None:
-    assert validity(form_values(prompt="")) == ""
-    assert validity(form_values(prompt=None)) == ""
+    assert validity(form_values(prompt="")) == "" and validity(form_values(prompt=None)) == ""
     assert request_of(form_values(prompt="\u200b")).prompt == "\u200b"
     with pytest.raises(ConfigError, match="prompt is"):
         request_of(form_values(prompt=" \n\u2003"))

@@ -139,8 +139,7 @@ def test_past_runs_of_other_settings_are_rows_of_their_own() -> None:
     assert others == [("22",), ("4444",), ("55555",), ("666666",)]
     assert {line.row.prompt for line in lines} == {"1"}
     labels = [line.row.configuration for line in lines]
-    assert len(set(labels)) == 5
-    assert labels[0].startswith("specinfer · temperature 0")
+    assert len(set(labels)) == 5 and labels[0].startswith("specinfer · temperature 0")
     assert labels[1] == "minions" and "temperature 0.8" in labels[2]
     assert "speculation_length=3" in labels[3]
     apart = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]

@@ -187,8 +187,7 @@ SEEN = "a⟨RLO⟩bc⟨LRI⟩d"
 
 
 def test_what_turns_a_line_about_or_cannot_be_seen_stands_as_a_sign() -> None:
-    assert visible(EVIL) == SEEN
-    assert visible("\x00\x7f\x9b\ufeff") == "␀␡⟨9B⟩⟨BOM⟩"
+    assert visible(EVIL) == SEEN and visible("\x00\x7f\x9b\ufeff") == "␀␡⟨9B⟩⟨BOM⟩"
     kept = "tab\tline\nשלום می\u200cخواهم 👩\u200d💻 \u00a0ü"
     assert visible(kept) == kept
 

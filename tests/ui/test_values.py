@@ -312,8 +312,7 @@ def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> No
     outcome = Outcome()
     for event in events:
         outcome.observe(event)
-    assert view.text == outcome.text
-    assert list(view.token_ids) == outcome.token_ids
+    assert view.text == outcome.text and list(view.token_ids) == outcome.token_ids
     assert view.stats == events[-1].stats
     assert view.state == "completed" and view.finish_reason == "length"
     assert sum(line.emitted for line in view.rounds) == len(view.tokens)
@@ -333,8 +332,7 @@ def test_each_token_knows_how_it_came_to_be() -> None:
             tree = detail.combined
             nodes = [n for n in detail.verified.path if tree.token_ids[n] == token.token_id]
             wanted = {p.drafter for n in nodes for p in tree.proposals[n]}
-            assert {view.drafters[i] for i, _ in token.scores} <= wanted
-            assert token.scores
+            assert {view.drafters[i] for i, _ in token.scores} <= wanted and token.scores
         else:
             assert token.kind == detail.verified.own_kind
             assert not token.scores
@@ -363,8 +361,7 @@ def test_a_view_keeps_only_its_latest_rounds_whole() -> None:
 def test_failed_and_cancelled_runs_keep_their_text_or_have_no_beginning() -> None:
     for end, state in (("failed", "failed"), ("cancelled", "cancelled"), ("cut", "running")):
         view = reduce_all(synthetic_run(6, seed=2, end=end))
-        assert view.state == state
-        assert view.text and view.rounds
+        assert view.state == state and view.text and view.rounds
         assert bool(view.error) == (end == "failed")
     cancelled = replace(synthetic_run(1, end="cancelled")[-1], seq=0)
     view = reduce(View(), cancelled)

@@ -129,8 +129,7 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
 
 
 def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:
-    assert quote("a\nb\t") == "“a⏎b⇥”"
-    assert quote("\x1b[31m\u202e\x00") == "“·[31m··”"
+    assert quote("a\nb\t") == "“a⏎b⇥”" and quote("\x1b[31m\u202e\x00") == "“·[31m··”"
     for text in HOSTILE_TEXTS:
         assert len(quote(text)) <= 44 and quote(text).isprintable()
     assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]

@@ -53,8 +53,7 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     wait(lambda: conductor.progress().cell is not None)
     study_id = conductor.progress().study_id
     job.cancel()
-    assert conductor.wait(20)
-    assert conductor.progress().state == "stopped"
+    assert conductor.wait(20) and conductor.progress().state == "stopped"
     slow.worker.set_script(scripted(6), speed=0.0)
     result = slow("/resume_study", study_id=study_id)
     assert (result["state"], result["done"]) == ("completed", 2)
@@ -204,8 +203,7 @@ def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
 
 def test_retention_is_told_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
     assert api("/retention") == {"runs": None}
-    assert api("/set_retention", runs=7, sure=True) == {"runs": 7}
-    assert api.store.retention() == 7
+    assert api("/set_retention", runs=7, sure=True) == {"runs": 7} and api.store.retention() == 7
     assert api("/set_retention", runs=None) == {"runs": None}
     for name, asked in (("/retention", {}), ("/set_retention", {"runs": 5, "sure": True})):
         with pytest.raises(AppError, match="only who owns this server"):

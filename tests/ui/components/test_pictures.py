@@ -96,8 +96,7 @@ def test_nothing_else_is_served(client, path):
 
 def test_launch_options_hold_what_the_pictures_need():
     options = launch_options()
-    assert set(options) == {"theme", "head", "app_kwargs"}
-    assert options["head"] == assets_head()
+    assert set(options) == {"theme", "head", "app_kwargs"} and options["head"] == assets_head()
     assert f"specscope/{version()}/base.css" in options["head"]
     assert "plotly" not in options["head"], "plotly.js is loaded when a chart is drawn, not before"
     assert "allowed_paths" not in options
@@ -109,8 +108,7 @@ def test_dicts_become_texts_which_stay_where_nothing_changed() -> None:
     many = {str(i): {"t": "x"} for i in range(CHUNK, 2 * CHUNK + 3)}
     packed = pack({"run": "r", "sel": 3, "own": None, "few": {"1": {"a": 2}}, "many": many})
     assert packed["run"] == "r" and packed["sel"] == 3 and packed["own"] is None
-    assert packed["few"] == {"~": '{"1":{"a":2}}'}
-    assert sorted(packed["many"]) == ["~1", "~2"]
+    assert packed["few"] == {"~": '{"1":{"a":2}}'} and sorted(packed["many"]) == ["~1", "~2"]
     assert json.loads(packed["many"]["~2"]) == {str(2 * CHUNK + i): {"t": "x"} for i in range(3)}
     before = pack({"tokens": {str(i): {"t": str(i)} for i in range(100)}})["tokens"]
     after = pack({"tokens": {str(i): {"t": str(i)} for i in range(101)}})["tokens"]
