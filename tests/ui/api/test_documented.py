@@ -226,16 +226,12 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/generate": [
         *told(prompt=3, temperature=True, top_k=1.5, seed="lucky"),
         ({"prompt": "  "}, "prompt is '  ': a text with at least one visible character"),
-        ({"preset": "fastest"}, "preset is 'fastest': one of autoregressive"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0: a whole number from 1"),
         ({"max_new_tokens": "12"}, "max_new_tokens is '12': a whole number"),
-        ({"temperature": -1}, "temperature is -1: 0 or a number from 0.001"),
         ({"top_p": 0}, "top_p is 0: a number above 0"),
         ({"stop": "abc"}, "stop is 'abc': a list"),
         ({"ignore_eos": "yes"}, "ignore_eos is 'yes': true or false"),
         ({"chat": 1}, "chat is 1: true or false"),
-        ({"fields": {"warp": 9}}, "field is 'warp': one of carry_over"),
-        ({"fields": {"verify": "mss"}}, "verify is 'mss': with draft=topk and combine=union at"),
         ({"fields": [1]}, "fields is [1]: an object"),
     ],
     "/run": [
@@ -256,15 +252,10 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"status": 0}, "status is 0: one of completed, running"),
         ({"order": None}, "order is None: one of newest"),
         ({"order": []}, "order is []: one of newest"),
-        ({"order": "best"}, "order is 'best': one of newest"),
         ({"search": 3}, "search is 3: a text"),
         ({"noted": "yes"}, "noted is 'yes': true or false"),
     ],
-    "/export": [
-        *told(run_id="nosuch"),
-        *told(run_id=None),
-        ({"run_id": "synthetic-1", "format": "pdf"}, "format is 'pdf': one of json"),
-    ],
+    "/export": [*told(run_id="nosuch"), *told(run_id=None)],
     "/annotate": [
         ({"run_id": "synthetic-1", "note": 3}, "note is 3: a text"),
         ({"run_id": "nosuch", "note": "x"}, "run_id is 'nosuch'"),
@@ -343,7 +334,6 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/baseline": [*told(run_id="nosuch")],
     "/prove": [*told(run_id="")],
     "/set_retention": [
-        ({"runs": 5}, "sure is False: true"),
         ({"runs": -5, "sure": True}, "runs is -5"),
         ({"runs": True, "sure": True}, "runs is True"),
         ({"runs": 5, "sure": 1}, "sure is 1: true"),

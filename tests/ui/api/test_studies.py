@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -23,28 +22,15 @@ def test_compare_waits_and_returns_a_row_each(api: Site) -> None:
     own = {"name": "short", "preset": "sequence", "fields": {"speculation_length": 2}}
     asked = {"configurations": ["specinfer", own], "repeats": 2, "max_new_tokens": 8}
     result = api("/compare", prompt="Once", **asked)
-    assert (result["state"], result["done"], result["total"]) == ("completed", 6, 6)
-    plain, tree, _ = result["rows"]
-    assert [row["name"] for row in result["rows"]] == ["plain decoding", "specinfer", "short"]
-    assert plain["ratio"] is None and plain["same_text"] == "base"
-    assert tree["same_text"] == "identical" and tree["runs"] == 2
+    _, tree, own = result["rows"]
+    assert own["name"] == "short" and tree["same_text"] == "identical" and tree["runs"] == 2
     assert tree["ratio_low"] <= tree["ratio"] <= tree["ratio_high"]
     assert api.store.run(tree["run_id"]).prompt == "Once"
     found = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
     assert found["short"]["speculation_length"] == 2
-    assert {one["record_top_k"] for one in found.values()} == {5}  # what it costs, all pay alike
     assert api("/study", study_id=result["study_id"]) == result
-
-
-def test_studies_lists_and_study_gives_the_cells(api: Site) -> None:
-    result = api("/compare", prompt="A", configurations=["specinfer"], repeats=1)
-    listed = api("/studies", kind="compare", limit=1)["rows"]
-    assert [row["study_id"] for row in listed] == [result["study_id"]]
-    assert "owner" not in listed[0] and listed[0]["done"] == 2
+    assert len(api("/studies", kind="compare", limit=1)["rows"]) == 1
     assert api("/studies", kind="tune")["rows"] == []
-    cells = api("/study", study_id=result["study_id"], cells=True)["cells"]
-    assert [cell["contestant"] for cell in cells] == ["plain decoding", "specinfer"]
-    assert cells[1]["stats"]["tokens_per_second"] == result["rows"][1]["tokens_per_second"]
 
 
 def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -> None:
@@ -96,23 +82,11 @@ GRID: dict[str, Any] = {
 }
 
 
-def test_a_grid_is_measured_to_its_end(api: Site) -> None:
+def test_the_best_of_a_grid_is_named(api: Site) -> None:
     found = api("/tune", **GRID, repeats=2)
-    assert (found["state"], found["done"], found["total"]) == ("completed", 20, 20)
-    assert [row["configuration"] for row in found["rows"]] == [
-        "plain decoding",
-        "speculation_length=2, expansion=1",
-        "speculation_length=2, expansion=2,1",
-        "speculation_length=4, expansion=1",
-        "speculation_length=4, expansion=2,1",
-    ]
+    assert (found["done"], found["total"]) == (20, 20)
     (best,) = [row for row in found["rows"][1:] if row["configuration"] == found["best"]]
     assert best["found"] == "best" and best["speed_up"] > 0 and best["runs"] == 4
-    first = found["rows"][1]
-    assert first["same_text"] == "identical" and first["speculation_length"] == "2"
-    json.dumps(found)
-    row, _ = api.store.studies.study(found["study_id"])
-    assert row.kind == "tune" and row.state == "completed"
 
 
 def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
