@@ -28,6 +28,10 @@ VIEW = reduce_all(EVENTS)
 NAMES = VIEW.drafters
 
 
+def at_end(view: View) -> Frame:
+    return Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
+
+
 def details() -> list[Detail]:
     return [d for d in (detail_of(EVENTS, r) for r in range(30)) if d]
 
@@ -133,61 +137,42 @@ def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english()
     for text in HOSTILE_TEXTS:
         assert len(quote(text)) <= 44 and quote(text).isprintable()
     assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
-    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == (
-        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
-    )
+    teens = ["11th", "12th", "13th", "21st", "102nd", "111th"]
+    assert [ordinal(n) for n in (11, 12, 13, 21, 102, 111)] == teens
+    assert [ordinal(n) for n in (1, 2, 3, 4)] == ["1st", "2nd", "3rd", "4th"]
 
 
-def test_standing_says_where_the_visitor_is() -> None:
-    running = reduce_all(EVENTS[:30])
-    cases = {
-        "Press Run": Frame(),
-        "Starting.": Frame(run_id="x"),
-        "In the queue: 2nd in line.": Frame(run_id="x", place=2),
-        "Writing: ": Frame(view=running, run_id="x", known=30, at_end=True),
-        "Engine finished, you are at round 8 of 30": Frame(
-            view=running, run_id="x", known=122, known_rounds=30, ended=True, mode="slow"
-        ),
-        "The engine runs on, you are at round 8 of 9": Frame(
-            view=running, run_id="x", known=40, known_rounds=9, mode="step"
-        ),
-        "Finished: ": Frame(view=VIEW, run_id="x", known=122, ended=True, at_end=True),
-        "The engine closed": Frame(run_id="x", ended=True),
-    }
-    for words, frame in cases.items():
-        assert standing(frame).startswith(words), (words, standing(frame))
-
-
-def test_the_chip_says_how_the_run_stands_as_the_sentence_does() -> None:
+def test_standing_and_chip_say_where_the_visitor_is() -> None:
     view = reduce_all(EVENTS[:30])
     behind = {"view": view, "run_id": "x", "known": 122, "known_rounds": 30}
-    chips = {
-        "running": Frame(**behind, mode="step"),
-        "playing back": Frame(**behind, mode="slow", ended=True),
-        "interrupted": Frame(**behind, ended=True, at_end=True),
-        "completed": Frame(view=VIEW, run_id="x", known=122, ended=True, at_end=True),
-        "queued": Frame(run_id="x", place=2),
-        "": Frame(run_id="x"),
-    }
-    for chip, frame in chips.items():
-        assert figures_value(frame, None)["state"] == chip
-
-
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [("failed", "Failed after"), ("cancelled", "Stopped: "), ("cut", "Interrupted: ")],
-)
-def test_standing_tells_every_ending(end: str, words: str) -> None:
-    view = reduce_all(synthetic_run(4, seed=1, end=end))
-    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
-    assert standing(frame).startswith(words)
-    assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
+    for words, chip, frame in (
+        ("Press Run", None, Frame()),
+        ("Starting.", "", Frame(run_id="x")),
+        ("In the queue: 2nd in line.", "queued", Frame(run_id="x", place=2)),
+        ("Writing: ", None, Frame(view=view, run_id="x", known=30, at_end=True)),
+        ("The engine runs on, you are at round 8 of 30", "running", Frame(**behind, mode="step")),
+        (
+            "Engine finished, you are at round 8 of 30",
+            "playing back",
+            Frame(**behind, ended=True, mode="slow"),
+        ),
+        ("Interrupted: ", "interrupted", Frame(**behind, ended=True, at_end=True)),
+        ("Finished: ", "completed", at_end(VIEW)),
+        ("The engine closed", None, Frame(run_id="x", ended=True)),
+    ):
+        assert standing(frame).startswith(words), (words, standing(frame))
+        assert chip is None or figures_value(frame, None)["state"] == chip
+    endings = {"failed": "Failed after", "cancelled": "Stopped: ", "cut": "Interrupted: "}
+    for end, words in endings.items():
+        frame = at_end(reduce_all(synthetic_run(4, seed=1, end=end)))
+        assert standing(frame).startswith(words)
+        assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
 def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = VIEW.rounds
     alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
-    frame = Frame(view=alone, run_id="x", known=9, ended=True, at_end=True)
+    frame = at_end(alone)
     lines = run_lines(frame)
     assert Line("info", ALONE) in lines and "second tab" in ALONE
     assert not [line for line in lines if line.kind == "warn" or "nobody to draft" in line.text]
@@ -195,51 +180,43 @@ def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> No
     lost = replace(rest[0], notes=("drafter a failed; the run goes on without it",))
     both = replace(alone, rounds=(alone.rounds[0], lost, *rest[1:]))
     frame = replace(frame, view=both)
-    assert [line.text for line in run_lines(frame) if line.kind == "warn"] == [
-        "Round 2: drafter a failed; the run goes on without it."
-    ]
+    warned = [line.text for line in run_lines(frame) if line.kind == "warn"]
+    assert warned == ["Round 2: drafter a failed; the run goes on without it."]
     assert list(strip_value(frame)["notes"]) == ["1"]
     first, second, *rest = VIEW.rounds
     beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
     view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
-    lines = run_lines(Frame(view=view, run_id="x", known=9, ended=True, at_end=True))
+    lines = run_lines(at_end(view))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def warnings(view: View, plain: float, **stats: float) -> list[str]:
+    """What is warned of at the end of a run with these figures, beside plain decoding's speed."""
+    ended = at_end(replace(view, stats=replace(view.stats, **stats), state="completed"))
+    lines = run_lines(ended, Baseline(plain, "plain", "note"))
+    return [line.text for line in lines if line.kind == "warn"]
+
+
+def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
+    slow = replace(VIEW, stats=HALF_AS_FAST)
+    for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
         ({"draft_acceptance_rate": 0.05}, "closer to this text"),
         ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
-    ],
-)
-def test_a_slower_run_is_told_with_reason_and_remedy(changes: dict[str, float], words: str) -> None:
-    view = replace(VIEW, stats=replace(HALF_AS_FAST, **changes), state="completed")
-    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
-    lines = run_lines(frame, Baseline(100.0, "plain", "note"))
-    slower = [line for line in lines if line.kind == "warn"]
-    assert len(slower) == 1 and slower[0].text.startswith("0.50x: slower than plain decoding")
-    assert words in slower[0].text and "a round took 40.0 ms (4.0 plain tokens" in slower[0].text
-
-
-def test_a_faster_run_is_not_excused() -> None:
-    view = replace(VIEW, stats=replace(HALF_AS_FAST), state="completed")
-    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
-    assert not [x for x in run_lines(frame, Baseline(25.0, "p", "n")) if x.kind == "warn"]
-    assert slower_because(RunStats(), 10.0) == ""
+    ):
+        (told,) = warnings(slow, 100.0, **changes)
+        assert told.startswith("0.50x: slower than plain decoding") and words in told
+        assert "a round took 40.0 ms (4.0 plain tokens" in told
+    assert warnings(slow, 25.0) == [] and slower_because(RunStats(), 10.0) == ""
     plain = reduce_all(plain_twin(EVENTS))
-    slow = Baseline(plain.stats.tokens_per_second * 2, "p", "n")
-    frame = Frame(view=plain, run_id="x", known=9, ended=True, at_end=True)
-    assert not [x for x in run_lines(frame, slow) if x.kind == "warn"], "plain decoding is plain"
+    assert warnings(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
 
 
 def test_one_is_one() -> None:
-    events = synthetic_run(1, seed=1)
-    view = reduce_all(events)
-    one = Frame(view=view, known=len(events), ended=True, at_end=True, run_id="x")
+    view = reduce_all(synthetic_run(1, seed=1))
+    one = at_end(view)
     assert " in 1 round;" in standing(one)
     token = replace(view, stats=replace(view.stats, num_new_tokens=1, num_rounds=2))
     assert "1 token in 2 rounds;" in standing(replace(one, view=token))
