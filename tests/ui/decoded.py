@@ -45,8 +45,7 @@ class Recorded:
 def recorded(context: Context) -> Recorded:
     """The latest run."""
     context.store.flush()
-    run_id = context.store.runs(RunQuery()).rows[0].run_id
-    events = context.store.events(run_id)
+    events = context.store.events(context.store.runs(RunQuery()).rows[0].run_id)
 
     def of(kind: type[Event]) -> list[Any]:
         return [event for event in events if isinstance(event, kind)]

@@ -38,8 +38,7 @@ recorded = scripted
 
 def endless(request: Request, run_id: str) -> list[Event]:
     """Two rounds for a request of a few tokens, such as a study's warming up; else 400."""
-    rounds = 400 if request.sampling.max_new_tokens > 8 else 2
-    return scripted(rounds)(request, run_id)
+    return scripted(400 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
 
 
 class FakeWorker(PlaybackWorker):

@@ -34,15 +34,12 @@ from ui.server.session import Hub
 
 
 def load(pair: ModelPair, say: Say) -> Worker:
-    made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-    return Worker(Engine(made))
+    return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
 
 
 def resident() -> int:
     """Bytes of this process that are in memory and of no file."""
-    status = Path("/proc/self/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    return int(found[1]) * 1024
+    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
 def exchanged(model_host: ModelHost, pair: ModelPair) -> None:

@@ -121,8 +121,7 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
         assert list(playing) == [] and rounds(pair) == at
     playing = played_both(pair[1], 0.25)
     next(playing)
-    again = played_both(pair[1], 0.25)
-    next(again)
+    next(played_both(pair[1], 0.25))
     assert list(playing) == [], "whoever plays last plays alone"
 
 

@@ -84,11 +84,9 @@ def test_what_is_shown_is_numbered_and_what_stays_keeps_its_number(store: RunSto
     "data", [{}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}]
 )
 def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    values = select_node(live.board, desk, data)
-    assert "error" not in notice_of(values, 0)
+    assert "error" not in notice_of(select_node(live.board, desk, data), 0)
     good = select_node(live.board, desk, {"round": 2, "node": 1})
     names = list(live.board.pictures)
     tree = good[1 + names.index("tree")]
@@ -272,6 +270,4 @@ def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> 
 def test_the_legend_of_a_run_stays_that_of_its_models(store: RunStore) -> None:
     from tests.ui.boards import live_of
 
-    live = live_of(with_models(store, "new"))
-    value = legend_of(live.board, TabSession())
-    assert "new" in str(value)
+    assert "new" in str(legend_of(live_of(with_models(store, "new")).board, TabSession()))

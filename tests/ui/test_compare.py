@@ -95,8 +95,7 @@ def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context:
     assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
     with pytest.raises(ConfigError, match="configurations is 0"):
         configurations_of([("x", SpeculationConfig.preset("autoregressive"))])
-    own = {"mine": {}}
-    assert "value" not in choices_shown(own, ["sequence", "mine"])._constructor_args[0]
+    assert "value" not in choices_shown({"mine": {}}, ["sequence", "mine"])._constructor_args[0]
     assert choices_shown({}, ["sequence", "mine"]).value == ["sequence"]
 
 
@@ -117,14 +116,12 @@ def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
 
     answer = same_answer(opened.study, opened.results, "specinfer", unread)
     assert answer.kind == "identical" and "all 2 runs" in answer.sentence
-    base = same_answer(opened.study, opened.results, opened.study.base, unread)
-    assert base.kind == "base"
+    assert same_answer(opened.study, opened.results, opened.study.base, unread).kind == "base"
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(1e-5, "tie"), (0.5, "bug")])
 def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, kind: str) -> None:
-    opened = measured(context, differing(margin))
-    shown = pictures(context, opened)
+    shown = pictures(context, measured(context, differing(margin)))
     row = shown["compared"]["rows"]["1"]
     assert row["same_text"] == kind and "Differs at token 4" in row["same_text_words"]
     text = shown["texts"]["texts"]["1"]
@@ -166,8 +163,7 @@ def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
 
 def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Context) -> None:
     opened = measured(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
-    plain = opened.study.base
-    delete(context, opened, plain, 0)
+    delete(context, opened, opened.study.base, 0)
     delete(context, opened, "specinfer", 1)
     delete(context, opened, "sequence", 0, 1)
     shown = pictures(context, opened)
@@ -221,8 +217,7 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     rows = shown["compared"]["rows"]
     assert rows["0"]["tokens_per_second"] > 0 and rows["1"]["tokens_per_second"] is None
     assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
-    nothing = comparison_values(opened.study, {}, context.store.events)
-    assert nothing["texts"]["texts"] == {}
+    assert comparison_values(opened.study, {}, context.store.events)["texts"]["texts"] == {}
     told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
     assert told not in pictures(context, opened)["compared"]["words"]
     known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
@@ -260,8 +255,7 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     change(uneven, Cell("specinfer", "1", 1), tokens_per_second=10.1)
     unsure = verdict(opened.study, uneven)
     assert unsure.startswith("Nothing was measured faster") and "cannot tell" in unsure
-    even = verdict(opened.study, with_speeds(opened, 10, 10))
-    assert "not surely faster" in even
+    assert "not surely faster" in verdict(opened.study, with_speeds(opened, 10, 10))
 
 
 def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:

@@ -180,8 +180,7 @@ def test_a_preset_of_ours_follows_the_temperature_and_nothing_else_does() -> Non
 
 def repeats(token_ids: list[int], length: int = 6) -> int:
     """How often the most frequent stretch of `length` tokens occurs."""
-    stretches = zip(*(token_ids[i:] for i in range(length)), strict=False)
-    return max(Counter(stretches).values())
+    return max(Counter(zip(*(token_ids[i:] for i in range(length)), strict=False)).values())
 
 
 def test_the_first_example_is_written_to_its_end_without_going_in_circles(bundled: Engine) -> None:

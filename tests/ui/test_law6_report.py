@@ -119,8 +119,7 @@ def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> 
         # A live run is not known to its end, and its latest whole round is in sight.
         number = seen.selected_round
         detail = replaying._round(number) if number >= 0 else None
-        same = replace(seen, view=again.view, detail=detail)
-        assert picture_values(same) == picture_values(seen)
+        assert picture_values(replace(seen, view=again.view, detail=detail)) == picture_values(seen)
     assert replaying.frame().view == watching.frame().view
 
 

@@ -48,8 +48,7 @@ FULL = Pace()
 def layout() -> Learn:
     """Components are slow to make and know nothing of a run: one set serves all tests."""
     with gr.Blocks():
-        some = SimpleNamespace(drafter_names=(), models=(), chat=False)
-        return build_learn(cast(Context, some))
+        return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
 
 def learn_of(made: Context) -> Learn:
@@ -75,8 +74,7 @@ def rows_of(values: list[Any]) -> list[str]:
 
 
 def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
-    desk = TabSession()
-    frames = list(example(learn, desk, 1, "me", FULL))
+    frames = list(example(learn, TabSession(), 1, "me", FULL))
     assert all(len(values) == len(learn.running) for values in frames)
     asked = worker_of(learn).requests
     assert [request.speculation.max_tree_nodes for request in asked[1:]] == [7]
@@ -204,8 +202,7 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
 
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
-    made = with_drafters(store, ("only",))
-    learn, desk = learn_of(made), TabSession()
+    learn, desk = learn_of(with_drafters(store, ("only",))), TabSession()
     values = dict(zip(learn.turning, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
@@ -240,8 +237,7 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     values = followed_by(learn, desk, 4)
     for button in (learn.run, learn.attempted, learn.check, learn.into_live):
         assert values[button].interactive is True
-    names = [name for name, _ in values[learn.choice].choices]
-    assert names[:-1] == [*DRAFTERS]
+    assert [name for name, _ in values[learn.choice].choices][:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
     exchanged(learn, ModelPair("other", ("small",)))
     values = followed_by(learn, desk, 4)
@@ -325,8 +321,7 @@ def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: R
     assert rows_of(open_lesson(learn, desk, 3, {})) == [] and desk.player is None
     values = open_lesson(learn, desk, 2, {})
     assert rows_of(values) == ["a dialogue"] and desk.frame().view.text == text
-    run_id = desk.frame().run_id
-    store.delete(run_id)
+    store.delete(desk.frame().run_id)
     open_lesson(learn, desk, 3, {})
     assert rows_of(open_lesson(learn, desk, 2, {})) == ["a dialogue"] and desk.player is None
 

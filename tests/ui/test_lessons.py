@@ -260,8 +260,7 @@ def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> 
 
 
 def test_an_empty_answer_is_no_wrong_one() -> None:
-    evidence = Evidence(MappingProxyType({"x": row()}), "x")
-    right, line = judge(LESSONS[1].question, evidence, None)
+    right, line = judge(LESSONS[1].question, Evidence(MappingProxyType({"x": row()}), "x"), None)
     assert not right and line.kind == "info" and line.text.startswith("Write a number first.")
 
 

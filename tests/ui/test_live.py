@@ -77,12 +77,10 @@ def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixtu
 
 
 def test_stop_shows_what_there_was(store: RunStore) -> None:
-    made = context(store, rounds=400)
-    live, desk = live_of(made), TabSession()
+    live, desk = live_of(context(store, rounds=400)), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
-    values = stop_run(live, desk)
-    assert "Stopped: " in notice_of(values)
+    assert "Stopped: " in notice_of(stop_run(live, desk))
     frames.close()
     assert store.runs(RunQuery()).rows[0].status == "cancelled"
 
@@ -94,11 +92,9 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
     late = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
     assert "Stopped: " in notice_of(list(late)[-1])
-    again = run_on_change(live, desk, press(True, 0, top_k=3))
-    assert "Stopped: " in notice_of(list(again)[-1])
+    assert "Stopped: " in notice_of(list(run_on_change(live, desk, press(True, 0, top_k=3)))[-1])
     made.hub.worker.speed = 0.01
-    next_one = start_run(live, desk, press(stops=1))
-    assert "Finished: " in notice_of(list(next_one)[-1])
+    assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
 
 
 def test_measure_gives_a_speed_up_by_one_plain_run_that_prove_shares(store: RunStore) -> None:
@@ -135,8 +131,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         made.hub.worker.script = differing(margin, change)
         live, desk = live_of(made), TabSession()
         run(live, desk)
-        last = list(answer_question(live, desk, ME, prove))[-1]
-        assert words in notice_of(last)
+        assert words in notice_of(list(answer_question(live, desk, ME, prove))[-1])
         asked_for = made.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters

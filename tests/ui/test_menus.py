@@ -235,6 +235,5 @@ def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
     assert menu_name("minions", "minions", None, SSMS, minions) == "minions"
     assert menu_name("minions", "minions", None, SSMS, touched) == form.OWN
     assert menu_name("minions", form.OWN, None, SSMS, minions) == "minions", "put back"
-    on_their_way = menu_name("minions", "best", None, SSMS, minions)
-    assert on_their_way == "best", "its fields are"
+    assert menu_name("minions", "best", None, SSMS, minions) == "best", "its fields are"
     assert menu_name(form.OWN, form.OWN, None, SSMS, touched) == form.OWN

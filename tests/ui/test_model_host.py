@@ -69,8 +69,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
 
 
 def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
-    hub = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore())
-    source = hub.start(request())
+    source = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore()).start(request())
     whole(source)
     assert source._run is None and source.place == 0
     source.cancel()  # and nothing happens

@@ -40,8 +40,7 @@ def recorded(store: RunStore, *owners: str) -> list[str]:
 
 def ran(made: Context, **changes: Any) -> str:
     """A run by the fake worker, whose request the page could have made; its id."""
-    sampling = SamplingParams(max_new_tokens=20, **changes)
-    source = made.hub.start(Request("Once", sampling), "a")
+    source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
     source.wait_done(20.0)
     return source.run_id
 
@@ -78,8 +77,7 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
     recorded(store, "a")
     assert ("ssm-code", "ssm-code") in drafter_choices(made, ALL)
     assert ("synthetic-llm", "synthetic-llm") in llm_choices(made, ALL)
-    loaded = [value for _, value in llm_choices(made, MINE)]
-    assert loaded == ["", made.models[0].name]
+    assert [value for _, value in llm_choices(made, MINE)] == ["", made.models[0].name]
     assert ("ngram", "ngram") in drafter_choices(made, MINE)
 
 
@@ -139,10 +137,8 @@ def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: 
     opened_run(sessions, desk, ALL, run_id)
     frames = list(again(sessions, desk, ALL, "me", run_id))
     assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
-    told = notice_of(frames[-2], 0)
-    assert "This run wrote the same text as the one before" in told
-    requests = made.hub.worker.requests
-    first, second = requests[-2:]
+    assert "This run wrote the same text as the one before" in notice_of(frames[-2], 0)
+    first, second = made.hub.worker.requests[-2:]
     seed = store.run(run_id).seed
     ids = tuple(store.events(run_id)[0].prompt_token_ids)
     sampling = replace(first.sampling, seed=seed)
@@ -309,8 +305,7 @@ def with_names(request: Request) -> Request:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: repr(one)[:40])
 def test_the_form_shows_the_request_itself(store: RunStore, request_: Request) -> None:
-    values = form_values_of(request_, context(store))
-    assert request_of(values) == with_names(request_)
+    assert request_of(form_values_of(request_, context(store))) == with_names(request_)
 
 
 def test_the_menu_names_the_preset(store: RunStore) -> None:

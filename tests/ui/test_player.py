@@ -41,8 +41,7 @@ def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
     player = Player(stored(synthetic_run(40, seed=1)), Pace("slow", rate))
     for tick in range(31):
         player.advance(tick / 10)
-    stages = player._at - 1
-    assert stages == pytest.approx(3.0 * rate * 4, abs=1)
+    assert (player._at - 1) == pytest.approx(3.0 * rate * 4, abs=1)
 
 
 def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -> None:
@@ -138,8 +137,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
     for seed in range(4):
-        events = synthetic_run(12, seed=seed)
-        player = begun(stored(events))
+        player = begun(stored(synthetic_run(12, seed=seed)))
         lines = [line for line in player.frame().view.rounds if line.nodes]
         most = max(line.accepted for line in lines)
         largest = max(line.nodes for line in lines if line.accepted == most)
@@ -248,8 +246,7 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
 
 
 def test_events_that_are_lost_do_not_break_the_page() -> None:
-    events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
-    source = live(events)
+    source = live(synthetic_run(KEPT_EVENTS // 4 + 40, seed=1))
     source._store.recorded.clear()
     player = begun(source)
     player.select(1)

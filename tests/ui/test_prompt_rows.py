@@ -58,8 +58,7 @@ def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> P
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
     request = Request(prompt, sampling, SpeculationConfig.from_plain({**base, **fields}))
     events = synthetic_run(4, seed=len(run_id), run_id=run_id)
-    started = as_asked(events[0], request)
-    events[0] = replace(started, dtype=dtype)
+    events[0] = replace(as_asked(events[0], request), dtype=dtype)
     events = events if request.speculation.drafters else plain_twin(events)
     return PastRun(prompt, settings_of_run(events[0]), measure_run(events))
 
@@ -112,8 +111,7 @@ def test_a_row_without_drafts_says_why() -> None:
     found = results()
     for prompt, idle in (("1", "no draft beats plain decoding"), ("2", "")):
         cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
-        by = found[cell].accepted_by
-        found[cell] = replace(base, run_id="r", accepted_by=by, idle=idle)
+        found[cell] = replace(base, run_id="r", accepted_by=found[cell].accepted_by, idle=idle)
     lines = of_study(study(), found)
     told = [row["idle"] for row in table_value("s", lines, DRAFTERS)["rows"].values()]
     assert told == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
@@ -277,8 +275,7 @@ def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
     run(context, "mine")
     run(context, "hers", owner="her")
     run(context, "mine", "autoregressive", owner="her")
-    found = look(context, owner="me")
-    assert [(line.text, line.against) for line in found.lines] == [("mine", "")]
+    assert [(line.text, line.against) for line in look(context, owner="me").lines] == [("mine", "")]
 
 
 def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:

@@ -38,8 +38,7 @@ NAMES = VIEW.drafters
 
 
 def answer(margin: float, change: int | None, dtype: str = "float32", view: View = VIEW) -> str:
-    started = view.started
-    view = replace(view, started=replace(started, dtype=dtype))
+    view = replace(view, started=replace(view.started, dtype=dtype))
     theirs = plain_twin(EVENTS, margin, change)
     found = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
     assert found.at == change
@@ -73,8 +72,7 @@ def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None
     assert found.kind == "bug" and "Here “" in found.sentence
     theirs = plain_twin(EVENTS)
     short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
-    shorter = reduce_all(short)
-    found = compare(replace(shorter, state="completed"), VIEW, short, theirs)
+    found = compare(replace(reduce_all(short), state="completed"), VIEW, short, theirs)
     assert found.kind == "bug"
 
 
@@ -87,8 +85,7 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
             event = replace(event, top_k=tops)  # log 0.525 / 0.5 = 0.049: so much did rounding move
         ours.append(event)
     theirs = plain_twin(EVENTS, margin, 7)
-    started = VIEW.started
-    half = replace(VIEW, started=replace(started, dtype="bfloat16"))
+    half = replace(VIEW, started=replace(VIEW.started, dtype="bfloat16"))
     found = compare(half, reduce_all(theirs), ours, theirs)
     assert found.kind == kind and "bfloat16 moved these runs' log prob" in found.sentence
 
@@ -211,8 +208,7 @@ def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Eve
             )
             logits = torch.tensor(own.probabilities).log()
             at_t = unprocessed_probabilities(process_logits(logits, sampling))
-            drawn = float(at_t[own.token_ids.index(token_id)])
-            assert trial.q == pytest.approx(drawn, rel=1e-3)
+            assert trial.q == pytest.approx(float(at_t[own.token_ids.index(token_id)]), rel=1e-3)
             score = unprocessed_probabilities(logits, fitted.get(trial.drafter, 1.0))
             recorded = next(o.score for o in tree.proposals[node] if o.drafter == trial.drafter)
             assert recorded == pytest.approx(float(score[own.token_ids.index(token_id)]), rel=1e-3)
@@ -226,8 +222,7 @@ FIGURES = 2
 
 def replayed(context: Context, run_id: str) -> dict[str, Any]:
     """The figures in Sessions; the report's must be the same."""
-    values = opened_run(sessions_of(context), TabSession(), ALL, run_id)
-    figures = unpacked(values[FIGURES])
+    figures = unpacked(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)
     assert report.pictures(Place(report.stops - 1))["figures"] == figures

@@ -78,8 +78,7 @@ def test_hostile_text_is_no_markup() -> None:
     started, *rest = synthetic_run(4, hostile=True, end="failed")
     evil = "</script><script>pwned</script><!--\ud800\u202e" + " ".join(HOSTILE_TEXTS)
     models = tuple(replace(model, name=f"<b>{evil}") for model in started.models)
-    events = [replace(started, prompt=evil, models=models, versions={evil: evil}), *rest]
-    html = report_html(events)
+    html = report_html([replace(started, prompt=evil, models=models, versions={evil: evil}), *rest])
     scripts = re.findall(r"<script(?: type=.application/json.)?[ >]", html)
     assert html.count("<script") == len(scripts)
     small = html.lower()

@@ -34,8 +34,7 @@ def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) 
 
 
 def recorded(hub: Hub, run_id: str) -> list[Event]:
-    store = hub.store
-    return store.recorded[run_id]
+    return hub.store.recorded[run_id]
 
 
 def until(condition, timeout: float = WAIT_S) -> None:
@@ -47,8 +46,7 @@ def until(condition, timeout: float = WAIT_S) -> None:
 
 def test_a_run_is_played_to_its_end_and_recorded() -> None:
     made = hub()
-    desk = desk_with(made)
-    frames = list(play(desk))
+    frames = list(play(desk_with(made)))
     assert frames[-1].whole and frames[-1].view.state == "completed"
     accepted = [line.accepted for line in frames[-1].view.rounds]
     assert accepted[frames[-1].selected_round] == max(accepted), "the LLM accepted most in it"
@@ -59,8 +57,7 @@ def test_a_run_is_played_to_its_end_and_recorded() -> None:
 
 def test_frames_come_10_to_20_times_a_second_whatever_the_engine_does() -> None:
     for rounds, speed in ((60, 1.0), (300, 0.2)):  # 60 rounds a second, and 300
-        worker = FakeWorker(prepared(rounds), speed)
-        desk = desk_with(Hub(worker, FakeStore()))
+        desk = desk_with(Hub(FakeWorker(prepared(rounds), speed), FakeStore()))
         times = [time.monotonic() for _ in play(desk)]
         gaps = sorted(after - before for before, after in pairwise(times))
         # The median: a busy machine may hold one frame up, never all of them.
@@ -80,8 +77,7 @@ class Clocked(FakeStore):
 def test_a_token_is_seen_within_100_ms_of_its_round() -> None:
     store = Clocked()
     store.times = []
-    made = Hub(FakeWorker(scripted(60)), store)
-    desk = desk_with(made)
+    desk = desk_with(Hub(FakeWorker(scripted(60)), store))
     late: list[float] = []
     for frame in play(desk):
         now = time.monotonic()
@@ -125,8 +121,7 @@ def test_stepping_lets_the_generator_go_when_the_engine_is_done() -> None:
 
 
 def test_playing_on_ends_the_generator_that_played_before() -> None:
-    made = hub(rounds=300)
-    desk = desk_with(made)
+    desk = desk_with(hub(rounds=300))
     first, second = play(desk), play(desk)
     next(first)
     next(second)
@@ -177,8 +172,7 @@ def test_no_lock_is_held_while_a_frame_is_out() -> None:
 
 
 def test_a_generator_may_hop_threads_between_frames() -> None:
-    desk = desk_with(hub(rounds=40))
-    frames = play(desk)
+    frames = play(desk_with(hub(rounds=40)))
     got: list[Frame] = []
 
     def one() -> None:
@@ -251,9 +245,7 @@ def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
         def record(self, event: Event, owner: str = "") -> None:
             self.paused = "disk is full"
 
-    made = Hub(FakeWorker(scripted(6)), Full())
-    desk = desk_with(made)
-    assert list(play(desk))[-1].view.state == "completed"
+    assert list(play(desk_with(Hub(FakeWorker(scripted(6)), Full()))))[-1].view.state == "completed"
 
 
 @pytest.mark.slow

@@ -68,8 +68,7 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert values[-1] == run_id
     replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-3], shown[1:]))
     assert replayed == lived, "the same pictures as at the end of the live run"
-    back = scrub(sessions, past, 3)
-    assert "you are at round 3 of 8" in notice_of(back, 0)
+    assert "you are at round 3 of 8" in notice_of(scrub(sessions, past, 3), 0)
     assert "Finished" in notice_of(scrub(sessions, past, 99), 0)
     assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, -3), 0)
     assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, None), 0)
@@ -159,8 +158,7 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
     value, *_ = list_values(made, mine, "", "", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
     sessions, desk = sessions_of(made), TabSession()
-    values = opened_run(sessions, desk, mine, "synthetic-1")
-    assert "no such run of yours" in notice_of(values, 0)
+    assert "no such run of yours" in notice_of(opened_run(sessions, desk, mine, "synthetic-1"), 0)
     assert "no such run of yours" in notice_of(delete_run(sessions, desk, mine, "synthetic-1"), 0)
     assert store.runs(RunQuery()).total == 2
     assert allowed_run(made, mine, "synthetic-0").run_id == "synthetic-0"

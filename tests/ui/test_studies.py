@@ -116,8 +116,7 @@ def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -
     told = about_run(context, Asker(None, True), run_id)
     assert told[-1].visible and told[-1].value == "Open its comparison"
     assert f"made for a comparison: {one.title}" in str(told[1])
-    hidden = about_run(context, Asker(None, True), "gone")
-    assert not hidden[-1].visible
+    assert not about_run(context, Asker(None, True), "gone")[-1].visible
 
 
 def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:

@@ -90,8 +90,7 @@ def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_
 def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
     value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
     assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
-    share = shown(pipelined("ahead"), 3)["timeline"]["share"]
-    assert value["share"]["ahead"] == 0 < share["ahead"]
+    assert value["share"]["ahead"] == 0 < shown(pipelined("ahead"), 3)["timeline"]["share"]["ahead"]
 
 
 def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
@@ -131,8 +130,7 @@ def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
     failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
     words = f"Round 6: {failed}; the run goes on without it."
     for count, told in ((end, False), (end + 1, True), (len(events), True)):
-        view = reduce_all(events[:count])
-        frame = Frame(view=view, known=count, run_id="x", at_end=True)
+        frame = Frame(view=reduce_all(events[:count]), known=count, run_id="x", at_end=True)
         assert (words in [line.text for line in run_lines(frame)]) == told
         assert bool(picture_values(frame)["strip"]["notes"]) == told
         assert ("warn" in [line.kind for line in run_lines(frame) if line.text == words]) == told
@@ -191,8 +189,7 @@ def guessed(events: list[Event], until: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
 def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
-    uses = Mechanisms(combine, "goodput", "ahead")
-    events = synthetic_run(12, seed=5, mechanisms=uses)
+    events = synthetic_run(12, seed=5, mechanisms=Mechanisms(combine, "goodput", "ahead"))
     assert shown(events, 3)["timeline"]["never"] == ("log_pool" if combine == "log_pool" else "")
 
 
@@ -209,8 +206,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
         told = rounds[str(event.round)]
         known = sum(a.saved_ms for a in event.ahead if a.known)
         assert told["hid"] == pytest.approx(known, abs=1e-3)
-        worked = sum(s.ms for s in own)
-        assert told["ms"] == pytest.approx(worked + 1.5 - told["hid"], abs=2e-3)
+        assert told["ms"] == pytest.approx(sum(s.ms for s in own) + 1.5 - told["hid"], abs=2e-3)
         ends = min(s.start_ms for s in own), max(s.end_ms for s in own)
         assert told["all"] == pytest.approx(ends[1] - ends[0], abs=1e-3)
         hidden += told["hid"]

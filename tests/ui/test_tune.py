@@ -87,8 +87,7 @@ def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Contex
 
 
 def test_fields_of_few_values_are_picked(context: Context) -> None:
-    picked = ["verify", "ignored", ["greedy", "match"]]
-    study = asked_of(context, axes=[*AXES[:6], *picked]).study
+    study = asked_of(context, axes=[*AXES[:6], *["verify", "ignored", ["greedy", "match"]]]).study
     assert len(study.configurations) == 9 and study.configurations[1].name.endswith("verify=greedy")
     with pytest.raises(ConfigError, match="verify is"):
         asked_of(context, axes=[*AXES[:6], "verify", "", []])
@@ -164,8 +163,7 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     said, speed, length, points = drawn_of(mine.open(study_id))
     assert "Best: " in notice_of([said], 0)
     assert speed["unit"] == "x" and length["unit"] == "tokens"
-    cells = json.loads(speed["cells"]["~"])
-    assert [cell["runs"] for cell in cells.values()] == [4, 4, 4, 4]
+    assert [cell["runs"] for cell in json.loads(speed["cells"]["~"]).values()] == [4, 4, 4, 4]
     assert len(json.loads(points["rows"]["~"])) == 5
     opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
@@ -187,13 +185,11 @@ def point_runs(value: dict[str, Any]) -> list[str]:
 def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
     axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
     mine, study_id = measured(context, axes=axes)
-    opened = mine.open(study_id)
-    said, speed, _, points = drawn_of(opened)
+    said, speed, _, points = drawn_of(mine.open(study_id))
     cells = json.loads(speed["cells"]["~"]).values()
     refused = [cell["refused"] for cell in cells if "refused" in cell]
     assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]
-    rows = json.loads(points["rows"]["~"]).values()
-    assert sum(row["mark"] == "refused" for row in rows) == 3
+    assert sum(row["mark"] == "refused" for row in json.loads(points["rows"]["~"]).values()) == 3
     assert "cannot run: speculation_length=2, drafters=nobody. drafters is" in notice_of([said], 0)
 
 
@@ -222,8 +218,7 @@ def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
     first, further = (one.request(Cell(one.base, one.prompts[0].id, repeat)) for repeat in range(2))
     assert first.sampling.seed == one.sampling.seed
     assert further.sampling.seed == one.sampling.seed + 1
-    typed = [*SAMPLING[:4], "7", *SAMPLING[5:]]
-    assert asked_of(context, sampling=typed).study.sampling.seed == 7
+    assert asked_of(context, sampling=[*SAMPLING[:4], "7", *SAMPLING[5:]]).study.sampling.seed == 7
 
 
 def test_files_have_every_point_and_every_run_and_are_their_owners_alone(context: Context) -> None:

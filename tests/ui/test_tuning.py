@@ -198,14 +198,12 @@ def test_a_point_has_its_figures_and_runs() -> None:
 def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
-    base = study.configurations[1].speculation
-    made = grid(base, axes, study.sampling)
+    made = grid(study.configurations[1].speculation, axes, study.sampling)
     lines = plan_lines(study, made.refused)
     assert lines[0].text.startswith("3 points and plain decoding, 3 prompts, 1 repeat: 12 runs.")
     assert "cannot run: draft=coupled, verify=mss. verify is 'mss'" in lines[1].text
     assert grid_title(made, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
-    alone = plan_lines(replace(study, prompts=study.prompts[:1]), ())
-    assert "no spread" in alone[1].text
+    assert "no spread" in plan_lines(replace(study, prompts=study.prompts[:1]), ())[1].text
     idle = plan_lines(grid_study([axis_from_text("speculation_length", "0")]), ())
     assert any("No point drafts anything" in line.text for line in idle)
 
@@ -222,8 +220,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
     assert "Best so far: " in told and "Every run so far" in told
     assert words(study, {}).startswith("Nothing is measured yet.")
     alike = grid_results(study, steady).items()
-    same = {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike}
-    told = words(study, same)
+    told = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
     assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
     assert "Their speeds differ by 300%." in told
 
@@ -281,8 +278,7 @@ LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 
 def test_a_best_point_that_drafts_nothing_does_not_draft_too_much_nor_others_alike() -> None:
     for idle in (0.97, 1.03):
-        speeds = {"speculation_length=0": idle, "speculation_length=4": 0.5}
-        told = slow_by(speeds, LENGTHS)
+        told = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
         assert "Best: speculation_length=0." in told and "The best point drafts nothing" in told
         assert "No point that drafts was measured faster than it." in told
         assert "costs more than it saves" not in told and "Shorter drafts" not in told

@@ -101,8 +101,7 @@ def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
     opened_run(sessions, desk, ALL, source.run_id)
     refused = notice_of(delete_run(sessions, desk, ALL, source.run_id), 0)
     assert "still running: stop it first, with Stop" in refused
-    stopped = stop_again(sessions, desk)
-    assert "Stopped: " in notice_of(stopped, 0)
+    assert "Stopped: " in notice_of(stop_again(sessions, desk), 0)
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
     assert about_run(made, ALL, source.run_id)[3].visible is True
     assert delete_run(sessions, desk, ALL, source.run_id)[-2] == ""
@@ -120,8 +119,7 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> No
 def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
     source = going(made, 20.0)
     sessions, desk = sessions_of(made), TabSession()
-    values = list(again(sessions, desk, ALL, "a", source.run_id))[-1]
-    assert "still running" in notice_of(values, 0)
+    assert "still running" in notice_of(list(again(sessions, desk, ALL, "a", source.run_id))[-1], 0)
     for event in synthetic_run(3):
         made.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())

@@ -40,8 +40,7 @@ def streamed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     held = copy.deepcopy(values[0])
     received = [copy.deepcopy(held)]
     for old, new in zip(values, values[1:], strict=False):
-        sent = json.loads(json.dumps(diff(old, new)))
-        held = apply_diff(held, sent)
+        held = apply_diff(held, json.loads(json.dumps(diff(old, new))))
         received.append(copy.deepcopy(held))
     return received
 
@@ -122,8 +121,7 @@ def test_every_key_is_there_from_the_first_frame_on_in_fresh_objects() -> None:
 
 
 def test_live_values_stay_bounded_and_the_end_is_whole() -> None:
-    events = synthetic_run(500, seed=9)
-    view = reduce_all(events)
+    view = reduce_all(synthetic_run(500, seed=9))
     live = picture_values(Frame(view=view, detail=view.current))
     whole = picture_values(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert len(view.tokens) > 1500
@@ -155,8 +153,7 @@ def test_what_is_sent_while_a_token_comes_does_not_grow_with_the_run() -> None:
 
 
 def test_the_tree_before_it_is_combined_shows_every_draft() -> None:
-    events = synthetic_run(1, seed=3)
-    drafted = reduce_all(events[:2])
+    drafted = reduce_all(synthetic_run(1, seed=3)[:2])
     tree = picture_values(Frame(view=drafted, detail=drafted.current))["tree"]
     assert tree["stage"] == "draft" and tree["own"] is None
     drawn = sum(len(draft.token_ids) for draft in drafted.current.drafted.drafts)
@@ -170,17 +167,14 @@ def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
     events = synthetic_run(12, seed=3, mechanisms=Mechanisms("vote_tree"))
     details = [detail_of(events, number) for number in range(12)]
     detail = next(one for one in details if one and one.combined and one.combined.dropped)
-    frame = Frame(view=reduce_all(events), detail=detail)
-    tree = picture_values(frame)["tree"]
+    tree = picture_values(Frame(view=reduce_all(events), detail=detail))["tree"]
     outcomes = {int(key): node["outcome"] for key, node in tree["nodes"].items()}
     assert outcomes == dict(enumerate(detail.verified.outcomes))
-    drawn = sum(len(told["by"]) for told in tree["dropped"].values())
-    assert drawn == len(detail.combined.dropped)
+    assert sum(len(told["by"]) for told in tree["dropped"].values()) == len(detail.combined.dropped)
     assert tree["committed"] == len(detail.completed.token_ids)
     for dropped in tree["dropped"].values():
         parent = dropped["parent"]
-        known = parent[1:] in tree["dropped"] if parent[0] == "d" else int(parent) < len(outcomes)
-        assert known
+        assert parent[1:] in tree["dropped"] if parent[0] == "d" else int(parent) < len(outcomes)
 
 
 def test_proposals_know_their_place_in_the_tree() -> None:
@@ -379,6 +373,4 @@ def test_shares_add_up_to_the_time_of_the_spans() -> None:
 
 def test_unknown_drafters_do_not_break_a_view() -> None:
     events = synthetic_run(4, seed=1)
-    started = events[0]
-    view = reduce_all([replace(started, drafters=()), *events[1:]])
-    assert view.tokens
+    assert reduce_all([replace(events[0], drafters=()), *events[1:]]).tokens

@@ -56,14 +56,12 @@ def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> N
 
 def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it() -> None:
     """Also where one of the weighed drafters drafted nothing: the mean is of those that did."""
-    events = run("log_pool")
-    view, detail = seen(events, 5)
+    view, detail = seen(run("log_pool"), 5)
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
     for drafts in (detail.drafted.drafts, detail.drafted.drafts[:2]):
         combined = replace(detail.combined, weights=weights)
-        drafted = replace(detail.drafted, drafts=drafts)
-        now = replace(detail, drafted=drafted, combined=combined)
+        now = replace(detail, drafted=replace(detail.drafted, drafts=drafts), combined=combined)
         rows = proposals_value(Frame(view=view, detail=now))["rows"]
         own = [weights[draft.drafter] for draft in drafts]
         for j, token in rows["0"].items():
@@ -135,8 +133,7 @@ def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
 
 
 def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
-    events = run("vote")
-    view, detail = seen(events, 4)
+    view, detail = seen(run("vote"), 4)
     assert "running mean" in vote_sentence(view, detail)
     started = view.started
     speculation = {**started.config["speculation"], "carry_over": True}
@@ -156,17 +153,14 @@ def test_the_dial_and_the_pool_are_told() -> None:
 
 
 def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
-    events = run("vote_tree")
-    view, detail = seen(events, 4)
+    view, detail = seen(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
     def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
         names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
-        third = replace(view.rounds[3], weights=names[0])
-        rounds = (*view.rounds[:3], third, *view.rounds[4:])
+        rounds = (*view.rounds[:3], replace(view.rounds[3], weights=names[0]), *view.rounds[4:])
         now = replace(detail, combined=replace(detail.combined, weights=names[1]))
-        sentence = vote_sentence(replace(view, rounds=rounds), now)
-        return sentence.split("since the round before, ")[1]
+        return vote_sentence(replace(view, rounds=rounds), now).split("since the round before, ")[1]
 
     assert told((0.0, 0.0, 3.0), (0.0, 0.0, 3.0)) == f"no weight moved: {c} has nearly all of it."
     assert told((1.0, 1.0, 1.0), (1.001, 1.002, 0.997)) == "no weight moved by as much as 0.01."

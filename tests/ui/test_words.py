@@ -178,8 +178,7 @@ def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> No
     assert not [line for line in lines if line.kind == "warn" or "nobody to draft" in line.text]
     assert strip_value(frame)["notes"] == {}, "nothing happened in that round"
     lost = replace(rest[0], notes=("drafter a failed; the run goes on without it",))
-    both = replace(alone, rounds=(alone.rounds[0], lost, *rest[1:]))
-    frame = replace(frame, view=both)
+    frame = replace(frame, view=replace(alone, rounds=(alone.rounds[0], lost, *rest[1:])))
     warned = [line.text for line in run_lines(frame) if line.kind == "warn"]
     assert warned == ["Round 2: drafter a failed; the run goes on without it."]
     assert list(strip_value(frame)["notes"]) == ["1"]
@@ -241,8 +240,7 @@ def test_only_controls_that_matter_are_named() -> None:
         assert "a lower max_speculation_length (goodput finds the rest)" in best
         assert "a shorter speculation_length" in why("specinfer", **changes)
         assert "speculation_length" not in why("specinfer", speculation_length=1, **changes)
-    unsure = why("specinfer", length="confidence", **few)
-    assert "a higher confidence_threshold" in unsure
+    assert "a higher confidence_threshold" in why("specinfer", length="confidence", **few)
     assert "fewer drafters" in why(**drafting)
     assert "fewer drafters" not in why("sequence", drafters=["ssm-code"], **drafting)
 
@@ -265,13 +263,11 @@ def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
     few, three = {"draft_acceptance_rate": 0.05}, {"drafters": ["a", "b", "c"]}
     rest, little = {"draft_ms": 10.0, "verify_ms": 20.0}, {"draft_ms": 700.0, "verify_ms": 740.0}
     shallow: dict[str, Any] = {**three, "max_tree_nodes": 12, "expansion": [1, 1, 3]}
-    told = why(**shallow, **few)
-    assert told.endswith("SSMs closer to this text, or a speculation_length of 1.")
+    assert why(**shallow, **few).endswith("SSMs closer to this text, or a speculation_length of 1.")
     assert "a speculation_length below 5" in why(**{**shallow, "max_tree_nodes": 36}, **few)
     one = why(**{**shallow, "max_tree_nodes": 3}, **few)
     assert "a lower max_tree_nodes" in one and "speculation_length" not in one
-    alone = why(**{**shallow, "max_tree_nodes": 1}, **few)
-    assert alone.endswith("try SSMs closer to this text.")
+    assert why(**{**shallow, "max_tree_nodes": 1}, **few).endswith("try SSMs closer to this text.")
     assert "a lower max_speculation_length" in why("best", **three, max_tree_nodes=64, **few)
     assert "a max_speculation_length of 1" in why("best", **three, max_tree_nodes=2, **few)
     verifying = {"draft_ms": 200.0, "verify_ms": 1500.0}
@@ -314,8 +310,7 @@ def test_a_shared_llm_is_said_to_be_shared() -> None:
     told = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
     assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in told
     # What passed beside others' work is in the overlap too: it is told once.
-    same = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6)
-    assert same == told
+    assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == told
     more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
     assert "drafting 6.0 ms and 12.0 ms more beside" in more, "and some beside its own passes"
     assert told.endswith(
@@ -393,8 +388,7 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
     lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
     told = with_budget_bounds(lengths, budgeted("auto", 2))["rounds"]
     assert told["0"]["m"] == 1 and told["1"]["m"] == 2, "what was drafted, was allowed"
-    free = with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"]
-    assert free == lengths["rounds"]
+    assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
     shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
     assert shown["budget"] == budget_words(budgeted("auto", 2))
     found = with_budget_bounds(lengths, budgeted("auto", 2, length="trend"))["rounds"]
@@ -406,7 +400,6 @@ def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
     detail = detail_of(EIGHT, 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {}, "here it drafted all the same"
-    drafted = replace(detail.drafted, drafts=detail.drafted.drafts[:2])
-    detail = replace(detail, drafted=drafted)
+    detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}

@@ -51,8 +51,7 @@ def documented() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
 def entries(page: str) -> list[str]:
     """The entries of all `text` blocks; an indented line continues the one before."""
     blocks = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    joined = re.sub(r"\n +", " ", "\n".join(blocks))
-    return [line for line in joined.splitlines() if line]
+    return [line for line in re.sub(r"\n +", " ", "\n".join(blocks)).splitlines() if line]
 
 
 def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:

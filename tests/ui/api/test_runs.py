@@ -85,8 +85,7 @@ def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
 def test_many_clients_at_once_hold_no_threads(api: Site) -> None:
     client = api.client()
     jobs = [client.submit(prompt=f"number {i}", api_name="/generate") for i in range(12)]
-    results = [job.result(timeout=30) for job in jobs]
-    assert len({result["run_id"] for result in results}) == 12
+    assert len({result["run_id"] for result in [job.result(timeout=30) for job in jobs]}) == 12
 
 
 def test_with_auth_runs_belong_to_the_user_who_logged_in(tmp_path: Path) -> None:
@@ -107,8 +106,7 @@ def test_load_models_exchanges_and_generate_goes_on_with_them(fresh: Site) -> No
     assert [model["name"] for model in told["loaded"]] == ["other", "small"]
     assert fresh.loader.asked[-1] == ModelPair("other", ("small",), "bfloat16", "cpu")
     fresh("/generate", prompt="after")
-    worker = fresh.context.hub.worker
-    assert worker.requests[-1].prompt == "after"
+    assert fresh.context.hub.worker.requests[-1].prompt == "after"
     fresh("/load_models", llm="other")
     assert fresh.loader.asked[-1] == ModelPair("other", ())
 

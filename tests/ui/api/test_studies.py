@@ -59,8 +59,7 @@ def test_a_study_stopped_by_another_is_told_and_one_being_measured_not_deleted(s
     with pytest.raises(AppError, match="is being measured: stop it first"):
         slow("/delete_study", study_id=study_id)
     slow("/stop_study", study_id=study_id)
-    told = slow("/delete_study", study_id=study_id)
-    assert told == {"study_id": study_id, "deleted": True}
+    assert slow("/delete_study", study_id=study_id) == {"study_id": study_id, "deleted": True}
     with pytest.raises(AppError, match="no such study"):
         slow("/study", study_id=study_id)
 

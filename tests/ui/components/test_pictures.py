@@ -83,8 +83,7 @@ def test_every_asset_is_served_with_its_type_and_for_ever_plotlys_from_its_packa
         assert answer.headers["content-type"].startswith(types[path.suffix])
         assert "immutable" in answer.headers["cache-control"]
         assert answer.content == path.read_bytes()
-    head = asset_files()["plotly.min.js"].read_bytes()[:200]
-    assert b"plotly.js v" in head
+    assert b"plotly.js v" in asset_files()["plotly.min.js"].read_bytes()[:200]
 
 
 @pytest.mark.parametrize(
