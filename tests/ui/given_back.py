@@ -62,8 +62,7 @@ def main(folder: Path) -> None:
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
     exchanged(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
-    source = ran(model_host, "autoregressive")
-    went = watched(model_host)
+    source, went = ran(model_host, "autoregressive"), watched(model_host)
     before = resident()
     exchanged(model_host, ModelPair(small, (small,)))
     less = before - resident()

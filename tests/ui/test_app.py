@@ -87,8 +87,7 @@ def test_bad_arguments_end_with_one_line_and_code_2(
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int, str]]:
     """`python app.py` as a visitor of another machine would find it: process, port, first line."""
-    port = free_port("0.0.0.0")
-    database = tmp_path_factory.mktemp("app") / "runs.db"
+    port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
     environment = {**os.environ, "GRADIO_SERVER_NAME": "0.0.0.0", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "app.py", "--port", str(port), "--db", str(database)],

@@ -148,8 +148,7 @@ def sampled(**changes: Any) -> Request:
 
 
 def test_the_same_tokens_are_the_same_text() -> None:
-    answer = same_text(made(), plain())
-    count = len(reduce_all(made()).tokens)
+    answer, count = same_text(made(), plain()), len(reduce_all(made()).tokens)
     assert answer.kind == "identical"
     assert answer.sentence == (
         f"The first run wrote the same text as the second: {count} tokens, one for one."

@@ -38,8 +38,7 @@ def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) 
 def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
     if script is not None:
         context.hub.worker.script = script
-    mine = Studies(context, None, "me")
-    study = study_of(context, values(**asked))
+    mine, study = Studies(context, None, "me"), study_of(context, values(**asked))
     mine.begin(study)
     assert context.conductor.wait(30)
     return mine.open(study.study_id)
@@ -100,8 +99,7 @@ def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context:
 
 
 def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
-    opened = measured(context)
-    mine = Studies(context, None, "me")
+    opened, mine = measured(context), Studies(context, None, "me")
     asked = request_of(mine, opened.row.study_id, "specinfer")
     assert asked.prompt == "Once" and asked.sampling.seed == 1000
     with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):

@@ -51,8 +51,7 @@ def form_values(**changes: Any) -> list[Any]:
 
 
 def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
-    request = request_of(form_values())
-    preset = SpeculationConfig.preset("specinfer")
+    request, preset = request_of(form_values()), SpeculationConfig.preset("specinfer")
     assert request.speculation == dataclasses.replace(preset, drafters=SSMS, record_top_k=5)
     assert request.prompt == EXAMPLES[0][1] and request.sampling.seed is None
     info = fresh_form().preset.info
@@ -184,8 +183,7 @@ def repeats(token_ids: list[int], length: int = 6) -> int:
 
 
 def test_the_first_example_is_written_to_its_end_without_going_in_circles(bundled: Engine) -> None:
-    plain = SpeculationConfig.preset("autoregressive")
-    written = Outcome()
+    plain, written = SpeculationConfig.preset("autoregressive"), Outcome()
     for event in bundled.generate(Request(EXAMPLES[0][1], speculation=plain)):
         written.observe(event)
     result = written.to_plain()

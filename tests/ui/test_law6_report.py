@@ -101,8 +101,7 @@ def kept(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None =
 @pytest.mark.parametrize("name", RUNS)
 def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> None:
     events = run_of(name)
-    run_id = kept(store, events)
-    live = LiveSource(FakeStore())
+    run_id, live = kept(store, events), LiveSource(FakeStore())
     watching, replaying = Player(live), Player(StoredSource(store, run_id))
     replaying.set_pace(Pace("step"))
     view, clock = View(), 0.0
@@ -125,8 +124,7 @@ def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> 
 
 def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: RunStore) -> None:
     for name in ("specinfer-0.8", "minions-0.0", "cancelled", "hostile-failed"):
-        events = run_of(name)
-        live = LiveSource(FakeStore())
+        events, live = run_of(name), LiveSource(FakeStore())
         for event in events:
             live.take(event)
         players = Player(live), Player(StoredSource(store, kept(store, events)))
@@ -146,8 +144,7 @@ def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: R
 def board_and_report(
     store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None
 ) -> tuple[Board, TabSession, Report]:
-    made = sessions_of(context(store))
-    desk = TabSession()
+    made, desk = sessions_of(context(store)), TabSession()
     run_id = kept(store, events, baseline)
     opened_run(made, desk, ALL, run_id)
     return made.board, desk, Report(write_export(made.board.context, ALL, run_id, "html")["text"])
@@ -183,8 +180,7 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
     last, opening = report.stops - 1, report.told["opening"]["round"]
     place = Place(last, opening if opening >= 0 else None)
     assert shown(board, desk) == report.pictures(place)
-    chance = random.Random(name)
-    count = 0
+    chance, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
         some = 60 < stop < last - 60 and stop % 11  # of a long run

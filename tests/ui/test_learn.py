@@ -97,8 +97,7 @@ def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
 
 def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    first = ended(example(learn, desk, 3, "me", FULL))
-    shown = desk.frame().run_id
+    first, shown = ended(example(learn, desk, 3, "me", FULL)), desk.frame().run_id
     ended(try_lesson(learn, desk, 3, "me", FULL))
     assert desk.frame().run_id != shown
     values = looked_at(learn, desk, 3, "width 3")
@@ -268,8 +267,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     learn, desk = exchangeable(store, speed=100.0), TabSession()
     frames = example(learn, desk, 2, "me", FULL)
     next(frames)
-    player = desk.player
-    model_host = learn.board.context.model_host
+    player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
     model_host.begin(ModelPair())
     while model_host.exchange.loading:

@@ -215,8 +215,7 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
     settled(model_host)
-    hub = Hub(model_host, FakeStore())
-    asked = request()
+    hub, asked = Hub(model_host, FakeStore()), request()
 
     def wanting(*names: str) -> Any:
         return replace(asked, speculation=replace(asked.speculation, drafters=names))

@@ -244,8 +244,7 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
 def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     context = made(store, Loader(lambda: other_worker("small")))
     context.model_host.worker.set_script(scripted(400), speed=5.0)
-    source = context.hub.start(request())
-    last = list(load_values(context, True, *FORM))[-1]
+    source, last = context.hub.start(request()), list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
     source.cancel()
     settled(context.model_host)

@@ -177,8 +177,7 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     made = context(store)
     one, two = recorded(store, "a", "b")
     sessions, desks = sessions_of(made), (TabSession(), TabSession(), TabSession())
-    first = choose_run(sessions, desks, ALL, one, "")
-    opened = len(sessions.opening)
+    first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opening)
     before = opened + len(sessions.on.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
     comparing, button, said = choosing(one, "")

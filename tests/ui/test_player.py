@@ -220,8 +220,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
 def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:
     events = synthetic_run(60, seed=2, end="cancelled")
     source = live(events[:1])
-    player = Player(source)
-    followed = set()
+    player, followed = Player(source), set()
     for i, event in enumerate(events[1:-1]):
         source.take(event)
         player.advance(i / 240)  # 60 rounds in a second

@@ -85,8 +85,7 @@ def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_of_a_differe
     grid = configuration_row(study(), results(), "tree").same.kind
     assert kinds == ["identical", "identical", "base", "base"]
     assert compared == {"tree": grid, PLAIN: "base"} and grid == "identical"
-    found = results()
-    cell = Cell("tree", "1", 0)
+    found, cell = results(), Cell("tree", "1", 0)
     ids = list(found[cell].token_ids)
     ids[3] += 1
 

@@ -110,8 +110,7 @@ def test_mss_has_the_same_distribution_not_the_same_tokens() -> None:
 
 
 def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
-    plain = with_plain_decoding(VIEW, 5)
-    started = VIEW.started
+    plain, started = with_plain_decoding(VIEW, 5), VIEW.started
     assert plain.prompt == started.prompt and plain.sampling.seed == started.seed
     assert plain.speculation.drafters == () and plain.speculation.record_top_k == 5
     asked = Request.from_plain(started.asked)

@@ -121,8 +121,7 @@ def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
 
 def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
     events = synthetic_run(50)
-    whole = Report(report_html(events))
-    html = report_html(events, limits=Limits(rounds=20))
+    whole, html = Report(report_html(events)), report_html(events, limits=Limits(rounds=20))
     report = Report(html)
     assert "Of 50 rounds, it stops at every 3rd." in html
     assert report.stops == 1 + 50 // 3 + 1 and len(report.told["ends"]) == 51

@@ -193,14 +193,12 @@ def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> No
     assert desks.of("a", "live") is desks.of("a", "live")
     assert desks.of("a", "live") is not desks.of("b", "live")
     assert desks.of("a", "live") is not desks.of("a", "sessions")
-    made = hub(rounds=300)
-    desk = desks.of("a", "live")
+    made, desk = hub(rounds=300), desks.of("a", "live")
     desk.look_at(Player(made.start(request())))
     desks.leave("a")
     desk.player.source.wait_done(WAIT_S)
     assert desk.player.source.done and len(desks) == 1
-    desks = TabSessions(limit=3)
-    made = hub(rounds=300)
+    desks, made = TabSessions(limit=3), hub(rounds=300)
     first = desks.of("0", "live")
     first.look_at(Player(made.start(request())))
     for i in range(1, 5):
@@ -211,8 +209,7 @@ def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> No
 
 
 def test_a_side_run_ends_with_its_desk() -> None:
-    made = hub(rounds=60)
-    desk = TabSession()
+    made, desk = hub(rounds=60), TabSession()
     side = run_to_end(made, desk, request(preset="autoregressive"), "me")
     source = next(side)
     side.close()

@@ -65,8 +65,7 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
 
 
 def test_a_round_says_why_a_guess_missed() -> None:
-    events = pipelined("ahead")
-    reasons = set()
+    events, reasons = pipelined("ahead"), set()
     for event in of_rounds(events):
         own = shown(events, event.round)["timeline"]["round"]
         assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
@@ -156,8 +155,7 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
     assert {line.kind for line in lines} == {"info"}, "nothing went wrong"
     marked = picture_values(frame)["strip"]["notes"].keys()
     assert not marked & {"3", "7"}, "and neither round carries a mark"
-    told = [line.text for line in lines]
-    words = "a trial of drafting ahead ends"
+    told, words = [line.text for line in lines], "a trial of drafting ahead ends"
     assert told == [
         f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
@@ -199,8 +197,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     core.engine.round_state.round_outcome."""
     made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]
-    rounds = shown(events, 3)["timeline"]["rounds"]
-    hidden = 0.0
+    rounds, hidden = shown(events, 3)["timeline"]["rounds"], 0.0
     for event in of_rounds(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
         told = rounds[str(event.round)]

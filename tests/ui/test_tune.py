@@ -45,8 +45,7 @@ def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any
 
 
 def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
-    mine = Studies(context, None, "me")
-    study = asked_of(context, **changes).study
+    mine, study = Studies(context, None, "me"), asked_of(context, **changes).study
     mine.begin(study)
     assert context.conductor.wait(30)
     return mine, study.study_id

@@ -228,8 +228,7 @@ def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     """However slow it was: in the map, the table, the file and the sentence."""
     study = grid_study()
-    results = grid_results(study, steady)
-    best = "speculation_length=4, expansion=1"
+    results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
     twin = {c.item: r for c, r in results.items() if c.contestant == best}
     for cell in [c for c in results if c.contestant == "speculation_length=2, expansion=1"]:
         speed = results[cell].stats.tokens_per_second

@@ -142,8 +142,7 @@ def test_the_strips_text_is_the_runs_text(rounds: int, ended: bool) -> None:
 
 
 def test_what_is_sent_while_a_token_comes_does_not_grow_with_the_run() -> None:
-    events = synthetic_run(400, seed=3)
-    sizes = []
+    events, sizes = synthetic_run(400, seed=3), []
     for at in (len(events) // 4, len(events) - 40):
         before, after = reduce_all(events[:at]), reduce_all(events[: at + 4])
         old = picture_values(Frame(view=before, detail=before.last))["strip"]
@@ -302,16 +301,14 @@ def test_a_view_differs_when_one_event_is_lost_and_not_after_json() -> None:
 
 def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> None:
     events = synthetic_run(12, seed=3)
-    view = reduce_all(events)
-    outcome = Outcome()
+    view, outcome = reduce_all(events), Outcome()
     for event in events:
         outcome.observe(event)
     assert view.text == outcome.text and list(view.token_ids) == outcome.token_ids
     assert view.stats == events[-1].stats
     assert view.state == "completed" and view.finish_reason == "length"
     assert sum(line.emitted for line in view.rounds) == len(view.tokens)
-    view = reduce_all(events[:-1])
-    end = events[-1].stats
+    view, end = reduce_all(events[:-1]), events[-1].stats
     assert view.stats.num_new_tokens == end.num_new_tokens
     assert view.stats.acceptance_histogram == end.acceptance_histogram
 

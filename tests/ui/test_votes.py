@@ -43,8 +43,7 @@ def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> N
         for draft in drafted.drafts:
             row = rows[str(DRAFTERS.index(draft.drafter))]
             for j in range(len(draft.token_ids)):
-                token = row[str(j)]
-                mass = lost.get((draft.drafter, j))
+                token, mass = row[str(j)], lost.get((draft.drafter, j))
                 assert token["in_tree"] == (mass is None)
                 if mass is None:
                     mass = tree.masses[token["node"]]
@@ -102,8 +101,7 @@ def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
 
 
 def test_a_vote_is_told_with_its_numbers() -> None:
-    events = run("vote", 30)
-    told = 0
+    events, told = run("vote", 30), 0
     for number in range(30):
         view, detail = seen(events, number)
         tree, verdict, completed = detail.combined, detail.verified, detail.completed
@@ -246,8 +244,7 @@ def test_what_decided_is_told(case: tuple[str, tuple[float, ...], str]) -> None:
 
 def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
-    view = reduce_all(events)
-    told = 0
+    view, told = reduce_all(events), 0
     for number in range(12):
         detail = detail_of(events, number)
         why = winner_reasons(detail.combined, detail.drafted.drafts)

@@ -72,8 +72,7 @@ def test_the_own_token_is_told_by_its_kind() -> None:
     words = {"recovered": "its own token", "bonus": "for free", "plain": "Nothing was drafted"}
     seen = set()
     for detail in details():
-        kind = detail.verified.own_kind
-        told = explain(detail, None, NAMES, {})
+        kind, told = detail.verified.own_kind, explain(detail, None, NAMES, {})
         assert words[kind] in told.sentence and told.outcome == "own"
         seen.add(kind)
     assert seen == set(words)
@@ -339,8 +338,7 @@ VIEW_OF_EIGHT = reduce_all(EIGHT)
 
 def budgeted(asked: Any, nodes: Any, view: View = VIEW_OF_EIGHT, **fields: Any) -> View:
     """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
-    started = view.started
-    plans = []
+    started, plans = view.started, []
     for plan, most in ((started.asked, asked), (started.config, nodes)):
         told = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
         plans.append({**plan, "speculation": told})
@@ -396,8 +394,7 @@ def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
 
 
 def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
-    view = budgeted("auto", 2)
-    detail = detail_of(EIGHT, 1)
+    view, detail = budgeted("auto", 2), detail_of(EIGHT, 1)
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {}, "here it drafted all the same"
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))

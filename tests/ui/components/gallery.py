@@ -28,8 +28,7 @@ def values_of(scene: str) -> dict[str, Any]:
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
     """Name -> values of all pictures."""
-    run = synthetic_run(rounds=30, seed=5)
-    voted = minions_run("vote")
+    run, voted = synthetic_run(rounds=30, seed=5), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
         "draft": lambda: values_at(run, 4, "draft"),
