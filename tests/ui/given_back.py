@@ -1,11 +1,8 @@
-"""In a process of its own: what is left of models that were exchanged, and how much memory.
+"""`python -m tests.ui.given_back FOLDER`: what is left of models that were exchanged, as JSON.
 
-    python -m tests.ui.given_back FOLDER
-
-Prints a JSON object. `less`: bytes that this process held less once the large models had gone;
-`size`: of their weights; `left`: which of the worker's engine and the LLM's module are still there;
-`events`: how many of a run of theirs, which is still looked at. Elsewhere other tests' threads and
-leftovers would be judged with it.
+`less`: bytes that this process held less once they had gone; `size`: of their weights; `left`: what
+of them is still there; `events`: how many of a run of theirs, which is still looked at. In a
+process of its own, without other tests' threads and leftovers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Reading a page in one piece: a script is evaluated until its value is the one that is waited for,
-so that no frame lies between the wait and what is compared. Needs a Playwright page, no sleeps.
-"""
+"""Reading a page in one piece: a script is evaluated until its value is the one waited for, so that
+no frame lies between the wait and what is compared. Needs a Playwright page, no sleeps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A report read as a browser reads it: what is sealed in the file, opened and put together again.
-
-The second reader of the format, in Python; the first is `ui/report/assets/recording.js`, and
-test_browser_report.py holds the two together.
-"""
+The second reader of the format; the first is `ui/report/assets/recording.js`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The page in a real Chromium: a visitor's runs in Live and Sessions, from Run to a deleted run.
-
-Every test also fails if the page logs an error or asks another host for anything (conftest).
-Screenshots go to artifacts/, which git ignores.
-"""
+"""The page in a real Chromium: a visitor's runs in Live and Sessions, from Run to deletion."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The whole page on the bundled models in a real Chromium: what the panels show of votes, weights,
-lengths, lanes, overlap and drafts made ahead is what the store recorded; a newcomer's lesson."""
+"""The bundled models in a real Chromium: what panels show is what the store recorded; a lesson."""
 
 from __future__ import annotations
 

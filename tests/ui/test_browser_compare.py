@@ -1,5 +1,4 @@
-"""The Compare tab in a real Chromium: a comparison from its form to its files, its runs and Live;
-on a narrow page with hostile texts; and one that several tabs look at while it is measured."""
+"""The Compare tab in a real Chromium: from its form to Live; narrow, hostile; in several tabs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Every tab in a real Chromium: at every width, in both themes, in large type, for everybody, as
-files for slides; and a run that is looked at while it goes on.
-"""
+"""Every tab in a real Chromium: every width, both themes, large type, files; a run that goes on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Learn and the presenter's links in a real Chromium: a lesson from its words to Live, lessons by
-keys, room on every screen, addresses that are handed on, and models that are exchanged."""
+"""Learn and links in a real Chromium: from a lesson's words to Live; keys; room; other models."""
 
 from __future__ import annotations
 

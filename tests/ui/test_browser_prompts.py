@@ -1,5 +1,4 @@
-"""Prompts in a real Chromium: prompts from a file and typed ones to their files and runs; past runs
-beside a study; past runs of many settings, sorted, and older ones."""
+"""Prompts in a real Chromium: typed or from a file, to files and runs; past runs, sorted."""
 
 from __future__ import annotations
 

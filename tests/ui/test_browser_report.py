@@ -1,8 +1,4 @@
-"""A report in a real Chromium, from disk: the pictures of the page, what a reader does with them,
-how it looks, and no request to anybody.
-
-Every test also fails if the report logs an error or asks a host for anything (conftest).
-"""
+"""A report in a real Chromium, from disk: the page's pictures, what a reader does, how it looks."""
 
 from __future__ import annotations
 

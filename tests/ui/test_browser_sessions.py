@@ -1,5 +1,4 @@
-"""The Sessions tab in a real Chromium: one past run with its settings, note, files and second run;
-a long one gone through round by round; runs that several tabs look at; and studies in the list."""
+"""The Sessions tab in a real Chromium: one past run, a long one, runs going on, and studies."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Tune in a real Chromium: a grid from its form to maps, table, files and Live; grids of one to
-three axes, with what cannot run; and a grid from a file, stopped, gone on with and deleted."""
+"""Tune in a real Chromium: a grid from its form to Live; one to three axes; one from a file."""
 
 from __future__ import annotations
 

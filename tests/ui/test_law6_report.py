@@ -1,10 +1,5 @@
-"""Law 6, as far as a reader sees it: a recorded run shows what its live run showed, and its report
-shows what the page shows, at every stop and at the end.
-
-Runs of all presets on the bundled models, greedy and sampled; pipelined, cancelled, failed and cut
-short; SYNTHETIC ones with hostile text. The control: whatever kind of event is changed, the report
-shows something else.
-"""
+"""Law 6, as a reader sees it: a recorded run shows what its live run showed, and its report shows
+what the page shows, at every stop. The control: whatever kind of event is changed, it is seen."""
 
 from __future__ import annotations
 

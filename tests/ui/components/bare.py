@@ -1,8 +1,5 @@
 """A page without Gradio and without a server: the pictures mounted as the modules that they are.
-
-Playwright answers every request from the files that the real page serves. Values are packed as on
-their way through Gradio. Nothing else draws: what is read after `rest` is what stays there.
-"""
+Playwright answers every request from the files that the real page serves. Nothing else draws."""
 
 from __future__ import annotations
 

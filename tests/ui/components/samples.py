@@ -1,5 +1,4 @@
-"""Values of the pictures for tests and for the gallery, made from SYNTHETIC runs by the page's own
-`reduce`, and a hand-made hostile one."""
+"""Values of the pictures, made from SYNTHETIC runs by the page's own `reduce`; a hostile one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Variants of the gallery's SYNTHETIC values: what a made-up run does not come to by itself.
-
-Each takes the values of all pictures and gives them with one thing changed; knows no page.
-"""
+"""Variants of the gallery's SYNTHETIC values: all pictures' values with one thing changed."""
 
 from __future__ import annotations
 
