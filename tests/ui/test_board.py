@@ -210,20 +210,14 @@ def follow(context: Context, preset: str, values: list[Any], temperature: float 
     return name, made, [choice for choice, _ in group.choices], group.value
 
 
-@pytest.mark.parametrize(
-    ("preset", "chosen"),
-    [
-        ("specinfer", ["new-1", "new-2"]),
-        ("sequence", ["new-1"]),
-        ("autoregressive", []),
-        ("best", ["new-1", "new-2", NGRAM]),
-    ],
-)
+NEW = ["new-1", "new-2"]
+MEANT = {"specinfer": NEW, "sequence": NEW[:1], "autoregressive": [], "best": [*NEW, NGRAM]}
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_preset_means_the_models_that_stand(
-    store: RunStore, preset: str, chosen: list[str], temperature: float
-) -> None:
-    context = with_models(store, "new-1", "new-2")
+@pytest.mark.parametrize("preset", MEANT)
+def test_a_preset_means_the_loaded_models(store: RunStore, preset: str, temperature: float) -> None:
+    context, chosen = with_models(store, "new-1", "new-2"), MEANT[preset]
     values = preset_values(preset, temperature, BEFORE)
     name, made, choices, value = follow(context, preset, values, temperature)
     assert name == preset and choices == ["new-1", "new-2", NGRAM] and value == chosen
@@ -232,28 +226,16 @@ def test_a_preset_means_the_models_that_stand(
     assert made[DRAFTERS + 1 :] == expected[DRAFTERS + 1 :]
 
 
-@pytest.mark.parametrize(
-    ("chosen", "kept"),
-    [
-        (["ssm-a"], ["new"]),
-        (["ssm-a", NGRAM], ["new", NGRAM]),
-        (["ssm-b"], ["ssm-b"]),
-        (["ssm-a", "ssm-b"], ["ssm-b"]),
-        ([NGRAM], [NGRAM]),
-        ([], []),
-        (None, []),
-    ],
-)
-def test_settings_of_the_visitors_own_stay_but_drafters_that_have_gone(
-    store: RunStore, chosen: list[str] | None, kept: list[str]
-) -> None:
-    names = ("new", "ssm-b") if kept in (["ssm-b"], ["ssm-b", NGRAM]) else ("new",)
-    values = preset_values("specinfer", 0.0, BEFORE)
-    values[FIELD_NAMES.index("speculation_length")] = 3
-    values[DRAFTERS] = chosen
-    name, made, choices, value = follow(with_models(store, *names), "specinfer", values)
-    assert name == OWN and value == kept and choices == [*names, NGRAM]
-    assert all("value" not in str(one) for i, one in enumerate(made) if i != DRAFTERS)
+def test_settings_of_ones_own_stay_but_drafters_that_have_gone(store: RunStore) -> None:
+    kept = ((["ssm-a"], ["new"]), (["ssm-a", NGRAM], ["new", NGRAM]), (["ssm-b"], ["ssm-b"]))
+    kept += ((["ssm-a", "ssm-b"], ["ssm-b"]), ([NGRAM], [NGRAM]), ([], []), (None, []))
+    for chosen, stay in kept:
+        names = ("new", "ssm-b") if stay == ["ssm-b"] else ("new",)
+        values = preset_values("specinfer", 0.0, BEFORE)
+        values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS] = 3, chosen
+        name, made, choices, value = follow(with_models(store, *names), "specinfer", values)
+        assert name == OWN and value == stay and choices == [*names, NGRAM], chosen
+        assert all("value" not in str(one) for i, one in enumerate(made) if i != DRAFTERS)
 
 
 def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> None:

@@ -229,11 +229,11 @@ def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any
     found = dict(opened.results)
     for cell in found:
         speed = plain if cell.contestant == opened.study.base else tree
-        change(found, cell, tokens_per_second=speed)
+        change_stats(found, cell, tokens_per_second=speed)
     return found
 
 
-def change(found: dict[Any, Any], cell: Cell, **stats: Any) -> None:
+def change_stats(found: dict[Any, Any], cell: Cell, **stats: Any) -> None:
     found[cell] = replace(found[cell], stats=replace(found[cell].stats, **stats))
 
 
@@ -250,7 +250,7 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert why.startswith("0.50x: slower than plain decoding here, because")
     uneven = with_speeds(opened, 10, 9.5)
-    change(uneven, Cell("specinfer", "1", 1), tokens_per_second=10.1)
+    change_stats(uneven, Cell("specinfer", "1", 1), tokens_per_second=10.1)
     unsure = verdict(opened.study, uneven)
     assert unsure.startswith("Nothing was measured faster") and "cannot tell" in unsure
     assert "not surely faster" in verdict(opened.study, with_speeds(opened, 10, 10))
@@ -260,7 +260,7 @@ def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context
     opened = measured(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
-        change(speeds, cell, tokens_per_second=5.0 + 0.1 * cell.repeat)
+        change_stats(speeds, cell, tokens_per_second=5.0 + 0.1 * cell.repeat)
     told = verdict(opened.study, speeds)
     assert told.startswith("Nothing was faster than plain decoding here; the best is specinfer")
     assert "(95 % of resamples of 6 repeats: 0.5" in told
@@ -271,7 +271,7 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     opened = measured(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
-        change(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
+        change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
     told = verdict(opened.study, speeds)
     assert "the best is specinfer at 0.90" in told and "cannot tell which is faster" in told
 
@@ -282,7 +282,7 @@ def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):
         counts = {"num_new_tokens": 60, "num_rounds": rounds, "num_draft_tokens": 80}
-        change(slower, Cell("specinfer", "1", repeat), **counts)
+        change_stats(slower, Cell("specinfer", "1", repeat), **counts)
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert "and gave 2.0 tokens" in why, "180 tokens in 90 rounds"

@@ -139,7 +139,9 @@ def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
     assert desk.baseline is None, "another prompt"
 
 
-def writing(store: RunStore, number: int) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
+def lesson_in_writing(
+    store: RunStore, number: int
+) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
     """A lesson whose long run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
@@ -149,7 +151,7 @@ def writing(store: RunStore, number: int) -> tuple[Learn, TabSession, Iterator[l
 
 
 def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
-    learn, desk, frames = writing(store, 1)
+    learn, desk, frames = lesson_in_writing(store, 1)
     assert "Stopped: " in notice_of(stop_runs(learn, desk), 0)
     rest = list(frames)
     assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
@@ -193,7 +195,7 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
 
 
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:
-    learn, desk, frames = writing(store, 8)
+    learn, desk, frames = lesson_in_writing(store, 8)
     open_lesson(learn, desk, 2, {})
     list(frames)
     assert worker_of(learn).runs[0].is_cancelled and len(worker_of(learn).runs) == 1

@@ -224,7 +224,7 @@ def row(**changes: Any) -> Measured:
     return replace(measured_row("x", reduce_all(synthetic_run(8))), **changes)
 
 
-def timed(*passes_ms: float) -> Evidence:
+def evidence_of_passes(*passes_ms: float) -> Evidence:
     """The runs of lesson 1, whose passes took so long."""
     pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
     return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
@@ -244,7 +244,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
     [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
 )
 def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
-    right, line = judge(LESSONS[0].question, timed(1.0, eight), eight)
+    right, line = judge(LESSONS[0].question, evidence_of_passes(1.0, eight), eight)
     assert right and words in line.text
 
 
@@ -252,7 +252,7 @@ def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> 
 @pytest.mark.parametrize("times", [1.049, 2.46, 3.449])
 def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> None:
     """However short passes are."""
-    evidence = timed(one, one * times)
+    evidence = evidence_of_passes(one, one * times)
     shown = table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(each["cells"]["0"]) for each in shown)
     right, line = judge(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))

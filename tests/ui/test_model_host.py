@@ -1,4 +1,4 @@
-"""The rig: models exchanged while runs go on, and everything that may go wrong with it."""
+"""The rig: models wait_loaded while runs go on, and everything that may go wrong with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.errors import ConfigError, EngineClosedError, OutOfMemoryError, VocabM
 from core.events import RunCancelled, RunCompleted
 from tests.synthetic import DRAFTERS
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
-from tests.ui.model_hosts import OTHER, Loader, exchanged, failing, other_worker, settled
+from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled, wait_loaded
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -26,7 +26,7 @@ def whole(source: LiveSource) -> list[Any]:
     return list(source.events(0, source.count))
 
 
-def test_what_stands_is_read_from_the_worker_the_first_pair_loaded_here_and_now() -> None:
+def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once() -> None:
     model_host = ModelHost(FakeWorker())
     assert model_host.names() == ("synthetic-llm", *DRAFTERS)
     assert model_host.drafter_names == DRAFTERS
@@ -52,7 +52,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     between = hub.start(request("while it is loaded"))
     assert model_host.exchange.loading and model_host.worker is old and len(old.requests) == 2
     loader.go.set()
-    exchanged(model_host)
+    wait_loaded(model_host)
     assert model_host.names() == ("other", "small") and hub.worker is new
     assert model_host.version == 1
     stages = [stage.words for stage in model_host.exchange.stages]
@@ -168,7 +168,7 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     hub = Hub(model_host, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
     model_host.begin(OTHER)
-    exchanged(model_host)
+    wait_loaded(model_host)
     assert model_host.leaving() >= 3
     for source in sources:
         assert isinstance(whole(source)[-1], RunCompleted)
@@ -188,7 +188,7 @@ def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
         model_host._served.enter()
         model_host._served._counting_tap(broken)(replace(whole_run()[0]))
     model_host.begin(OTHER)
-    exchanged(model_host)
+    wait_loaded(model_host)
     assert model_host.leaving() == 1
     source.cancel()
     assert isinstance(whole(source)[-1], RunCancelled)
@@ -222,7 +222,7 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
 
     with pytest.raises(ConfigError) as caught:
         hub.start(wanting(*DRAFTERS))
-    assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
+    assert "the models were wait_loaded since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
         whole(hub.start(wanting(*names)))  # what nobody ever had is the engine's to refuse
@@ -236,7 +236,7 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
     hub = Hub(model_host, FakeStore())
     first = hub.start(request())
     model_host.begin(OTHER)
-    exchanged(model_host)
+    wait_loaded(model_host)
     second = hub.start(request(preset="autoregressive"))
     loader.go.clear()
     model_host.begin(ModelPair("third", ()))

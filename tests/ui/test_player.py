@@ -30,7 +30,7 @@ def live(events: list[Event]) -> LiveSource:
     return source
 
 
-def begun(source: LiveSource | StoredSource, pace: Pace | None = None) -> Player:
+def player_of(source: LiveSource | StoredSource, pace: Pace | None = None) -> Player:
     player = Player(source, pace)
     player.advance(0.0)
     return player
@@ -63,7 +63,7 @@ def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -
 
 def test_step_goes_one_stage_forward_and_back() -> None:
     events = synthetic_run(4, seed=2)
-    player = begun(stored(events), Pace("step"))
+    player = player_of(stored(events), Pace("step"))
     assert player.frame().view == reduce_all(events[:1])
     seen = []
     for _ in range(6):
@@ -81,7 +81,7 @@ def test_step_goes_one_stage_forward_and_back() -> None:
 
 def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
     events = synthetic_run(70, seed=3)  # past a kept view
-    player = begun(stored(events), Pace("step"))
+    player = player_of(stored(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)
         assert player._at == at + (at == len(events) - 1)
@@ -98,7 +98,7 @@ def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
 def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     events = synthetic_run(4, seed=2)
     source = live(events[:2])
-    player = begun(source, Pace("step"))
+    player = player_of(source, Pace("step"))
     for _ in range(5):
         player.step(1)
     assert player._at == 2
@@ -111,7 +111,7 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
 @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
 def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
     events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
-    player = begun(stored(events))
+    player = player_of(stored(events))
     frame = player.frame()
     assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
     player.seek(frame.known_rounds)
@@ -123,7 +123,7 @@ def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
     events = synthetic_run(20, seed=2)
     source = live(events[:50])
-    player = begun(source)
+    player = player_of(source)
     player.select(3, 2)
     for event in events[50:]:
         source.take(event)
@@ -137,7 +137,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
     for seed in range(4):
-        player = begun(stored(synthetic_run(12, seed=seed)))
+        player = player_of(stored(synthetic_run(12, seed=seed)))
         lines = [line for line in player.frame().view.rounds if line.nodes]
         most = max(line.accepted for line in lines)
         largest = max(line.nodes for line in lines if line.accepted == most)
@@ -160,7 +160,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
             events[i] = replace(event, **dict.fromkeys(nothing, ()))
         elif isinstance(event, RoundCompleted) and event.round == 5:
             events[i] = replace(event, num_accepted=0)
-    player = begun(stored(events))
+    player = player_of(stored(events))
     assert player.frame().selected_round == 4 and not player.frame().pinned
     player.follow()
     assert player.frame().selected_round == 5
@@ -169,7 +169,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
 
 
 def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
-    player = begun(stored(synthetic_run(6, seed=2)))
+    player = player_of(stored(synthetic_run(6, seed=2)))
     for _ in range(9):
         player.step(-1)
     assert player.frame().selected_round == 3 and not player.frame().at_end
@@ -178,7 +178,7 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
 
 
 def test_no_round_past_the_ends_can_be_selected() -> None:
-    player = begun(stored(synthetic_run(3, seed=2)))
+    player = player_of(stored(synthetic_run(3, seed=2)))
     for number in (-1, 3, 10**9):
         player.select(number)
         assert not player.frame().pinned
@@ -210,7 +210,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
     assert player.frame().selected_round == 2 and player.at_end
     events = synthetic_run(3, seed=2)
     source = live(events[:6])
-    player = begun(source)
+    player = player_of(source)
     for event in events[6:]:
         source.take(event)
     player.select_next(1)
@@ -235,7 +235,7 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
     events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
     source = live(events)
     assert len(source._kept) == KEPT_EVENTS < len(events)
-    player = begun(source)
+    player = player_of(source)
     player.select(2)
     detail = player.frame().detail
     assert detail is not None and detail.round == 2 and detail.combined == events[10]
@@ -247,7 +247,7 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
 def test_events_that_are_lost_do_not_break_the_page() -> None:
     source = live(synthetic_run(KEPT_EVENTS // 4 + 40, seed=1))
     source._store.recorded.clear()
-    player = begun(source)
+    player = player_of(source)
     player.select(1)
     assert player.frame().detail is None
 
@@ -256,7 +256,7 @@ def test_pace_is_checked_and_changing_it_does_not_spend_the_time_before() -> Non
     for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
         with pytest.raises(ConfigError):
             Pace(**bad)
-    player = begun(stored(synthetic_run(30, seed=1)), Pace("step"))
+    player = player_of(stored(synthetic_run(30, seed=1)), Pace("step"))
     player.set_pace(Pace("slow", 10.0))
     player.advance(100.0)
     assert player._at == 1

@@ -282,7 +282,7 @@ def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any
     return past_drawn(context, desk, RunFigures(context.store), asking, ())
 
 
-def shown_in(context: Context) -> tuple[StudyBoard, Drawn, TabSession]:
+def board_and_pictures(context: Context) -> tuple[StudyBoard, Drawn, TabSession]:
     """A board of prompts, its pictures, and the tab that looks at them."""
     board = StudyBoard(context, "prompts", "prompts", None, None)
     return board, Drawn((None,) * 3, lambda opened: study_drawn(context, opened)), TabSession()
@@ -290,7 +290,7 @@ def shown_in(context: Context) -> tuple[StudyBoard, Drawn, TabSession]:
 
 def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:
     mine = measured(context, StudyPrompt("1", "Once"))
-    board, pictures, desk = shown_in(context)
+    board, pictures, desk = board_and_pictures(context)
     look_at_study(board, desk, mine, pictures, opening=True)
     (last,) = drawn(context, desk)
     assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
@@ -315,7 +315,7 @@ def test_a_look_that_is_overtaken_ends(context: Context) -> None:
 
 
 def test_beginning_a_study_ends_the_look(context: Context) -> None:
-    board, pictures, desk = shown_in(context)
+    board, pictures, desk = board_and_pictures(context)
     run(context, "Once")
     list(drawn(context, desk))
     make = lambda: study_of_prompts(context, StudyPrompt("1", "Once"))  # noqa: E731

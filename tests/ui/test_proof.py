@@ -144,7 +144,7 @@ def test_a_log_without_fingerprints_is_taken_at_its_word(old: str, new: str) -> 
 
 
 def test_a_speed_is_of_one_llm() -> None:
-    one, other = (speed_key(request(), of_llm(fingerprint=print_)) for print_ in "ab")
+    one, other = (speed_key(request(), of_llm(fingerprint=mark)) for mark in "ab")
     assert one != other
 
 

@@ -47,7 +47,7 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
     return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
 
 
-def logged(context: Context, kind: str = "compare", owner: str = "") -> Study:
+def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> Study:
     """A study of which nothing is measured yet."""
     one = study(context, kind)
     context.store.studies.save(one.to_plain(), len(one), owner)
@@ -150,7 +150,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
 
 
 def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
-    one = logged(context)
+    one = study_in_log(context)
     parent = (os.getppid(), start_mark(os.getppid()))  # as if that process measured it
     with closing(sqlite3.connect(context.store.path)) as raw, raw:
         sets = "state = 'running', pid = ?, process_start = ?"
@@ -284,17 +284,17 @@ def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) 
 
 
 def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context) -> None:
-    tab, old = Tab(context), logged(context)
+    tab, old = Tab(context), study_in_log(context)
     tab.press("open", old.study_id)
     for _ in range(12):
-        logged(context)
+        study_in_log(context)
     assert tab.look()[0]["study"] == old.study_id
     context.store.studies.delete(old.study_id)
     assert "was deleted" in tab.look()[0]["trouble"]
 
 
 def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context: Context) -> None:
-    tab, one = Tab(context), logged(context)
+    tab, one = Tab(context), study_in_log(context)
     resume, refused = context.conductor.resume, StudyError("locked by another program")
 
     def refuse(study: Study, owner: str = "") -> None:
@@ -312,7 +312,7 @@ def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context:
 
 
 def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> None:
-    tab, one = Tab(context), logged(context)
+    tab, one = Tab(context), study_in_log(context)
     read, tab.desk.study.study_id = context.store.studies.study, one.study_id
 
     def locked(study_id: str) -> Any:
@@ -326,7 +326,7 @@ def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> Non
 
 def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Context) -> None:
     """Its end could not be written, or its server died while this one went on."""
-    one = logged(context)
+    one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
@@ -374,7 +374,7 @@ def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
 
 def test_the_list_has_pages(context: Context) -> None:
     for _ in range(10):
-        context.store.studies.set_state(logged(context).study_id, "stopped")
+        context.store.studies.set_state(study_in_log(context).study_id, "stopped")
     tab = Tab(context)
     first = tab.look(opening=True)[1]
     assert len(first["rows"]) == 8 and first["older"] and not first["newer"]
@@ -388,7 +388,7 @@ def rows(values: list[Any]) -> list[dict[str, Any]]:
 
 
 def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
-    ids = [logged(context, kind).study_id for kind in ("compare", "tune", "prompts")]
+    ids = [study_in_log(context, kind).study_id for kind in ("compare", "tune", "prompts")]
     shown = rows(listed_studies(TabSession(), mine(context)))
     assert [row["study"] for row in shown] == ids[::-1], "the newest first"
     kinds = [row["when"].split(",")[0] for row in shown]
@@ -397,7 +397,10 @@ def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
 
 
 def test_a_visitor_sees_and_deletes_its_own_alone(context: Context) -> None:
-    theirs, own = logged(context, "tune", "bob").study_id, logged(context, "tune", "eve").study_id
+    theirs, own = (
+        study_in_log(context, "tune", "bob").study_id,
+        study_in_log(context, "tune", "eve").study_id,
+    )
     eve, desk = mine(context, "eve", "eve"), TabSession()
     assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
     refused = press_list(desk, eve, {"do": "delete", "study": theirs})
@@ -406,7 +409,7 @@ def test_a_visitor_sees_and_deletes_its_own_alone(context: Context) -> None:
 
 
 def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
-    one, desk = logged(context, "compare").study_id, TabSession()
+    one, desk = study_in_log(context, "compare").study_id, TabSession()
     before = listed_studies(desk, mine(context))
     after = press_list(desk, mine(context), {"do": "delete", "study": one})
     assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
@@ -417,7 +420,7 @@ def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
 
 
 def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
-    ids = [logged(context, "compare").study_id for _ in range(ROWS + 1)]
+    ids = [study_in_log(context, "compare").study_id for _ in range(ROWS + 1)]
     desk = TabSession()
     first = listed_studies(desk, mine(context))
     assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]

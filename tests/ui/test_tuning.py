@@ -275,7 +275,7 @@ def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave:
 LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 
 
-def test_a_best_point_that_drafts_nothing_does_not_draft_too_much_nor_others_alike() -> None:
+def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much() -> None:
     for idle in (0.97, 1.03):
         told = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
         assert "Best: speculation_length=0." in told and "The best point drafts nothing" in told

@@ -28,7 +28,7 @@ VIEW = reduce_all(EVENTS)
 NAMES = VIEW.drafters
 
 
-def at_end(view: View) -> Frame:
+def end_frame(view: View) -> Frame:
     return Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
 
 
@@ -156,14 +156,14 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
             Frame(**behind, ended=True, mode="slow"),
         ),
         ("Interrupted: ", "interrupted", Frame(**behind, ended=True, at_end=True)),
-        ("Finished: ", "completed", at_end(VIEW)),
+        ("Finished: ", "completed", end_frame(VIEW)),
         ("The engine closed", None, Frame(run_id="x", ended=True)),
     ):
         assert standing(frame).startswith(words), (words, standing(frame))
         assert chip is None or figures_value(frame, None)["state"] == chip
     endings = {"failed": "Failed after", "cancelled": "Stopped: ", "cut": "Interrupted: "}
     for end, words in endings.items():
-        frame = at_end(reduce_all(synthetic_run(4, seed=1, end=end)))
+        frame = end_frame(reduce_all(synthetic_run(4, seed=1, end=end)))
         assert standing(frame).startswith(words)
         assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
@@ -171,7 +171,7 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
 def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = VIEW.rounds
     alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
-    frame = at_end(alone)
+    frame = end_frame(alone)
     lines = run_lines(frame)
     assert Line("info", ALONE) in lines and "second tab" in ALONE
     assert not [line for line in lines if line.kind == "warn" or "nobody to draft" in line.text]
@@ -184,13 +184,13 @@ def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> No
     first, second, *rest = VIEW.rounds
     beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
     view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
-    lines = run_lines(at_end(view))
+    lines = run_lines(end_frame(view))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
 
-def warnings(view: View, plain: float, **stats: float) -> list[str]:
+def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
     """What is warned of at the end of a run with these figures, beside plain decoding's speed."""
-    ended = at_end(replace(view, stats=replace(view.stats, **stats), state="completed"))
+    ended = end_frame(replace(view, stats=replace(view.stats, **stats), state="completed"))
     lines = run_lines(ended, Baseline(plain, "plain", "note"))
     return [line.text for line in lines if line.kind == "warn"]
 
@@ -204,17 +204,17 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
         ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
     ):
-        (told,) = warnings(slow, 100.0, **changes)
+        (told,) = warnings_of(slow, 100.0, **changes)
         assert told.startswith("0.50x: slower than plain decoding") and words in told
         assert "a round took 40.0 ms (4.0 plain tokens" in told
-    assert warnings(slow, 25.0) == [] and slower_because(RunStats(), 10.0) == ""
+    assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), 10.0) == ""
     plain = reduce_all(plain_twin(EVENTS))
-    assert warnings(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
+    assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
 
 
 def test_one_is_one() -> None:
     view = reduce_all(synthetic_run(1, seed=1))
-    one = at_end(view)
+    one = end_frame(view)
     assert " in 1 round;" in standing(one)
     token = replace(view, stats=replace(view.stats, num_new_tokens=1, num_rounds=2))
     assert "1 token in 2 rounds;" in standing(replace(one, view=token))

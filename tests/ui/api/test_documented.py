@@ -216,14 +216,14 @@ REST: dict[str, dict[str, Any]] = {
 }
 
 
-def told(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
+def by_name(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
     """Each value by itself, refused by the name of its field."""
     return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
 
 
 BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/generate": [
-        *told(prompt=3, temperature=True, top_k=1.5, seed="lucky"),
+        *by_name(prompt=3, temperature=True, top_k=1.5, seed="lucky"),
         ({"prompt": "  "}, "prompt is '  ': a text with at least one visible character"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0: a whole number from 1"),
         ({"max_new_tokens": "12"}, "max_new_tokens is '12': a whole number"),
@@ -234,14 +234,14 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fields": [1]}, "fields is [1]: an object"),
     ],
     "/run": [
-        *told(run_id="nosuch"),
-        *told(run_id=""),
-        *told(run_id=None),
+        *by_name(run_id="nosuch"),
+        *by_name(run_id=""),
+        *by_name(run_id=None),
         ({"run_id": "x", "events": "yes"}, "events is 'yes': true or false"),
         ({"run_id": "x", "events": 1}, "events is 1: true or false"),
     ],
     "/runs": [
-        *told(llm=3, since="yesterday", until=7),
+        *by_name(llm=3, since="yesterday", until=7),
         ({"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
         ({"limit": 1001}, "limit is 1001: a whole number from 1 to 1000"),
         ({"limit": True}, "limit is True: a whole number from 1 to 1000"),
@@ -254,27 +254,27 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"search": 3}, "search is 3: a text"),
         ({"noted": "yes"}, "noted is 'yes': true or false"),
     ],
-    "/export": [*told(run_id="nosuch"), *told(run_id=None)],
+    "/export": [*by_name(run_id="nosuch"), *by_name(run_id=None)],
     "/annotate": [
         ({"run_id": "synthetic-1", "note": 3}, "note is 3: a text"),
         ({"run_id": "nosuch", "note": "x"}, "run_id is 'nosuch'"),
         ({"run_id": "synthetic-1", "note": "x" * 200_000}, "note is"),
     ],
-    "/delete": [*told(run_id="nosuch"), *told(run_id="")],
+    "/delete": [*by_name(run_id="nosuch"), *by_name(run_id="")],
     "/models": [
         ({"dtype": "float8"}, "dtype is 'float8': one of auto"),
         ({"device": "tpu"}, "device is 'tpu': one of auto"),
     ],
     "/load_models": [
-        *told(llm=""),
-        *told(llm=3),
+        *by_name(llm=""),
+        *by_name(llm=3),
         ({"llm": "x", "ssms": "y"}, "ssms is 'y': a list"),
         ({"llm": "x", "ssms": [1]}, "ssms is [1]"),
         ({"llm": "x", "dtype": None}, "dtype is None"),
         ({"llm": "x", "device": 0}, "device is 0"),
     ],
     "/compare": [
-        *told(prompt="", temperature="hot", seed=-1),
+        *by_name(prompt="", temperature="hot", seed=-1),
         ({"configurations": "specinfer"}, "configurations is 'specinfer': a list"),
         ({"configurations": []}, "configurations is 0: 1 to 5"),
         ({"configurations": ["autoregressive"]}, "configurations is 0: 1 to 5"),
@@ -288,7 +288,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"repeats": 0}, "repeats is 0: a whole number from 1 to 50"),
     ],
     "/tune": [
-        *told(preset="fastest", repeats=0, temperature=-1, wait="no"),
+        *by_name(preset="fastest", repeats=0, temperature=-1, wait="no"),
         ({"prompts": "Once"}, "prompts is 'Once': a list of texts"),
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompt is 3"),
@@ -301,7 +301,7 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"fields": FULL_GRID}, "fields is 4: at most 3"),
     ],
     "/prompts": [
-        *told(repeats=0),
+        *by_name(repeats=0),
         ({"prompts": "Once"}, "prompts is 'Once': a list"),
         ({"prompts": []}, "at least one prompt"),
         ({"prompts": [3]}, "prompts is 3: a text, or an object"),
@@ -318,20 +318,20 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"limit": 0}, "limit is 0: a whole number from 1 to 2000"),
     ],
     "/studies": [
-        *told(offset=-1),
+        *by_name(offset=-1),
         ({"kind": "best"}, "kind is 'best': one of compare"),
         ({"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
     ],
     "/study": [
-        *told(study_id=""),
+        *by_name(study_id=""),
         ({"study_id": "nosuch"}, "study_id is 'nosuch': no such study"),
         ({"study_id": "x", "cells": 1}, "cells is 1: true or false"),
     ],
     "/stop_study": [({"study_id": "nosuch"}, "no such study")],
     "/resume_study": [({"study_id": "nosuch"}, "no such study")],
-    "/delete_study": [*told(study_id=""), ({"study_id": "nosuch"}, "no such study")],
-    "/baseline": [*told(run_id="nosuch")],
-    "/prove": [*told(run_id="")],
+    "/delete_study": [*by_name(study_id=""), ({"study_id": "nosuch"}, "no such study")],
+    "/baseline": [*by_name(run_id="nosuch")],
+    "/prove": [*by_name(run_id="")],
     "/set_retention": [
         ({"runs": -5, "sure": True}, "runs is -5"),
         ({"runs": True, "sure": True}, "runs is True"),
