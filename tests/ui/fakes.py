@@ -1,4 +1,4 @@
-"""A worker that plays SYNTHETIC runs, a store without a disk, a request as the page makes it."""
+"""A worker that plays SYNTHETIC runs, a store without a disk, a request; what a page shows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from core.errors import StoreError
 from core.events import Event, RoundCompleted
 from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos, plain_twin
+from ui.run.frame import Frame
+from ui.run.values import picture_values
+from ui.run.view import Detail, View, detail_of, reduce_all
 
 __all__ = ["Script", "as_asked", "plain_twin"]
 
@@ -84,3 +87,13 @@ def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
     """A request as the page makes it."""
     config = replace(SpeculationConfig.preset(preset), record_top_k=5)
     return Request(prompt=prompt, speculation=config)
+
+
+def seen(events: list[Event], number: int) -> tuple[View, Detail]:
+    detail = detail_of(events, number)
+    return reduce_all(events), detail
+
+
+def shown(events: list[Event], number: int) -> dict[str, dict]:
+    view, detail = seen(events, number)
+    return picture_values(Frame(view=view, detail=detail, ended=True, at_end=True))

@@ -71,11 +71,7 @@ BAD = [
 
 @pytest.mark.parametrize(("argv", "words"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
 def test_bad_arguments_end_with_one_line_and_code_2(
-    argv: list[str],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("SPECSCOPE_DB", str(tmp_path / "runs.db"))
     assert app.main(argv) == 2

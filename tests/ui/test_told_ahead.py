@@ -11,7 +11,7 @@ import pytest
 from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from tests.together import together
-from tests.ui.shown import shown
+from tests.ui.fakes import shown
 from ui.learn.lessons.measured import measured_row
 from ui.run.frame import Frame
 from ui.run.slower import slower_because

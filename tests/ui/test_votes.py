@@ -14,7 +14,7 @@ from core.events import Combined, DraftRecord, Event, RoundCompleted
 from tests.core.engines import WARM, engine_of, tables
 from tests.core.test_mechanisms import registered
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
-from tests.ui.shown import seen, shown
+from tests.ui.fakes import seen, shown
 from ui.form.fields import FIELD_NAMES, values_of
 from ui.form.menus import combine_choices, idle_fields, length_choices
 from ui.run.decided import winner_reasons
