@@ -24,6 +24,8 @@ from ui.run.view import detail_of, reduce_all
 from ui.run.votes import proposals_value, vote_sentence
 from ui.tune.form import axis_shown
 
+__all__ = ["registered"]
+
 RULES = ("vote", "vote_tree", "log_pool")
 
 
@@ -254,8 +256,6 @@ def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
     told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
     assert told.count("a tie") == 1
 
-
-__all__ = ["registered"]
 
 CONFIG = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6)
 
