@@ -15,17 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import Parser, whole
-from bench.context import Context, Report, family_in, loader
+from bench.context import Context, Report, Suite, family_in, loader
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import load_prompts, spread
-from bench.results import Results
-from bench.settings import DTYPES, Settings
-from bench.suites import SUITES, Suite
-from bench.suites.options import check_used
+from bench.results import Results, write_text
+from bench.settings import DTYPES, Parser, Settings, whole
+from bench.suites import SUITES, check_used
 from core.config.checks import choice
-from core.errors import ConfigError, SpecScopeError
+from core.errors import SpecScopeError
 
 DEFAULT_SUITE = "cpu-bundled"
 FOLDER = Path("artifacts")
@@ -36,7 +34,6 @@ ABOUT = (
 
 
 def parser() -> Parser:
-    """The command line."""
     p = Parser(prog="python -m bench", description=ABOUT)
     p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
     p.add_argument("--list", action="store_true", help="name the suites with their defaults")
@@ -55,15 +52,11 @@ def parser() -> Parser:
     return p
 
 
-def list_suites(suites: Mapping[str, Suite]) -> str:
-    """One line a suite, one for its defaults."""
-    return "\n".join(
-        f"{suite.name}: {suite.about}\n    {suite.defaults}" for suite in suites.values()
-    )
-
-
 def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     """Measures what is missing and prints the report. Raises ConfigError, ModelError."""
+    from bench.chart import chart  # plotly: not for a command that only lists
+    from core.models.machine import use_threads
+
     choice("suite", arguments.suite, tuple(suites))
     suite = suites[arguments.suite]
     settings = suite.defaults.but(
@@ -77,31 +70,21 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
     check_used(suite.name, vars(arguments))
     if arguments.family is not None:
         arguments.family = family_in(arguments.family)
-    context = open_context(suite, settings.but(threads=threads(arguments.threads)), arguments)
+    settings = settings.but(threads=use_threads(arguments.threads))
+    context = open_context(suite, settings, arguments)
     if context.results.found:
         context.say(f"{context.results.found} samples are in {context.results.path} already")
     suite.measure(context)
     report = suite.report(context)
     told = "\n".join([heading(context), *report.tables])
     print(told)
-    context.say(f"the same as a chart: {write_chart(context.results.path, told)}")
+    page = context.results.path.with_suffix(".html")
+    write_text("out", page, chart(told))
+    context.say(f"the same as a chart: {page}")
     return report
 
 
-def write_chart(results: Path, told: str) -> Path:
-    """Writes the report's chart beside the samples. ConfigError where that cannot be."""
-    from bench.chart import chart  # plotly: not for a command that only lists
-
-    path = results.with_suffix(".html")
-    try:
-        path.write_text(chart(told), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError.of("out", str(path), f"a file that can be written ({error})") from error
-    return path
-
-
 def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace) -> Context:
-    """Everything the suite measures with."""
     path = arguments.out or FOLDER / f"bench-{suite.name}.json"
     header = {
         "suite": suite.name,
@@ -110,20 +93,10 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
         "versions": versions(),
         "code": code_digest(arguments.family),
     }
-    prompts = load_prompts()
+    prompts, family = load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
-    chosen = spread(prompts, settings.prompts)
-    family = arguments.family
-    return Context(
-        settings, chosen, prompts, results, loader(family), teller(), arguments.grown, family
-    )
-
-
-def threads(count: int | None) -> int:
-    """torch's threads, set to `count` or, as the page does, to all cores but one."""
-    from core.models.machine import use_threads
-
-    return use_threads(count)
+    given = (settings, spread(prompts, settings.prompts), prompts, results)
+    return Context(*given, loader(family), teller(), arguments.grown, family)
 
 
 def teller() -> Callable[[str], None]:
@@ -137,24 +110,21 @@ def teller() -> Callable[[str], None]:
 
 
 def heading(context: Context) -> str:
-    """What the tables are of."""
     header: dict[str, Any] = context.results.header
-    where = header["machine"]
-    return "\n".join(
-        [
-            f"## {header['suite']}",
-            "",
-            f"`python -m bench --suite {header['suite']} {context.settings} "
-            f"--threads {context.settings.threads}{' --grown DIR' if context.grown else ''}"
-            f"{' --family DIR' if context.family else ''}`",
-            "",
-            f"- machine: {where['processor']}, {where['cores']} cores, {where['memory_gib']} GiB, "
-            f"{where['system']}; load average {load_average()}",
-            "- versions: " + ", ".join(f"{k} {v}" for k, v in header["versions"].items()),
-            f"- code and weights: {header['code']}",
-            "",
-        ]
+    where, settings = header["machine"], context.settings
+    command = f"python -m bench --suite {header['suite']} {settings} --threads {settings.threads}"
+    command += (
+        f"{' --grown DIR' if context.grown else ''}{' --family DIR' if context.family else ''}"
     )
+    return f"""## {header["suite"]}
+
+`{command}`
+
+- machine: {where["processor"]}, {where["cores"]} cores, {where["memory_gib"]} GiB, \
+{where["system"]}; load average {load_average()}
+- versions: {", ".join(f"{name} {version}" for name, version in header["versions"].items())}
+- code and weights: {header["code"]}
+"""
 
 
 def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES) -> int:
@@ -166,7 +136,8 @@ def main(argv: Sequence[str] | None = None, suites: Mapping[str, Suite] = SUITES
             return 0
         arguments = parser().parse_args(words)
         if arguments.list:
-            print(list_suites(suites))
+            for suite in suites.values():
+                print(f"{suite.name}: {suite.about}\n    {suite.defaults}")
             return 0
         report = run(arguments, suites)
     except KeyboardInterrupt:

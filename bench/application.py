@@ -19,8 +19,6 @@ from typing import Any
 
 from core.errors import SpecScopeError
 
-__all__ = ["Application", "BenchError", "application", "resident_mb"]
-
 HOUSE = Path(__file__).resolve().parents[1]
 PATIENCE_S = 120.0
 # Runs the given file, and ends with its parent process, even if that is killed: its pipe closes
@@ -54,9 +52,7 @@ def application() -> Iterator[Application]:
 
     Raises BenchError where it does not come up.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
         log = Path(folder) / "said.txt"
         told = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
@@ -76,6 +72,13 @@ def application() -> Iterator[Application]:
                 child.wait(20)
             child.kill()
             child.communicate()  # closes the pipe, and waits
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A free port. Gradio's own search leaks a socket for each port that is taken."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
 
 
 def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:

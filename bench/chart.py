@@ -1,21 +1,31 @@
 """A suite's report as one HTML page: its tables, and under each a bar with its interval for every
-figure of a column that has some.
+figure of a column that has some; and how a picture's command ends: the plotly figure written as SVG
+or HTML, or one line saying what is wrong.
 
-Read from the Markdown, so that both say the same. The page holds plotly.js and needs no network.
+The page is read from the Markdown, so that both say the same; it holds plotly.js and needs no
+network.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 import plotly.graph_objects as go
 from plotly.io import to_html
 from plotly.subplots import make_subplots
 
-__all__ = ["Figure", "bars", "chart", "figure_of"]
+from bench.results import Results, write_text
+from core.errors import SpecScopeError
+from lab.figures import Estimate
 
 # 1.52x (1.47 to 1.60); 877.3 (739.0 to 1095.7); 0.75 (1.36x); 38.0 %
 FIGURE = re.compile(
@@ -71,20 +81,12 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
     page = make_subplots(cols=len(drawn), shared_yaxes=True, subplot_titles=list(drawn))
     names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
     for col, figures in enumerate(drawn.values(), start=1):
-        known = [(name, each) for name, each in zip(names, figures, strict=True) if each]
-        spread = {
-            "array": [each.high - each.value for _, each in known],
-            "arrayminus": [each.value - each.low for _, each in known],
-        }
-        bar = go.Bar(
-            x=[each.value for _, each in known],
-            y=[name for name, _ in known],
-            orientation="h",
-            error_x={"type": "data", **spread},
-            marker_color="#0072b2",
-        )
+        known = {name: each for name, each in zip(names, figures, strict=True) if each}
+        values = [each.value for each in known.values()]
+        shown = {"orientation": "h", "error_x": _spread(known), "marker_color": COLOURS[0]}
+        bar = go.Bar(x=values, y=list(known), **shown)
         page.add_trace(bar, row=1, col=col)
-        if all(each.ratio for _, each in known):
+        if all(each.ratio for each in known.values()):
             page.add_vline(x=1, line_color="#777777", row=1, col=col)
     page.update_yaxes(categoryorder="array", categoryarray=names[::-1])
     page.update_layout(height=AROUND + LINE * len(rows), showlegend=False, template="simple_white")
@@ -115,12 +117,77 @@ def _parts(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_words(name)}</th>" for name in heads)
-    lines = ("".join(f"<td>{_words(cell)}</td>" for cell in row) for row in rows)
-    return (
-        f"<table><tr>{head}</tr>\n" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
-    )
+    lines = ["".join(f"<th>{_words(name)}</th>" for name in heads)]
+    lines += ["".join(f"<td>{_words(cell)}</td>" for cell in row) for row in rows]
+    return "<table>" + "\n".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
 def _words(text: str) -> str:
     return COMMAND.sub(r"<code>\1</code>", escape(text, quote=False))
+
+
+# Told apart by readers who see few colours (Okabe and Ito).
+COLOURS = ("#0072b2", "#e69f00", "#6b7280", "#009e73", "#cc79a7")
+WIDTH, HEIGHT = 1120, 640
+TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
+
+
+def bar(
+    name: str, groups: Sequence[str], found: Mapping[str, Estimate | None], **options: Any
+) -> go.Bar:
+    """A bar with its interval for each group that has an estimate; `base`: where they begin."""
+    known = {group: each for group in groups if (each := found.get(group)) is not None}
+    values = [each.value - options.get("base", 0.0) for each in known.values()]
+    error = {**_spread(known), "thickness": 1, "width": 2}
+    return go.Bar(name=name, x=list(known), y=values, error_y=error, **options)
+
+
+def _spread(known: Mapping[str, Any]) -> dict[str, Any]:
+    """The intervals of figures or estimates, as plotly takes them."""
+    high = [each.high - each.value for each in known.values()]
+    return {
+        "type": "data",
+        "array": high,
+        "arrayminus": [each.value - each.low for each in known.values()],
+    }
+
+
+def picture_command(
+    name: str,
+    files: Mapping[str, Path | None],
+    picture: str,
+    draw: Callable[..., go.Figure],
+    argv: Sequence[str] | None,
+) -> int:
+    """`python -m bench.NAME`: draws what is made of `files` of results (arguments with their
+    defaults), writes the picture and prints where; exit status 0, or 2 with one line on standard
+    error. A path that ends with .html is a page with plotly.js in it; SVG is made by a Chromium."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
+    for argument, default in {**files, "picture": Path(picture)}.items():
+        nargs = None if default is None else "?"
+        parser.add_argument(argument, nargs=nargs, type=Path, default=default)
+    given = vars(parser.parse_args(argv))
+    path = given.pop("picture")
+    try:
+        _write(path, draw(*map(Results.load, given.values())))
+    except SpecScopeError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    print(path)
+    return 0
+
+
+def _write(path: Path, figure: go.Figure) -> None:
+    figure.update_layout(template="simple_white", width=WIDTH, height=HEIGHT)
+    picture = figure.to_html() if path.suffix == ".html" else _svg(figure)
+    write_text("picture", path, picture)
+
+
+def _svg(figure: go.Figure) -> str:
+    from bench.page.browser import chromium
+
+    with chromium("picture") as browser:
+        page = browser.new_page()
+        page.add_script_tag(path=str(files("plotly") / "package_data" / "plotly.min.js"))
+        address = str(page.evaluate(TO_SVG, figure.to_plotly_json()))
+    return unquote(address.partition(",")[2])

@@ -1,4 +1,4 @@
-"""Measures the time of the models' forward passes."""
+"""Measures the time of a call, and that of the models' forward passes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from core.models.loading.load import LoadedModels
 
-__all__ = ["PassClock", "timing_passes"]
-
+T = TypeVar("T")
 Passes = Callable[[Any], float] | None
 """Seconds of passes, from a call's result; None: the wall time of the call."""
+
+
+def timed(call: Callable[[], T]) -> tuple[T, float]:
+    """What the call returns, and its wall time in seconds."""
+    start = time.perf_counter()
+    found = call()
+    return found, time.perf_counter() - start
 
 
 class PassClock:
@@ -52,9 +58,7 @@ def _with_timer(
     made: Callable[..., Any], role: str, clock: PassClock, passes: Passes
 ) -> Callable[..., Any]:
     def call(*asked: Any) -> Any:
-        start = time.perf_counter()
-        found = made(*asked)
-        whole = time.perf_counter() - start
+        found, whole = timed(lambda: made(*asked))
         clock.add(role, 1000 * (whole if passes is None else passes(found)))
         return found
 

@@ -10,14 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
+from bench.contestants import DecodeCase
 from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
 from core.errors import ConfigError
 from core.models.loading.catalog import bundled_ssms, ssms_in
 from core.models.loading.load import LoadedModels, load_models
-
-__all__ = ["Context", "Report", "Suite", "family_in", "loader"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,16 @@ class Context:
     grown: Path | None = None
     family: Path | None = None
 
+    def case(
+        self, item: str, repeat: int, temperature: float, *, ignore_eos: bool = False
+    ) -> DecodeCase:
+        """The prompt with this id, to be continued with its own seed."""
+        prompt = next(prompt for prompt in self.all_prompts if prompt.id == item)
+        seed, tokens = prompt.seed(repeat), self.settings.tokens
+        return DecodeCase(prompt, seed, tokens, temperature, ignore_eos)
+
     @property
     def ssms(self) -> tuple[Path, ...]:
-        """The folders of the family's SSMs, by name."""
         return bundled_ssms() if self.family is None else ssms_in(self.family)
 
 
@@ -55,21 +61,20 @@ class Report:
 @dataclass(frozen=True)
 class Suite:
     """`about` is one line for the list; `defaults` finish in 15 minutes on two cores (`laws`
-    apart). `one_dtype`: its tables have no column for it, or it loads one set of models."""
+    apart). `one_dtype`: its tables have no column for it, or it loads one set of models. `timed`:
+    processes cannot share it."""
 
     name: str
     about: str
     defaults: Settings
     one_dtype: ClassVar[bool] = False
+    timed: ClassVar[bool] = True
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError where the suite cannot be run so, as several processes where time is
-        measured; nothing is loaded yet."""
-        settings.alone()
-        self.check_dtypes(settings)
-
-    def check_dtypes(self, settings: Settings) -> None:
-        """Raises ConfigError for more than one where the suite takes one."""
+        """Raises ConfigError where the suite cannot be run so; nothing is loaded yet."""
+        if self.timed and settings.processes > 1:
+            allowed = "1: `laws` and `acceptance` alone are not timed"
+            raise ConfigError.of("processes", settings.processes, allowed)
         if self.one_dtype and len(settings.dtypes) != 1:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
@@ -80,9 +85,6 @@ class Suite:
     def report(self, context: Context) -> Report:
         """Tables from the samples alone; runs no model."""
         raise NotImplementedError
-
-
-# -- the family that is measured: the bundled one, or a folder of `llm` and `ssm-*` --
 
 
 def loader(family: Path | None) -> Callable[[str], LoadedModels]:

@@ -8,36 +8,22 @@ intervals.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bench.picture import COLOURS, bar, write_picture
+from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import domains, load_prompts
 from bench.results import Results
-from bench.suites.acceptance_rows import (
-    MERGED_NODES,
-    TEMPERATURE,
-    UNMERGED_NODES,
-    AcceptanceRow,
-    Prompts,
-    acceptance_rows,
-    fresh,
-    length_of,
-    nodes_of,
-    of_domain,
-    value_of,
-)
+from bench.suites import acceptance_tables as figures
+from bench.suites.acceptance_rows import MERGED_NODES, TEMPERATURE, UNMERGED_NODES, acceptance_rows
 from core.config import WEIGHTS
 from core.errors import ConfigError
-from lab.figures import Estimate
-
-__all__ = ["family_figure", "main"]
 
 OVERALL = "all"
 ALONE = "best SSM alone"
@@ -62,80 +48,53 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
         asked = str(after.header.get("settings"))
         raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
     both = [_measured_rows(results) for results in (before, after)]
-    groups = (*names, OVERALL)
+    groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.fresh}
     temperatures = (0.0, TEMPERATURE)
     told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
     page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
     for row, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
+            # With how many nodes are verified, at temperature 0 and over all domains.
+            one = _chosen(both[1], name, 0.0, figures.fresh)
+            label = name if one is None else f"{name} ({figures.nodes_of(both[1][one]):.0f} nodes)"
             for after_it, rows in enumerate(both):
-                lengths = {group: _figure(rows, name, temperature, group) for group in groups}
+                lengths = {
+                    group: figures.length_of(rows[best], wanted)
+                    for group, wanted in groups.items()
+                    if (best := _chosen(rows, name, temperature, wanted)) is not None
+                }
                 shown = {"marker_color": colour, "opacity": 1.0 if after_it else PALE}
                 legend = {"legendgroup": name, "showlegend": row == 1 and bool(after_it)}
-                once = bar(_label(name, both[1]), groups, lengths, **shown, **legend)
+                once = bar(label, list(groups), lengths, **shown, **legend)
                 page.add_trace(once, row=row, col=1)
     return page
 
 
-def _measured_rows(results: Results) -> dict[AcceptanceRow, Prompts]:
+def _measured_rows(results: Results) -> figures.Found:
     """The rows that were measured, for the SSMs that the samples name."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    samples = {row: next(results.where(**row.key), None) for row in acceptance_rows(ssms)}
-    found = {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
+    found = figures.measured(results, acceptance_rows(ssms))
     if not found:
-        raise ConfigError.of(
-            "results", str(results.path), "a file of the acceptance suite's samples"
-        )
+        allowed = "a file of the acceptance suite's samples"
+        raise ConfigError.of("results", str(results.path), allowed)
     return found
 
 
-def _figure(
-    found: Mapping[AcceptanceRow, Prompts], name: str, temperature: float, domain: str
-) -> Estimate | None:
-    """Pooled over the domain's continuations that do not loop; of the SSMs alone the best there."""
-    wanted = fresh if domain == OVERALL else of_domain(domain)
+def _chosen(found: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
+    """A combine rule's row; of the SSMs alone the best of the wanted continuations; or None."""
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:
-        alone = filter(_alone, rows)
-        chosen = max(
-            alone, key=lambda row: value_of(list(filter(wanted, found[row]))), default=None
-        )
-    else:
-        chosen = next((row for row in rows if _is(row, SHOWN[name])), None)
-    return None if chosen is None else length_of(found[chosen], wanted)
-
-
-def _label(name: str, found: Mapping[AcceptanceRow, Prompts]) -> str:
-    """With how many nodes are verified, at temperature 0 and over all domains."""
-    rows = [row for row in found if row.kind.temperature == 0]
-    wanted = [row for row in rows if _alone(row) or _is(row, SHOWN.get(name, ""))]
-    one = next((row for row in wanted if _alone(row) == (name == ALONE)), None)
-    return name if one is None else f"{name} ({nodes_of(found[one]):.0f} nodes)"
-
-
-def _alone(row: AcceptanceRow) -> bool:
-    return row.part == "more" and len(row.speculation.drafters) == 1
-
-
-def _is(row: AcceptanceRow, name: str) -> bool:
-    return row.part == "combine" and row.name == name
+        alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
+        return max(alone, key=lambda row: figures.value_of(found[row], wanted), default=None)
+    return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draws; 0, or 2 with one line saying what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.family_chart")
-    parser.add_argument("before", type=Path)
-    parser.add_argument("after", type=Path)
-    parser.add_argument("picture", nargs="?", type=Path, default=Path("artifacts/family.svg"))
-    arguments = parser.parse_args(argv)
-
-    def picture() -> go.Figure:
-        before, after = Results.load(arguments.before), Results.load(arguments.after)
-        return family_figure(before, after, domains(load_prompts()))
-
-    return write_picture(arguments.picture, picture)
+    draw = partial(family_figure, names=domains(load_prompts()))
+    files = {"before": None, "after": None}
+    return picture_command("family_chart", files, "artifacts/family.svg", draw, argv)
 
 
 if __name__ == "__main__":

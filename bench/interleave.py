@@ -1,21 +1,17 @@
-"""Blocks of a contest, measured through the lab: one item once with every contestant.
+"""Blocks of a contest, in the lab's order: one item once with every contestant.
 
 What an interrupt leaves behind are whole blocks, since ratios are taken within one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from bench.context import Context
 from bench.machine import load_average
-from lab.conduct import conduct
-from lab.events import CellMeasured
-from lab.order import Block, Cell, blocks, plan
-
-__all__ = ["Blocks", "interleave"]
+from lab.order import Block, blocks
 
 T = TypeVar("T")
 
@@ -40,7 +36,6 @@ class Blocks:
 
     @property
     def missing(self) -> list[Block]:
-        """Those that are not in the results."""
         results, repeats = self.context.results, self.repeats or self.context.settings.repeats
         every = blocks(self.items, repeats)
         return [block for block in every if not results.has(**self.fields(block))]
@@ -50,10 +45,15 @@ class Blocks:
         contestants: Mapping[str, Callable[[Block], Any]],
         more: Callable[[], Mapping[str, Any]] = dict,
         kept: Callable[[dict[str, Any]], Any] = dict,
+        warm: Block | None = None,
     ) -> None:
         """Measures what is missing, a sample a block with the machine's load and `more` fields;
-        `kept` makes what is stored of what the contestants returned."""
+        `kept` makes what is stored of what the contestants returned. `warm`: a block that each runs
+        before, uncounted."""
         todo = self.missing
+        if todo and warm is not None:
+            for run in contestants.values():
+                run(warm)
         where = ", ".join(map(str, self.key.values()))
         for number, (block, found) in enumerate(interleave(todo, contestants), start=1):
             sample = {**self.fields(block), "load": load_average(), **more()}
@@ -66,22 +66,5 @@ def interleave(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
     """Each block with what its contestants returned, in their order; lazily, one block a step."""
-    pending: _Pending[T] = _Pending()
-    cells = plan(contestants, todo)
-    for event in conduct(cells, pending, lambda cell: contestants[cell.contestant](cell.block)):
-        if isinstance(event, CellMeasured) and len(pending.figures) == len(contestants):
-            yield event.cell.block, pending.figures
-            pending.figures = {}
-
-
-class _Pending(Generic[T]):
-    """The block under way; whole ones are the caller's to keep."""
-
-    def __init__(self) -> None:
-        self.figures: dict[str, T] = {}
-
-    def cells(self) -> Collection[Cell]:
-        return ()
-
-    def keep(self, cell: Cell, result: T) -> None:
-        self.figures[cell.contestant] = result
+    for block in todo:
+        yield block, {name: run(block) for name, run in contestants.items()}

@@ -7,25 +7,22 @@ round. A column for each dtype and temperature that was measured.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from bench.picture import COLOURS, bar, write_picture
+from bench.chart import COLOURS, bar, picture_command
 from bench.prompts import Prompt, load_prompts
 from bench.results import Results
-from bench.suites.length_rows import GOODPUT, PLAIN
-from bench.suites.length_tables import BEST, OVERALL, contests
+from bench.suites.length_tables import BEST, GOODPUT, OVERALL, PLAIN, contests
 from core.errors import ConfigError
 
-__all__ = ["length_figure", "main"]
-
 SHOWN = (GOODPUT, "trend", BEST)
-RESULTS, PICTURE = Path("artifacts/bench-length.json"), Path("artifacts/bench-length.svg")
+RESULTS = Path("artifacts/bench-length.json")
 
 
 def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
@@ -50,14 +47,8 @@ def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Draws; 0, or 2 with one line saying what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m bench.length_chart")
-    parser.add_argument("results", nargs="?", type=Path, default=RESULTS)
-    parser.add_argument("picture", nargs="?", type=Path, default=PICTURE)
-    given = parser.parse_args(argv)
-    return write_picture(
-        given.picture, lambda: length_figure(Results.load(given.results), load_prompts())
-    )
+    files, draw = {"results": RESULTS}, partial(length_figure, prompts=load_prompts())
+    return picture_command("length_chart", files, "artifacts/bench-length.svg", draw, argv)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ import torch
 
 from core.models.loading.catalog import BUNDLED, bundled_llm
 
-__all__ = ["code_digest", "cores", "load_average", "machine", "pin_arithmetic", "versions"]
-
 HOUSE = Path(__file__).resolve().parents[1]
 LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 GIB = 1 << 30
@@ -32,10 +30,8 @@ def machine() -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """Python and the libraries that do the arithmetic."""
-    return {
-        "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in LIBRARIES},
-    }
+    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {"python": platform.python_version(), **libraries}
 
 
 def load_average() -> float | None:
@@ -72,7 +68,6 @@ def pin_arithmetic() -> None:
 
 
 def cores() -> int:
-    """How many this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

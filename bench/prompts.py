@@ -7,8 +7,6 @@ from pathlib import Path
 
 from lab.examples import PROMPTS, example_prompts
 
-__all__ = ["Prompt", "domains", "load_prompts", "spread"]
-
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
@@ -25,13 +23,11 @@ class Prompt:
 
 
 def load_prompts(path: Path = PROMPTS) -> tuple[Prompt, ...]:
-    """Every prompt of the file, in its order."""
     found = enumerate(example_prompts(path))
     return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in found)
 
 
 def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
-    """Their domains, in order of appearance."""
     return tuple(dict.fromkeys(prompt.domain for prompt in prompts))
 
 

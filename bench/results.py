@@ -15,8 +15,6 @@ from typing import Any
 
 from core.errors import ConfigError
 
-__all__ = ["Results"]
-
 FORMAT = 1
 
 
@@ -35,8 +33,15 @@ class Results:
 
         Raises ConfigError where the file is of something else, unreadable or cannot be written.
         """
-        header = json.loads(json.dumps(header))
-        samples = [] if fresh or not path.exists() else _samples(path, header)
+        header, samples = json.loads(json.dumps(header)), []
+        if path.exists() and not fresh:
+            old = cls.load(path)
+            for name, value in {"format": FORMAT, **header}.items():
+                if (found := old.header.get(name)) != value:
+                    allowed = f"results of the same {name}: the file's is {found!r}, this run's is "
+                    allowed += f"{value!r}; give another file, or --fresh to begin anew"
+                    raise ConfigError.of("--out", str(path), allowed)
+            samples = old.samples
         results = cls(path, header, samples)
         results._write()
         return results
@@ -48,7 +53,8 @@ class Results:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise _unreadable(path, error) from error
+            reason = f"a file of results ({error!r})"
+            raise ConfigError.of("--out", str(path), reason) from error
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
@@ -63,44 +69,22 @@ class Results:
                 yield sample
 
     def has(self, **key: Any) -> bool:
-        """True if such a sample is there."""
         return next(self.where(**key), None) is not None
 
     def _write(self) -> None:
-        whole = {
-            "format": FORMAT,
-            **self.header,
-            "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
-            "samples": self.samples,
-        }
-        beside = self.path.with_name(f"{self.path.name}.partial")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(whole), encoding="utf-8")
-            os.replace(beside, self.path)  # a kill leaves the old file or the new one
-        except OSError as error:
-            raise ConfigError.of(
-                "--out", str(self.path), f"a file that can be written ({error})"
-            ) from error
+        written = datetime.now(UTC).isoformat(timespec="seconds")
+        whole = {"format": FORMAT, **self.header, "written_utc": written, "samples": self.samples}
+        write_text("--out", self.path, json.dumps(whole))
 
 
-def _samples(path: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
+def write_text(field: str, path: Path, text: str) -> None:
+    """Writes a file; a kill leaves the old one or the new one. Raises ConfigError, naming `field`,
+    where it cannot be written."""
+    beside = path.with_name(f"{path.name}.partial")
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        samples = stored["samples"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _unreadable(path, error) from error
-    for name, value in {"format": FORMAT, **header}.items():
-        if stored.get(name) != value:
-            raise ConfigError.of(
-                "--out",
-                str(path),
-                f"results of the same {name}: the file's is {stored.get(name)!r}, this run's is "
-                f"{value!r}; give another file, or --fresh to begin anew",
-            )
-    kept: list[dict[str, Any]] = samples
-    return kept
-
-
-def _unreadable(path: Path, error: Exception) -> ConfigError:
-    return ConfigError.of("--out", str(path), f"a file of results ({error!r})")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(text, encoding="utf-8")
+        os.replace(beside, path)
+    except OSError as error:
+        reason = f"a file that can be written ({error})"
+        raise ConfigError.of(field, str(path), reason) from error

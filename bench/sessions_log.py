@@ -18,8 +18,6 @@ from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES
 
-__all__ = ["LLMS", "RARE", "LogContents", "make_log"]
-
 SHAPES = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds; that of 500 is for a few runs
 RUNS_AT_ONCE = 20  # between two waits for the log
 PATIENCE_S = 600.0
@@ -110,11 +108,8 @@ def _renamed_run(
             deltas = rng.choices(words, k=len(event.token_ids))
             event = replace(event, text_deltas=tuple(f" {word}" for word in deltas))
         elif isinstance(event, RunCompleted):
-            stats = replace(
-                event.stats,
-                tokens_per_second=rng.uniform(20, 200),
-                mean_acceptance_length=rng.uniform(1, 5),
-            )
+            speed, length = rng.uniform(20, 200), rng.uniform(1, 5)
+            stats = replace(event.stats, tokens_per_second=speed, mean_acceptance_length=length)
             event = replace(event, stats=stats)
             if number % 25 == 9:
                 event = RunCancelled(event.run_id, event.seq, event.at_ms, "", stats)

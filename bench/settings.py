@@ -1,21 +1,49 @@
-"""How much a suite does: prompts, tokens, repeats, threads, dtypes; part of every result."""
+"""How much a suite does: prompts, tokens, repeats, threads, dtypes; part of every result. Parses
+command lines; an error is one line (see `ConfigError.of`).
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from core.config.checks import choice, integer
 from core.errors import ConfigError
 
-__all__ = ["DTYPES", "MAX_PROMPTS", "Settings"]
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError, whose message is one line, instead of printing usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def whole(field: str) -> Callable[[str], int]:
+    """An argparse type whose error names the field, its value and what is allowed."""
+    return _parser_of(field, int, "a whole number")
+
+
+def count(field: str) -> Callable[[str], int]:
+    """The same for large counts, which may be written 0.5e9."""
+    return _parser_of(field, lambda value: int(float(value)), "a number such as 0.5e9")
+
+
+def _parser_of(field: str, kind: Callable[[str], int], allowed: str) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        try:
+            return kind(value)
+        except (OverflowError, ValueError) as error:
+            message = str(ConfigError.of(field, value, allowed))
+            raise argparse.ArgumentTypeError(message) from error
+
+    return parse
+
 
 DTYPES = ("float32", "bfloat16")
-MAX_PROMPTS = 60
-MAX_TOKENS = 512
-MAX_REPEATS = 1000
-MAX_PROCESSES = 64
+MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_PROCESSES = 60, 512, 1000, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +78,9 @@ class Settings:
         return dataclasses.replace(self, **chosen)
 
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types."""
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
         del plain["processes"]  # as many as before, or more, can go on
         return plain
-
-    def alone(self) -> None:
-        """Raises ConfigError where processes would share what is timed."""
-        if self.processes > 1:
-            raise ConfigError.of(
-                "processes", self.processes, "1: `laws` and `acceptance` alone are not timed"
-            )
 
     def __str__(self) -> str:
         return (

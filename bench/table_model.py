@@ -20,8 +20,6 @@ from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed
 from core.trees.tree import ROOT
 
-__all__ = ["Context", "TableModel", "first_rounds", "synthetic_run", "table_family"]
-
 TABLE_ROWS = 64
 CONTEXT = 1 << 14
 LIKELY = 40.0  # far enough that no noise lifts a token without a text
@@ -71,7 +69,6 @@ class TableModel:
         return len(self._rows[row].tokens)
 
     def tokens(self, row: int) -> Context:
-        """The committed tokens of a row."""
         return tuple(self._rows[row].tokens)
 
     @property

@@ -12,24 +12,6 @@ from typing import Any
 
 from lab.figures import Estimate, estimate, median, middle
 
-__all__ = [
-    "CLAIM_HEADS",
-    "NOTHING",
-    "Group",
-    "Row",
-    "Table",
-    "Value",
-    "claims_table",
-    "column",
-    "figure",
-    "group_rows",
-    "claim_row",
-    "long_rows",
-    "ratio",
-    "speed",
-    "table",
-]
-
 NOTHING = "-"
 CLAIM_HEADS = ("claim", "target", "measured", "verdict")
 
@@ -37,9 +19,6 @@ Row = Mapping[str, Any]
 """One measurement: the fields that say of what, and its figures."""
 Value = str | Callable[[Row], float]
 """A field's name, or what is computed of a row."""
-
-
-# -- rows --
 
 
 def long_rows(
@@ -59,7 +38,6 @@ def long_rows(
 
 
 def speed(row: Row) -> float:
-    """Tokens a second."""
     return float(row["tokens"] / row["seconds"])
 
 
@@ -111,7 +89,6 @@ class Group:
         )
 
     def middle(self, value: Value = speed) -> float:
-        """The median by itself."""
         return median(column(self.rows, value))
 
     def sum(self, value: Value) -> float:
@@ -144,9 +121,6 @@ def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[G
     return [Group(group, rows, **options) for group in found.values()]
 
 
-# -- tables --
-
-
 @dataclass(frozen=True)
 class Table:
     """A line for each group of rows with equal fields `by`; `columns`: what each says of it.
@@ -160,7 +134,6 @@ class Table:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """Markdown."""
         groups = group_rows(self.rows, self.by, **self.options)
         lines = [[cell(group) for cell in self.columns.values()] for group in groups]
         return table(self.title, list(self.columns), lines, self.note)
@@ -187,22 +160,17 @@ def _cell(cell: object) -> str:
     return figure(cell) if isinstance(cell, Estimate) else str(cell)
 
 
-def figure(found: Estimate | None, digits: int = 2) -> str:
+def figure(found: Estimate | None, digits: int = 2, unit: str = "") -> str:
     """`4.12 (3.90 to 4.35)`; a dash for nothing."""
     if found is None:
         return NOTHING
     value, low, high = (f"{x:.{digits}f}" for x in (found.value, found.low, found.high))
-    return f"{value} ({low} to {high})"
+    return f"{value}{unit} ({low} to {high})"
 
 
 def ratio(found: Estimate | None) -> str:
     """`1.52x (1.47 to 1.60)`."""
-    if found is None:
-        return NOTHING
-    return f"{found.value:.2f}x ({found.low:.2f} to {found.high:.2f})"
-
-
-# -- claims --
+    return figure(found, unit="x")
 
 
 def claim_row(
@@ -221,5 +189,4 @@ def claim_row(
 
 
 def claims_table(lines: list[list[str]], note: str = "") -> str:
-    """All claims of a suite."""
     return table("Claims", CLAIM_HEADS, lines, note)

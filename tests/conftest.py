@@ -93,9 +93,6 @@ def pytest_runtest_teardown(
     return result
 
 
-# -- the limit on CPU time --
-
-
 def cpu_s() -> float:
     """CPU seconds of this process so far, all threads, and of processes that it waited for."""
     times = os.times()

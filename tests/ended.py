@@ -1,13 +1,9 @@
 """Whether a process has ended, which nobody waited for."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from pathlib import Path
-
-__all__ = ["has_ended"]
 
 
 def has_ended(pid: int, within_s: float = 10.0) -> bool:

@@ -4,11 +4,10 @@ A `TableModel` is a LanguageModel whose distributions a function gives, so that 
 drafters, rules and engine run unchanged on a vocabulary of three. Knows core's contracts only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -21,23 +20,6 @@ from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.sequence import Sequence as LiveSequence
 from core.trees.noise import Noise, SeededNoise
-
-__all__ = [
-    "CONTEXT",
-    "FAMILIES",
-    "NoText",
-    "TableModel",
-    "VOCAB",
-    "WINDOW",
-    "info_of",
-    "loaded",
-    "loaded_tables",
-    "perturbed",
-    "random_table",
-    "sequence_of",
-    "tiny_module",
-    "word_tokenizer",
-]
 
 VOCAB = 64
 CONTEXT = 128
@@ -53,12 +35,8 @@ _LLAMA_LIKE: dict[str, Any] = {
     "initializer_range": 0.25,
 }
 _GPT2: dict[str, Any] = {
-    "n_embd": 32,
-    "n_layer": 2,
-    "n_head": 4,
-    "n_positions": CONTEXT,
-    "initializer_range": 0.25,
-}
+    "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": CONTEXT, "initializer_range": 0.25,
+}  # fmt: skip
 _NEOX = {k: v for k, v in _LLAMA_LIKE.items() if k != "num_key_value_heads"}
 _OPT: dict[str, Any] = {
     "hidden_size": 32,
@@ -79,15 +57,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "gemma2": {**_LLAMA_LIKE, "head_dim": 8, "sliding_window": WINDOW},
     "phi3-sliding": {**_LLAMA_LIKE, "sliding_window": WINDOW},
     "qwen2-sliding": {
-        **_LLAMA_LIKE,
-        "use_sliding_window": True,
-        "sliding_window": WINDOW,
-        "max_window_layers": 1,
+        **_LLAMA_LIKE, "use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1,
     },
     "gpt2": _GPT2,
     "opt": _OPT,
     "gpt_neox": _NEOX,
-}
+}  # fmt: skip
 
 
 def tiny_module(
@@ -137,15 +112,11 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
     """What the loader would say of a module."""
     parameter = next(module.parameters())
     return ModelInfo(
-        name=name,
-        role=role,
-        parameters=sum(p.numel() for p in module.parameters()),
+        name=name, role=role, parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
-        vocab_size=module.get_output_embeddings().weight.shape[0],
-        context_length=context,
-        dtype=str(parameter.dtype).removeprefix("torch."),
-        device="cpu",
-    )
+        vocab_size=module.get_output_embeddings().weight.shape[0], context_length=context,
+        dtype=str(parameter.dtype).removeprefix("torch."), device="cpu",
+    )  # fmt: skip
 
 
 def loaded(
@@ -166,6 +137,22 @@ def word_tokenizer(size: int = VOCAB) -> Any:
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.decoder = decoders.Fuse()
     return PreTrainedTokenizerFast(tokenizer_object=core)
+
+
+def noted(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, tell: Callable[[Any], Any]
+) -> list[Any]:
+    """From now on what `tell` says of each result of this function."""
+    told: list[Any] = []
+    plain = getattr(owner, name)
+
+    def noting(*given: Any, **more: Any) -> Any:
+        found = plain(*given, **more)
+        told.append(tell(found))
+        return found
+
+    monkeypatch.setattr(owner, name, noting)
+    return told
 
 
 class NoText:
@@ -189,17 +176,11 @@ def sequence_of(
     sampling = sampling or SamplingParams(50, seed=0)
     settings = {"eos_ids": frozenset(), "context_length": CONTEXT, "detokenizer": NoText()}
     return LiveSequence(
-        run_id="run",
-        request=Request("w0", sampling, speculation),
-        sampling=sampling,
-        speculation=speculation.resolved(sampling.temperature),
-        prompt_ids=tuple(prompt_ids),
-        noise=noise or SeededNoise(sampling.seed or 0, VOCAB),
-        **{**settings, **fields},
-    )
+        run_id="run", request=Request("w0", sampling, speculation), sampling=sampling,
+        speculation=speculation.resolved(sampling.temperature), prompt_ids=tuple(prompt_ids),
+        noise=noise or SeededNoise(sampling.seed or 0, VOCAB), **{**settings, **fields},
+    )  # fmt: skip
 
-
-# -- models that are tables --
 
 Table = Callable[[tuple[int, ...]], Sequence[float]]
 """Context (all tokens) to the probabilities of the next token."""

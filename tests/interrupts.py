@@ -1,10 +1,6 @@
 """A child process that hears SIGINT, whoever started the tests."""
 
-from __future__ import annotations
-
 import signal
-
-__all__ = ["hear_interrupts"]
 
 
 def hear_interrupts() -> None:

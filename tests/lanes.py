@@ -1,13 +1,9 @@
 """A drafting lane whose work does not hang on the clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from core.engine.overlap import DraftThread, Job
-
-__all__ = ["Looks", "PunctualLane"]
 
 
 class Looks:

@@ -1,25 +1,9 @@
 """The project's source as text: files, syntax trees, and what each file imports."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-
-__all__ = [
-    "PACKAGES",
-    "ROOT",
-    "imports_of",
-    "is_module",
-    "module_name",
-    "offenders",
-    "relative",
-    "report",
-    "sources",
-    "tree_of",
-    "within",
-]
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("core", "storage", "ui", "lab", "bench", "zoo")

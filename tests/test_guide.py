@@ -3,8 +3,6 @@
 `python -m tests.test_guide` writes it anew.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -22,13 +20,9 @@ from tests.source import ROOT
 GUIDE = ROOT / "docs" / "guide.md"
 BLOCK = re.compile(r"(?<=<!-- mechanisms -->\n).*?(?=<!-- end of mechanisms -->)", re.DOTALL)
 REGISTRIES: Mapping[str, Mapping[str, Any]] = {
-    "draft": DRAFT_KINDS,
-    "combine": COMBINE_RULES,
-    "routing": ROUTING_RULES,
-    "length": LENGTH_POLICIES,
-    "verify": VERIFY_RULES,
-    "pipeline": PIPELINE_MODES,
-}
+    "draft": DRAFT_KINDS, "combine": COMBINE_RULES, "routing": ROUTING_RULES,
+    "length": LENGTH_POLICIES, "verify": VERIFY_RULES, "pipeline": PIPELINE_MODES,
+}  # fmt: skip
 
 
 def mechanisms_table(registries: Mapping[str, Mapping[str, Any]]) -> str:

@@ -17,26 +17,10 @@ MUTATORS = ("append", "add", "update", "pop", "popitem", "setdefault", "extend",
 MUTATORS += ("remove", "discard", "sort", "reverse")
 # Calls at module level that make a value and change nothing.
 HARMLESS = {
-    "dataclasses.fields",
-    "logging.getLogger",
-    "re.escape",
-    "str.maketrans",
-    "MappingProxyType",
-    "types.MappingProxyType",
-    "TypeVar",
-    "ParamSpec",
-    "frozenset",
-    "tuple",
-    "re.compile",
-    "Path",
-    "range",
-    "min",
-    "max",
-    "len",
-    "float",
-    "sum",
-    "sorted",
-}
+    "dataclasses.fields", "logging.getLogger", "re.escape", "str.maketrans", "MappingProxyType",
+    "types.MappingProxyType", "TypeVar", "ParamSpec", "frozenset", "tuple", "re.compile", "Path",
+    "range", "min", "max", "len", "float", "sum", "sorted",
+}  # fmt: skip
 HARMLESS_METHODS = ("resolve", "split", "join", "strip", "format", "items", "get_args", "with_name")
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 BROAD = ("", "Exception", "BaseException")
@@ -182,26 +166,20 @@ OFFENDING = {
     changed_state: tuple(
         f"A = {{'x': 0}}\n{line}"
         for line in (
-            "A['x'] = 1",
-            "A.update(x=1)",
-            "del A['x']",
-            "A |= {}",
-            "def f(): A.pop('x')",
+            "A['x'] = 1", "A.update(x=1)", "del A['x']", "A |= {}", "def f(): A.pop('x')",
             "A['x'] += 1",
         )
     ),
     mutable_constants: ("A = {'x': 0}", "B: list[int] = [1]", "C = [i for i in (1, 2)]"),
     globals_and_defaults: (
-        "def f():\n    global A",
-        "def f(a=[]): pass",
-        "async def f(*, a={}): pass",
+        "def f():\n    global A", "def f(a=[]): pass", "async def f(*, a={}): pass",
         "f = lambda a={1}: a",
     ),
     broad_excepts: tuple(
         f"try:\n    f()\n{line}:\n    pass"
         for line in ("except", "except Exception", "except BaseException as error")
     ),
-}
+}  # fmt: skip
 CLEAN = (
     "LIMIT = 3",
     "NAMES = ('a', 'b')",

@@ -3,8 +3,6 @@
 Held by reading the source. Each test reports every offender.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 from collections.abc import Iterator, Mapping

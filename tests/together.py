@@ -1,13 +1,9 @@
 """SSMs that drafted at once, made of SYNTHETIC runs in which they drafted one after another."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 
 from core.events import Drafted, Event, RoundCompleted, Span
-
-__all__ = ["together"]
 
 MADE_AT_ONCE = ("catch_up", "draft")
 

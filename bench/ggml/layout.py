@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from core.errors import UnsupportedModelError
-
-__all__ = ["ARCHITECTURE", "Header", "header_of", "interleaved_rows", "tensors_of", "write_gguf"]
 
 ARCHITECTURE = "llama"
 KINDS = ("LlamaForCausalLM", "MistralForCausalLM")
@@ -37,26 +34,9 @@ OF_LAYER = {
 LAYER = "model.layers."
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The sizes and constants of a model, and the tokens that end a text."""
-
-    context: int
-    vocabulary: int
-    hidden: int
-    layers: int
-    ffn: int
-    heads: int
-    kv_heads: int
-    head_size: int
-    norm_eps: float
-    rope_base: float
-    ends: tuple[int, ...]
-
-
-def header_of(module: Any) -> Header:
-    """Of a transformers module. Raises UnsupportedModelError where llama.cpp's `llama` is another
-    model than it."""
+def header_of(module: Any) -> dict[str, Any]:
+    """The sizes and constants of a transformers module, named as GGUFWriter's `add_` methods.
+    Raises UnsupportedModelError where llama.cpp's `llama` is another model than it."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(
@@ -73,31 +53,40 @@ def header_of(module: Any) -> Header:
             raise UnsupportedModelError(
                 f"model to convert has a {field} of its own: a plain Llama is allowed"
             )
-    heads, ends = config.num_attention_heads, module.generation_config.eos_token_id
-    return Header(
-        context=config.max_position_embeddings,
-        vocabulary=config.vocab_size,
-        hidden=config.hidden_size,
-        layers=config.num_hidden_layers,
-        ffn=config.intermediate_size,
-        heads=heads,
-        kv_heads=config.num_key_value_heads,
-        head_size=getattr(config, "head_dim", None) or config.hidden_size // heads,
-        norm_eps=config.rms_norm_eps,
-        rope_base=float(rope.get("rope_theta", 10000.0)),
-        ends=(ends,) if isinstance(ends, int) else tuple(ends or ()),
-    )
+    heads = config.num_attention_heads
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return {
+        "context_length": config.max_position_embeddings,
+        "vocab_size": config.vocab_size,
+        "embedding_length": config.hidden_size,
+        "block_count": config.num_hidden_layers,
+        "feed_forward_length": config.intermediate_size,
+        "head_count": heads,
+        "head_count_kv": config.num_key_value_heads,
+        "key_length": head_size,
+        "value_length": head_size,
+        "rope_dimension_count": head_size,
+        "layer_norm_rms_eps": config.rms_norm_eps,
+        "rope_freq_base": float(rope.get("rope_theta", 10000.0)),
+        "tokenizer_model": "no_vocab",
+    }
 
 
-def tensors_of(module: Any, header: Header) -> Iterator[tuple[str, torch.Tensor]]:
+def ends_of(module: Any) -> frozenset[int]:
+    """The tokens that end a text."""
+    ends = module.generation_config.eos_token_id
+    return frozenset((ends,) if isinstance(ends, int) else ends or ())
+
+
+def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """Every weight by its name there, in the module's dtype but for norms, which are float32; a
     tied head is left out. Raises UnsupportedModelError at a weight that has no place there."""
     for name, parameter in module.named_parameters():
         made, weight = _name(name), parameter.detach()
         if made.endswith("attn_q.weight"):
-            weight = interleaved_rows(weight, header.heads)
+            weight = interleaved_rows(weight, header["head_count"])
         elif made.endswith("attn_k.weight"):
-            weight = interleaved_rows(weight, header.kv_heads)
+            weight = interleaved_rows(weight, header["head_count_kv"])
         yield made, weight.float() if weight.dim() == 1 else weight
 
 
@@ -120,7 +109,7 @@ def _name(name: str) -> str:
     return f"blk.{layer}.{OF_LAYER[owner]}.weight"
 
 
-def write_gguf(module: Any, path: Path) -> Header:
+def write_gguf(module: Any, path: Path) -> dict[str, Any]:
     """Writes a transformers module of float32 or bfloat16 with its weights as they are. Token ids
     are fed and read as numbers, so the file has no vocabulary but its size.
 
@@ -130,7 +119,8 @@ def write_gguf(module: Any, path: Path) -> Header:
     header = header_of(module)
     writer = gguf.GGUFWriter(path, ARCHITECTURE)
     try:
-        _describe(writer, header)
+        for name, value in header.items():
+            getattr(writer, f"add_{name}")(value)
         for name, weight in tensors_of(module, header):
             if weight.dtype == torch.bfloat16:
                 raw = weight.contiguous().view(torch.uint8).numpy()
@@ -143,19 +133,3 @@ def write_gguf(module: Any, path: Path) -> Header:
     finally:
         writer.close()
     return header
-
-
-def _describe(writer: Any, header: Header) -> None:
-    writer.add_context_length(header.context)
-    writer.add_vocab_size(header.vocabulary)
-    writer.add_embedding_length(header.hidden)
-    writer.add_block_count(header.layers)
-    writer.add_feed_forward_length(header.ffn)
-    writer.add_head_count(header.heads)
-    writer.add_head_count_kv(header.kv_heads)
-    writer.add_key_length(header.head_size)
-    writer.add_value_length(header.head_size)
-    writer.add_rope_dimension_count(header.head_size)
-    writer.add_layer_norm_rms_eps(header.norm_eps)
-    writer.add_rope_freq_base(header.rope_base)
-    writer.add_tokenizer_model("no_vocab")

@@ -16,10 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.ggml.layout import Header, write_gguf
+from bench.ggml.layout import ends_of, write_gguf
 from core.errors import SpecScopeError
-
-__all__ = ["Drafting", "LlamaCpp", "Small", "is_installed", "load_llama_cpp"]
 
 PACKAGES = ("llama_cpp", "gguf")
 COMMAND = "pip install llama-cpp-python gguf"
@@ -45,23 +43,22 @@ class LlamaCpp:
         ) as folder:
             path = Path(folder) / "llm.gguf"
             header = write_gguf(module, path)
-            self._ends = frozenset(header.ends)
+            self._ends = ends_of(module)
             # Both read one file, which is in memory once. Drafts need the logits of every token.
             self._plain = self._open(path, header, module)
             self._speculating = self._open(path, header, module, logits_all=True)
             self._assistants = {
-                name: self._assistant(Path(folder) / f"ssm-{i}.gguf", small)
+                name: self._open(file, write_gguf(small, file), small)
                 for i, (name, small) in enumerate(assistants.items())
+                for file in [Path(folder) / f"ssm-{i}.gguf"]
             }
 
     @property
     def version(self) -> str:
-        """The package's."""
         return str(self._package.__version__)
 
     @property
     def assistants(self) -> Iterable[str]:
-        """Small models that it has."""
         return self._assistants.keys()
 
     def generate(
@@ -94,27 +91,15 @@ class LlamaCpp:
         return found
 
     def drafting_with(self, name: str, count: int) -> Drafting:
-        """Drafts of so many tokens by a small model."""
         return Small(self._assistants[name], count)
 
-    def _assistant(self, path: Path, module: Any) -> Any:
-        return self._open(path, write_gguf(module, path), module)
-
-    def _open(self, path: Path, header: Header, module: Any, **options: Any) -> Any:
+    def _open(self, path: Path, header: dict[str, Any], module: Any, **options: Any) -> Any:
         # Keys and values in the models' own float32; in half precision as it is its custom.
         whole = next(module.parameters()).dtype == torch.float32
         kind = self._package.GGML_TYPE_F32 if whole else self._package.GGML_TYPE_F16
-        return self._package.Llama(
-            str(path),
-            n_ctx=header.context,
-            n_threads=self._threads,
-            n_threads_batch=self._threads,
-            n_gpu_layers=0,
-            type_k=kind,
-            type_v=kind,
-            verbose=False,
-            **options,
-        )
+        options |= {"n_ctx": header["context_length"], "n_gpu_layers": 0, "verbose": False}
+        options |= {"n_threads": self._threads, "n_threads_batch": self._threads}
+        return self._package.Llama(str(path), type_k=kind, type_v=kind, **options)
 
 
 class Small:
@@ -138,7 +123,6 @@ class Small:
 
 
 def is_installed() -> bool:
-    """Whether llama.cpp's packages are installed."""
     return all(find_spec(name) is not None for name in PACKAGES)
 
 

@@ -1,32 +1,148 @@
-"""`python -m bench grow`: writes grown models as folders that load like any other."""
+"""`python -m bench grow`: writes grown models as folders that load like any other. Which models
+become how large is decided before any weight is read.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.arguments import Parser, count, whole
-from bench.grown.family import Family, Member, Wish, family_of, parsed_ssms, short
-from bench.grown.likeness import some_texts
-from bench.grown.manifest import Asked, standing
+import torch
+
+from bench.contestants import load_module
+from bench.grown.manifest import Asked, digest_of, holds_grown
+from bench.grown.module import shape_of
+from bench.grown.shape import Plan, plan_growth
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, spread
-from bench.theirs import load_module
-from core.models.loading.catalog import BUNDLED, ModelSource
+from bench.settings import Parser, count, whole
+from core.config.checks import choice, integer
+from core.errors import ConfigError, ModelLoadError
+from core.models.loading.catalog import BUNDLED, ModelSource, is_folder, locate, snapshot
 from core.models.loading.load import load_tokenizer
-from core.models.loading.placing import DTYPES
+from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
-__all__ = ["grow", "grow_parser", "write_family"]
+# SpecInfer's pair is 7 B with 68 M: a smaller SSM would cost less than real ones do.
+LEAST_SHARE = 100
+MOST_PARAMS = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """Names as in `load_models`. `ssm_params` None: a hundredth of `params`; 0: SSMs as they are.
+    SSMs that have as many already stay as they are too."""
+
+    params: int
+    ssm_params: int | None = None
+    llm: str = BUNDLED
+    ssms: tuple[str, ...] = (BUNDLED,)
+    dtype: str = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        integer("params", self.params, 1, MOST_PARAMS)
+        least = self.params // LEAST_SHARE
+        if self.ssm_params and not least <= self.ssm_params < self.params:
+            raise ConfigError.of(
+                "ssm-params",
+                self.ssm_params,
+                f"0 (SSMs as they are) or from {least}, 1/{LEAST_SHARE} of params, to below params",
+            )
+        integer("ssm-params", self.of_ssms, 0, MOST_PARAMS)
+        choice("dtype", self.dtype, tuple(DTYPES))
+        integer("seed", self.seed, 0, 2**63 - 1)
+
+    @property
+    def of_ssms(self) -> int:
+        """How many parameters an SSM is to have; 0: as many as it has."""
+        return self.params // LEAST_SHARE if self.ssm_params is None else self.ssm_params
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A model's folder, what the model is called, and what becomes of it; without a plan it stays
+    as it is."""
+
+    folder: Path
+    source: str
+    plan: Plan | None
+    wished: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its own name, or one that says `grown`."""
+        return f"{self.source}-grown-{short(self.wished)}" if self.plan else self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What is asked for, as it is to be made. Members have names of their own."""
+
+    wish: Wish
+    llm: Member
+    ssms: tuple[Member, ...]
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The LLM first."""
+        return self.llm, *self.ssms
+
+
+def family_of(wish: Wish) -> Family:
+    """Reads configurations alone. Raises ConfigError, ModelLoadError, UnsupportedModelError."""
+    llm = _member(resolve_llm(wish.llm), wish.params, "params")
+    every = [name for ssm in wish.ssms for name in expand_bundled(ssm)]
+    ssms = tuple(_member(name, wish.of_ssms, "ssm-params", stay=True) for name in every)
+    names = [member.name for member in (llm, *ssms)]
+    if len(set(names)) < len(names):
+        raise ConfigError.of("ssm", " ".join(names), "models with names of their own")
+    return Family(wish, llm, ssms)
+
+
+def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
+    folder = Path(locate(name).name) if is_folder(name) else snapshot(name)
+    if folder is None:
+        raise ModelLoadError(
+            f"model is {name!r}: bundled, a folder or a hub id in the local cache is allowed"
+        )
+    source = folder.resolve().name if is_folder(name) else name.rpartition("/")[2]
+    shape = shape_of(_without_weights(folder))
+    if stay and params <= shape.parameters:
+        return Member(folder, source, None)
+    return Member(folder, source, plan_growth(shape, params, field), params)
+
+
+def _without_weights(folder: Path) -> Any:
+    """The module that a folder's configuration describes, on the device `meta`."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    kind: Any = AutoModelForCausalLM
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with torch.device("meta"):
+            return kind.from_config(config)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ModelLoadError(
+            f"model is {str(folder)!r}: it cannot be read ({reason}); the folder of a decoder-only "
+            "model is allowed"
+        ) from error
+
+
+def short(params: int) -> str:
+    """500M, 7B: how a size is named in folders."""
+    return f"{params / 1e9:g}B" if params >= 10**9 else f"{params / 1e6:g}M"
+
 
 FOLDER = Path("artifacts")
-TEXTS = 4  # that the logits are compared over
+TEXTS, TEXT_LENGTH = 4, 96  # that the logits are compared over
 Say = Callable[[str], None]
 
 
 def grow_parser() -> Parser:
-    """The command line."""
     p = Parser(
         prog="python -m bench grow",
         description="Write grown models: a large model's cost, the small one's text.",
@@ -49,7 +165,7 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
         params=arguments.params,
         ssm_params=arguments.ssm_params,
         llm=arguments.llm,
-        ssms=parsed_ssms(arguments.llm, arguments.ssm),
+        ssms=tuple(arguments.ssm or ([BUNDLED] if arguments.llm == BUNDLED else ())),
         dtype=arguments.dtype,
         seed=arguments.seed,
     )
@@ -71,14 +187,16 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     dtype = DTYPES[wish.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
     asked = [
-        Asked.of(one.source, one.folder, one.plan, wish.dtype, wish.seed) if one.plan else None
+        Asked(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
+        if one.plan
+        else None
         for one in family.members
     ]
     todo = []
     for one, place, ask in zip(family.members, places, asked, strict=True):
         if ask is None:
             say(f"{one.name} stays as it is")
-        elif standing(place, ask) is not None:
+        elif holds_grown(place, ask):
             say(f"{place} holds the same grown model already")
         else:
             check_memory_to_grow(ask.plan, dtype, one.name)
@@ -101,8 +219,11 @@ def _write(one: Member, place: Path, asked: Asked, say: Say) -> None:
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Some prompts as a folder's tokenizer reads them."""
-    texts = [prompt.text for prompt in spread(load_prompts(), TEXTS)]
+    """Some prompts as a folder's tokenizer reads them, and a text of random token ids: it may know
+    no word of the prompts."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
-    config = module.config
-    return some_texts(tokenizer, texts, config.vocab_size, config.max_position_embeddings)
+    length = min(TEXT_LENGTH, module.config.max_position_embeddings)
+    every = (list(tokenizer(p.text)["input_ids"]) for p in spread(load_prompts(), TEXTS))
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.randint(module.config.vocab_size, (length,), generator=generator)
+    return [*(ids[:length] for ids in every if ids), drawn.tolist()]

@@ -1,5 +1,5 @@
-"""Manifest: what a folder's model was grown from and to, kept beside its weights, and the model
-card that says so to people.
+"""What a folder's model was grown from and to, kept beside its weights; how far its logits are from
+the small model's; and the model card that says so.
 """
 
 from __future__ import annotations
@@ -7,15 +7,64 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.grown.likeness import Likeness
-from bench.grown.shape import Plan
-from core.errors import ConfigError
+import torch
 
-__all__ = ["MANIFEST", "Asked", "card", "keep", "standing"]
+from bench.grown.shape import Plan
+from core.errors import ConfigError, UnsupportedModelError
+
+WHOLE_ALLOWED = 1e-3
+# Of the largest logit: half precisions round sums that are made in another order.
+HALF_ALLOWED = 0.06
+WHOLE = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Over `tokens` positions: the largest difference of logits, the largest logit, and at how many
+    positions both find the same token likeliest."""
+
+    difference: float
+    largest: float
+    tokens: int
+    same: int
+
+
+@torch.inference_mode()
+def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
+    """Both modules over the same texts (token ids), a pass each."""
+    difference = largest = 0.0
+    tokens = same = 0
+    for text in texts:
+        one, other = (_logits(module, text) for module in (small, large))
+        difference = max(difference, float((one - other).abs().max()))
+        largest = max(largest, float(one.abs().max()))
+        tokens += len(text)
+        same += int((one.argmax(-1) == other.argmax(-1)).sum())
+        if not bool(torch.isfinite(other).all()):
+            difference = float("inf")
+    return Likeness(difference, largest, tokens, same)
+
+
+def _logits(module: Any, text: Sequence[int]) -> torch.Tensor:
+    ids = torch.tensor([list(text)], device=next(module.parameters()).device)
+    logits: torch.Tensor = module(input_ids=ids, use_cache=False).logits[0].float()
+    return logits
+
+
+def check_likeness(found: Likeness, dtype: torch.dtype, name: str) -> None:
+    """Raises UnsupportedModelError where the grown model is another one."""
+    allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(found.largest, 1.0)
+    if not found.difference <= allowed:
+        raise UnsupportedModelError(
+            f"{name} grown differs from the small model by {found.difference:.3g} in its logits: "
+            f"at most {allowed:.3g} is allowed"
+        )
+
 
 MANIFEST = "grown.json"
 # Another way to fill the weights is another format: folders of the old one are not taken for it.
@@ -33,19 +82,12 @@ class Asked:
     dtype: str
     seed: int
 
-    @classmethod
-    def of(cls, source: str, folder: Path, plan: Plan, dtype: str, seed: int) -> Asked:
-        """To grow the model of a folder, which is called `source`."""
-        return cls(source, _digest(folder), plan, dtype, seed)
-
     def to_plain(self) -> dict[str, Any]:
-        """Only JSON's own types."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
         return {"format": FORMAT, **plain}
 
 
 def keep(folder: Path, asked: Asked, found: Likeness) -> None:
-    """Writes the manifest."""
     whole = {
         "grown": f"function-preserving enlargement of {asked.source}; no such model exists",
         "asked": asked.to_plain(),
@@ -56,17 +98,17 @@ def keep(folder: Path, asked: Asked, found: Likeness) -> None:
     (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 
-def standing(folder: Path, asked: Asked) -> dict[str, Any] | None:
-    """The manifest of a folder that holds this very model; None where there is nothing.
+def holds_grown(folder: Path, asked: Asked) -> bool:
+    """Whether the folder holds this very model; False where there is nothing.
 
     Raises ConfigError where it holds anything else.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return None
+        return False
     try:
-        kept: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        kept = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if kept["asked"] == asked.to_plain():
-            return kept
+            return True
         reason = "it holds a model grown otherwise"
     except (OSError, ValueError, KeyError, TypeError):
         reason = f"it is there and has no {MANIFEST}"
@@ -76,7 +118,6 @@ def standing(folder: Path, asked: Asked) -> dict[str, Any] | None:
 
 
 def card(asked: Asked, found: Likeness) -> str:
-    """The model card: Markdown."""
     plan = asked.plan
     rounding = (
         "a power of two, which no dtype rounds" if plan.exact else "rounded in the weights' dtype"
@@ -105,7 +146,7 @@ dense, and kernels multiply by a zero as by any number.
 """
 
 
-def _digest(folder: Path) -> str:
+def digest_of(folder: Path) -> str:
     digest = hashlib.sha256()
     files = [*folder.glob("*.safetensors"), *folder.glob("*.bin"), folder / "config.json"]
     for path in sorted(files):

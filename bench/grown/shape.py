@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 from core.errors import ConfigError
 
-__all__ = ["TOLERANCE", "Plan", "Shape", "plan_growth"]
-
 # How far the parameters may be from what was wished.
 TOLERANCE = 0.1
 # The feed-forward size is a multiple of it, as kernels like it.
@@ -107,14 +105,13 @@ def plan_growth(small: Shape, params: int, field: str = "params") -> Plan:
 
 def _best(small: Shape, params: int, factors: Iterable[int]) -> Shape | None:
     """The shape that is most like the small one: in layers, and in feed-forward against hidden."""
-    fitting = (
-        (_strangeness(small, shape, params), shape)
+    fitting = [
+        shape
         for shape in _candidates(small, params, factors)
-        if abs(shape.parameters - params) <= TOLERANCE * params
-        and shape.parameters > small.parameters
-    )
-    found = min(fitting, key=lambda pair: pair[0], default=None)
-    return found[1] if found else None
+        if shape.parameters > small.parameters
+        and abs(shape.parameters - params) <= TOLERANCE * params
+    ]
+    return min(fitting, key=lambda shape: _strangeness(small, shape, params), default=None)
 
 
 def _candidates(small: Shape, params: int, factors: Iterable[int]) -> Iterator[Shape]:

@@ -17,28 +17,20 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from bench.grown.likeness import Likeness, check_likeness, likeness
-from bench.grown.manifest import Asked, card, keep
+from bench.contestants import load_module
+from bench.grown.manifest import Asked, Likeness, card, check_likeness, keep, likeness
 from bench.grown.module import outline, sizes, tensors
 from bench.grown.shape import Plan
-from bench.theirs import load_module
 from core.errors import ConfigError, OutOfMemoryError
 from core.models.machine import available_bytes, readable
-
-__all__ = ["SHARD_BYTES", "check_disk", "check_memory_to_grow", "copied_files", "write_grown"]
 
 SHARD_BYTES = 1 << 30
 # Python, torch and a text's activations.
 BESIDE_BYTES = 512 << 20
 # What a folder has beside weights and what describes them: its tokenizer, and how to use it.
 BESIDE = (
-    "added_tokens.json",
-    "chat_template*",
-    "generation_config.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "tokenizer*",
-    "vocab.*",
+    *("added_tokens.json", "chat_template*", "generation_config.json", "merges.txt"),
+    *("special_tokens_map.json", "tokenizer*", "vocab.*"),
 )
 
 
@@ -90,18 +82,17 @@ def _at_once(folder: Path) -> Iterator[Path]:
 
 
 def _write_weights(
-    folder: Path,
-    shapes: dict[str, torch.Size],
-    made: Iterator[tuple[str, torch.Tensor]],
-    itemsize: int,
+    folder: Path, shapes: dict[str, torch.Size], made: Iterator[tuple[str, torch.Tensor]], size: int
 ) -> None:
-    groups = _groups(shapes, itemsize)
-    names = _file_names(len(groups))
+    groups = _groups(shapes, size)
+    count = len(groups)
+    names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
+    names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
         save_file(dict(itertools.islice(made, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)
     if len(names) > 1:
-        total = sum(map(math.prod, shapes.values())) * itemsize
+        total = sum(map(math.prod, shapes.values())) * size
         where = {n: file for file, group in zip(names, groups, strict=True) for n in group}
         index = {"metadata": {"total_size": total}, "weight_map": where}
         path = folder / "model.safetensors.index.json"
@@ -120,12 +111,6 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
         groups[-1].append(name)
         held += size
     return groups
-
-
-def _file_names(count: int) -> list[str]:
-    if count == 1:
-        return ["model.safetensors"]
-    return [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
 
 
 # -- room: asked before anything is read or written --

@@ -15,19 +15,6 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-__all__ = [
-    "WAIT_MS",
-    "Tab",
-    "Tabs",
-    "Watch",
-    "at_rest",
-    "chromium",
-    "wait_finished",
-    "frames",
-    "open_page",
-    "start_run",
-]
-
 WAIT_MS = 15_000
 LIMIT_MS = 120_000
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -139,9 +126,6 @@ class Tabs:
         return problems
 
 
-# -- a visit --
-
-
 def frames(page: Any) -> None:
     """Wait for two frames: what the server sent, or a click, is drawn by the second one."""
     page.evaluate(TWO_FRAMES)
@@ -161,6 +145,16 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
     page.locator("#live-timeline .ss-panel").wait_for()
     at_rest(page)
     return page
+
+
+def choose(page: Any, preset: str, tokens: int) -> None:
+    """Set a preset, and a run of so many tokens."""
+    page.locator("#preset input").click()
+    page.get_by_role("option", name=preset, exact=True).click()
+    page.get_by_text("Sampling", exact=True).click()
+    page.locator("#sampling-max_new_tokens input").fill(str(tokens))
+    page.get_by_label("ignore_eos").check()
+    page.get_by_text("Sampling", exact=True).click()
 
 
 def start_run(page: Any) -> None:

@@ -11,10 +11,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bench.application import BenchError
-from bench.page.browser import Tab, Tabs, chromium, open_page, wait_finished
+from bench.page.browser import Tab, Tabs, choose, chromium, open_page, wait_finished
 from core.errors import SpecScopeError
-
-__all__ = ["BrowserClient", "browser_client"]
 
 # Until what was typed is known to the server.
 TYPED_MS = 300
@@ -28,23 +26,8 @@ class BrowserClient:
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
-    def prepare(self, preset: str, tokens: int) -> None:
-        """Open the page and set a preset and the number of tokens."""
-        self._ask("prepare", preset, tokens)
-
-    def run(self, prompt: str) -> None:
-        """Press Run."""
-        self._ask("run", prompt)
-
-    def wait_finished(self) -> None:
-        """Wait until the run has ended and every picture is drawn."""
-        self._ask("wait_finished")
-
-    def problems(self) -> list[str]:
-        """Close the page and return its problems (console errors, requests to other hosts)."""
-        return list(self._ask("problems"))
-
-    def _ask(self, act: str, *values: Any) -> Any:
+    def ask(self, act: str, *values: Any) -> Any:
+        """What the method `act` of `_Acts` returns there."""
         try:
             with suppress(OSError):  # it has ended, perhaps with a word
                 self._pipe.send((act, values))
@@ -93,13 +76,9 @@ class _Acts:
         self._tab, self._url = tab, url
 
     def prepare(self, preset: str, tokens: int) -> None:
+        """Open the page and set a preset and the number of tokens."""
         page = open_page(self._tab, self._url)
-        page.locator("#preset input").click()
-        page.get_by_role("option", name=preset, exact=True).click()
-        page.get_by_text("Sampling", exact=True).click()
-        page.locator("#sampling-max_new_tokens input").fill(str(tokens))
-        page.get_by_label("ignore_eos").check()
-        page.get_by_text("Sampling", exact=True).click()
+        choose(page, preset, tokens)
 
     def run(self, prompt: str) -> None:
         page = self._tab.page
@@ -108,7 +87,9 @@ class _Acts:
         page.click("#live-run")
 
     def wait_finished(self) -> None:
+        """Wait until the run has ended and every picture is drawn."""
         wait_finished(self._tab.page)
 
     def problems(self) -> list[str]:
+        """Close the page and return its problems (console errors, requests to other hosts)."""
         return self._tab.leave()

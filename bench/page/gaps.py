@@ -10,15 +10,14 @@ machine: browser, server and measurement share its cores.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
-from bench.page.browser import LIMIT_MS, Tab, chromium
+from bench.page.browser import LIMIT_MS, Tab, choose, chromium, open_page, start_run, wait_finished
 from bench.page.playback import PlaybackWorker, at_even_pace, playback
 from bench.page.site import Site, open_site
 from bench.table_model import synthetic_run
 from core.models.loading.load import LoadedModels, load_models
-
-__all__ = ["WATCH", "gaps_of", "measure", "measure_gaps", "playback_worker"]
 
 ROUNDS_A_SECOND = 60
 WATCH = """() => {
@@ -63,7 +62,6 @@ def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]
 
 
 def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
-    """What WATCH saw, in figures."""
     gaps, long = sorted(found["gaps"]), found["long"]
     return {
         "frames": len(gaps),
@@ -79,7 +77,6 @@ def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print one line of figures."""
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--rounds", type=int, default=500)
     p.add_argument("--speed", type=float, default=1.0, help="2 plays half as fast")
@@ -87,6 +84,54 @@ def main() -> None:
     with chromium("page") as browser:
         figures = measure(browser, args.rounds, args.speed)
     print(", ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+
+
+SEEN = Path(__file__).with_name("seen.js")
+STOP_AFTER_MS = 400
+
+
+def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
+    """Milliseconds from each token's round to the page, updates a second, shifts of the layout."""
+    page = open_page(tab, site.url)
+    page.evaluate(SEEN.read_text(encoding="utf-8"))
+    page.click("#live-run")
+    wait_finished(page)
+    told = page.evaluate("() => specscopeSeen")
+    made = site.clock.tokens[site.clock.last()]
+    late = [shown - there for shown, there in zip(told["tokens"], made, strict=False)]
+    # The last update is the whole run's picture, drawn once more at its end.
+    during = [at for at in told["updates"] if at <= made[-1]]
+    seconds = (during[-1] - during[0]) / 1000 if len(during) > 1 else 0.0
+    return {
+        "late_ms": [round(value, 1) for value in late],
+        "tokens": len(made),
+        "updates_per_second": round((len(during) - 1) / seconds, 2) if seconds else None,
+        "shift": round(sum(value for value, touched in told["shifts"] if not touched), 5),
+        "shift_all": round(sum(value for value, _ in told["shifts"]), 5),
+    }
+
+
+def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
+    """A real run of plain decoding, stopped in its middle: rounds and milliseconds from the click
+    to the engine's last word of it."""
+    page = open_page(tab, site.url)
+    page.evaluate(SEEN.read_text(encoding="utf-8"))
+    choose(page, "autoregressive", tokens)
+    page.wait_for_timeout(STOP_AFTER_MS)
+    start_run(page)
+    page.click("#live-stop")
+    wait_finished(page, "Stopped: ")
+    run = site.clock.last()
+    clicked = page.evaluate("() => specscopeSeen.clicked")
+    at = site.clock.cancelled[run]
+    heard = site.clock.heard[run]
+    rounds = [there for there in site.clock.rounds[run] if there > heard]
+    return {
+        "ms": round(at - clicked, 1),
+        "ms_in_the_engine": round(at - heard, 1),
+        "rounds": len(rounds),
+        "of": len(site.clock.rounds[run]),
+    }
 
 
 if __name__ == "__main__":

@@ -26,8 +26,6 @@ from core.events import (
     RunStats,
 )
 
-__all__ = ["PlaybackRun", "PlaybackWorker", "Script", "as_asked", "at_even_pace", "playback"]
-
 Script = Callable[[Request, str], list[Event]]
 Tap = Callable[[Event], None]
 END = (RunCompleted, RunCancelled, RunFailed)
@@ -117,11 +115,7 @@ class PlaybackWorker:
     events can be handed out. `infos`: the models it says to have, the LLM first."""
 
     def __init__(
-        self,
-        infos: Sequence[ModelInfo],
-        script: Script,
-        speed: float = 1.0,
-        max_live: int = 4,
+        self, infos: Sequence[ModelInfo], script: Script, speed: float = 1.0, max_live: int = 4
     ) -> None:
         llm, *ssms = infos
         names = tuple(info.name for info in ssms)

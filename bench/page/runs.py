@@ -15,16 +15,6 @@ from bench.page.browser_process import BrowserClient
 from bench.page.site import EventClock, Site
 from core.config import Request
 
-__all__ = [
-    "apart",
-    "can_part",
-    "engine_thread",
-    "headless",
-    "pace",
-    "watched_speed",
-    "spread_threads",
-]
-
 ENGINE = "engine"
 PATIENCE_S = 120.0
 # Between looks at how far the run is.
@@ -43,14 +33,14 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
     """Tokens a second of a run that is logged and shown; the page was `prepare`d for `tokens`."""
     site.clock.rounds.clear()
     site.clock.tokens.clear()
-    browser.run(prompt)
+    browser.ask("run", prompt)
     # The page may still say that the run before is finished: the engine tells of this one.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
             raise BenchError(f"the run did not come to its {tokens} tokens")
         time.sleep(LOOK_S)
-    browser.wait_finished()
+    browser.ask("wait_finished")
     return pace(site.clock)
 
 
@@ -69,9 +59,6 @@ def pace(clock: EventClock) -> float:
     return (len(tokens) - first) / (rounds[-1] - rounds[0]) * 1000
 
 
-# -- cores --
-
-
 def can_part() -> bool:
     """Whether threads can be kept to cores here, and there are two."""
     return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
@@ -80,19 +67,14 @@ def can_part() -> bool:
 def apart(thread: int) -> None:
     """Pin the thread to a core of its own, and all other threads of this process and its children
     to the remaining cores."""
-    first, *rest = _cores()
+    first, *rest = range(os.cpu_count() or 1)
     for one in _threads():
         _keep(one, {first} if one == thread else set(rest))
 
 
 def spread_threads() -> None:
-    """Allow all threads on all cores."""
     for one in _threads():
-        _keep(one, set(_cores()))
-
-
-def _cores() -> list[int]:
-    return list(range(os.cpu_count() or 1))
+        _keep(one, set(range(os.cpu_count() or 1)))
 
 
 def _keep(thread: int, cores: set[int]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,13 +12,12 @@ from typing import Any
 
 import gradio as gr
 
+from bench.application import free_port
 from core.events import Event, RoundCompleted, RunCancelled
 from storage import RunQuery, RunStore
 from ui.server.context import Context, make_context
 from ui.server.page import build_page, page_options
 from ui.server.visitors import Access
-
-__all__ = ["EventClock", "Site", "free_port", "open_site", "serve"]
 
 
 @dataclass
@@ -58,25 +56,15 @@ class Site:
     clock: EventClock
 
 
-class _Heard:
-    """A run that tells a clock when it is asked to stop."""
+class _Clocked:
+    """A run or a worker whose events, and Stop, pass a clock on their way to the page."""
 
-    def __init__(self, run: Any, clock: EventClock) -> None:
-        self._run, self._clock = run, clock
+    def __init__(self, inner: Any, clock: EventClock) -> None:
+        self._inner, self._clock = inner, clock
 
     def cancel(self) -> None:
-        self._clock.heard.setdefault(self._run.run_id, time.time() * 1000)
-        self._run.cancel()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._run, name)
-
-
-class _Clocked:
-    """A worker whose events pass a clock on their way to the page."""
-
-    def __init__(self, worker: Any, clock: EventClock) -> None:
-        self._worker, self._clock = worker, clock
+        self._clock.heard.setdefault(self._inner.run_id, time.time() * 1000)
+        self._inner.cancel()
 
     def submit(self, request: Any, tap: Any = None) -> Any:
         def see(event: Event) -> None:
@@ -84,20 +72,17 @@ class _Clocked:
             if tap is not None:
                 tap(event)
 
-        return _Heard(self._worker.submit(request, see), self._clock)
+        return _Clocked(self._inner.submit(request, see), self._clock)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._worker, name)
+        return getattr(self._inner, name)
 
 
 @contextmanager
 def open_site(worker: Any) -> Iterator[Site]:
     """The page before `worker`, which is closed with it."""
     clock = EventClock()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        RunStore(Path(folder) / "runs.db") as store,
-    ):
+    with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         seen = _Clocked(worker, clock)
         context = make_context(seen, store, Access("127.0.0.1"), "specinfer", RunQuery)
         with serve(build_page(context)) as url:
@@ -115,10 +100,3 @@ def serve(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]
         yield str(url)
     finally:
         page.close(verbose=False)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A free port. Gradio's own search leaks a socket for each port that is taken."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

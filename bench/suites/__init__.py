@@ -1,4 +1,4 @@
-"""Suites by name. A suite is a small object: `measure` adds samples, `report` reads them."""
+"""Suites by name, and the options that only a few of them use."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from bench.context import Suite
-from bench.settings import Settings
 from bench.suites.acceptance import Acceptance
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_grown import CPU_GROWN
 from bench.suites.gpu import GpuContest
-from bench.suites.gpu_grown import GPU_GROWN
+from bench.suites.grown import CPU_GROWN, GPU_GROWN
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.overhead import Overhead
@@ -21,38 +19,29 @@ from bench.suites.page import Page
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.sessions import Sessions
-from bench.suites.start import Start
-from bench.suites.visitors import Visitors
+from bench.suites.start import Start, Visitors
 from bench.suites.watching import Watching
+from core.errors import ConfigError
 
-__all__ = ["SUITES", "Suite"]
-
-# The contest without the others' own speculation, whose sweep takes most of the time.
-CPU_PLAIN = CpuBundled(
-    name="cpu-plain",
-    about="cpu-bundled without the others' own speculation, whose sweep takes long; minutes",
-    defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32", "bfloat16")),
-    variants=(),
+EVERY: tuple[Suite, ...] = (
+    *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
+    *(Length(), Pipeline(), Batch(), Laws(), Page(), Sessions(), Start(), Visitors(), Watching()),
 )
-
-EVERY: tuple[Any, ...] = (
-    CpuBundled(),
-    CPU_PLAIN,
-    CPU_GROWN,
-    GpuContest(),
-    *GPU_GROWN,
-    Acceptance(),
-    Overhead(),
-    Passes(),
-    Length(),
-    Pipeline(),
-    Batch(),
-    Laws(),
-    Page(),
-    Sessions(),
-    Start(),
-    Visitors(),
-    Watching(),
-)
-
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
+
+ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "overhead")})
+# They run the page, or no model at all.
+WITHOUT_DTYPE = ("sessions", "start", "visitors")
+
+
+def check_used(suite: str, given: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an option that was given (is not None) and that the suite would not
+    use."""
+    for name, users in ONLY.items():
+        if given.get(name) is not None and suite not in users:
+            raise ConfigError.of(
+                name, str(given[name]), f"not with {suite}; only with {', '.join(users)}"
+            )
+    if given.get("dtype") is not None and suite in WITHOUT_DTYPE:
+        told = " ".join(given["dtype"])
+        raise ConfigError.of("dtype", told, f"not with {suite}, which loads what the page loads")

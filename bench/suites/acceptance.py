@@ -6,23 +6,18 @@ continuations apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
+from bench.contestants import DecodeCase, cases, decode
 from bench.context import Context, Report, Suite
-from bench.machine import pin_arithmetic
-from bench.ours import DecodeCase, decode
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites import process_pool
 from bench.suites.acceptance_rows import AcceptanceRow, acceptance_rows
 from bench.suites.acceptance_tables import tables
+from bench.suites.process_pool import measure_rows
 from core.engine.engine import Engine
-
-__all__ = ["Acceptance", "distinct_share"]
 
 GRAM = 4
 TOGETHER = 10  # requests decoded in one batch: the same tokens, sooner
@@ -33,6 +28,7 @@ class Acceptance(Suite):
     """See Suite. `parts` can be fewer, for a quick look."""
 
     one_dtype: ClassVar[bool] = True
+    timed: ClassVar[bool] = False
 
     name: str = "acceptance"
     about: str = (
@@ -44,30 +40,20 @@ class Acceptance(Suite):
     )
     parts: tuple[str, ...] = ("same", "more", "chain", "width", "length", "combine")
 
-    def check(self, settings: Settings) -> None:
-        """Processes may share it: nothing is timed."""
-        self.check_dtypes(settings)
-
     def rows(self, context: Context) -> tuple[AcceptanceRow, ...]:
-        """The rows, for the family's SSMs."""
         names = [folder.name for folder in context.ssms]
         return tuple(row for row in acceptance_rows(names) if row.part in self.parts)
 
     def measure(self, context: Context) -> None:
-        rows, todo = self.rows(context), self._todo(context)
-        for row, found in _measure_rows(context, todo):
-            context.results.add({**row.key, "prompts": found})
-            done = sum(context.results.has(**each.key) for each in rows)
+        rows, results = self.rows(context), context.results
+        # Of several with one configuration, in tables of their own, the first.
+        keys = [row.key for row in rows]
+        todo = [row for i, row in enumerate(rows) if row.key not in keys[:i]]
+        todo = [row for row in todo if not results.has(**row.key)]
+        for row, found in measure_rows(context, _measure_row, todo):
+            results.add({**row.key, "prompts": found})
+            done = sum(results.has(**each.key) for each in rows)
             context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
-
-    def _todo(self, context: Context) -> list[AcceptanceRow]:
-        """Those without a sample; of several with one configuration, in tables of their own, the
-        first."""
-        todo: list[AcceptanceRow] = []
-        for row in self.rows(context):
-            if not context.results.has(**row.key) and all(row.key != one.key for one in todo):
-                todo.append(row)
-        return todo
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows(context)))
@@ -79,45 +65,10 @@ def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
-Samples = list[dict[str, Any]]
-Task = tuple[Settings, tuple[Prompt, ...], Path | None, AcceptanceRow]
-
-
-def _measure_rows(
-    context: Context, todo: Sequence[AcceptanceRow]
-) -> Iterator[tuple[AcceptanceRow, Samples]]:
-    """Each row with its samples, as soon as it is measured."""
-    settings = context.settings
-    if settings.processes > 1:
-        tasks = [(settings, context.prompts, context.family, row) for row in todo]
-        yield from process_pool.map_processes(settings.processes, _of_task, tasks)
-    elif todo:
-        pin_arithmetic()
-        engine = Engine(context.load(settings.dtypes[0]))
-        for row in todo:
-            yield row, _measure_row(engine, settings, context.prompts, row)
-
-
-def _of_task(task: Task) -> tuple[AcceptanceRow, Samples]:
-    settings, prompts, family, row = task
-    return row, _measure_row(_engine(settings, family), settings, prompts, row)
-
-
-@cache
-def _engine(settings: Settings, family: Path | None) -> Engine:
-    return process_pool.engine_of(settings, family)
-
-
 def _measure_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: AcceptanceRow
-) -> Samples:
-    temperature = row.kind.temperature
-    repeats = settings.repeats if temperature > 0 else 1
-    asked = [
-        DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
-        for repeat in range(repeats)
-        for prompt in prompts
-    ]
+) -> list[dict[str, Any]]:
+    asked = cases(settings, prompts, row.kind.temperature)
     outcomes = decode(engine, asked, row.speculation, TOGETHER)
     return [_sample(case, outcome) for case, outcome in zip(asked, outcomes, strict=True)]
 

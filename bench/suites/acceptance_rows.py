@@ -1,48 +1,18 @@
 """The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
-length, and the combine rules; and the figures of a row's samples.
+length, and the combine rules.
 
-Every row is deterministic: fixed seeds, node budgets given or uncut, never measured. A figure is
-pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval over prompts.
-Continuations that repeat themselves are easy to draft: they are counted separately.
+Every row is deterministic: fixed seeds, node budgets given or uncut, never measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
-
-import numpy as np
 
 from core.config import WEIGHTS, SpeculationConfig
 from core.config.budget import shape_nodes
 from core.config.mechanisms import NGRAM
-from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
-
-__all__ = [
-    "LOOPING",
-    "Prompts",
-    "fresh",
-    "length_of",
-    "nodes_of",
-    "of_domain",
-    "paired_ratio",
-    "value_of",
-    "EQUAL_NODES",
-    "KINDS",
-    "LENGTHS",
-    "MERGED_NODES",
-    "MOST_NODES",
-    "PAPER",
-    "TEMPERATURE",
-    "UNMERGED_NODES",
-    "WIDTHS",
-    "Kind",
-    "AcceptanceRow",
-    "acceptance_rows",
-    "most_nodes",
-]
 
 TEMPERATURE = 0.8
 PAPER = (1, 1, 3, 1, 1, 1, 1, 1)
@@ -91,19 +61,19 @@ class AcceptanceRow:
         """What tells its sample apart; rows of one configuration share a sample."""
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
+    @property
+    def most_nodes(self) -> int:
+        """How many nodes of a tree can be verified at most."""
+        config = self.speculation
+        if config.combine == "vote_tree":
+            return config.vote_nodes
+        if isinstance(config.max_tree_nodes, int):
+            return config.max_tree_nodes
+        return len(config.drafters) * shape_nodes(config.expansion)
+
 
 def acceptance_rows(ssms: Sequence[str]) -> tuple[AcceptanceRow, ...]:
-    """All rows for these SSMs."""
     return tuple(row for kind in KINDS for row in _of_kind(kind, tuple(ssms)))
-
-
-def most_nodes(speculation: SpeculationConfig) -> int:
-    """How many nodes of a tree of this configuration can be verified at most."""
-    if speculation.combine == "vote_tree":
-        return speculation.vote_nodes
-    if isinstance(speculation.max_tree_nodes, int):
-        return speculation.max_tree_nodes
-    return len(speculation.drafters) * shape_nodes(speculation.expansion)
 
 
 def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
@@ -118,91 +88,33 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
         yield _row("width", f"union, width {width}", kind, (width, *CHAIN[1:]), ssms)
     if kind.verify == "greedy" or kind.draft == "coupled":
         best = Kind(kind.temperature, "best_first", kind.verify)
-        nodes = {"max_tree_nodes": EQUAL_NODES}
         for length in LENGTHS:
             yield _row("length", f"union, length {length}", kind, (1,) * length, ssms)
-        yield _row("more", f"best first, {EQUAL_NODES} nodes", best, PAPER, ssms, nodes)
-        for ssm in ssms:
-            yield _row("more", f"{ssm}, {EQUAL_NODES} nodes", best, PAPER, (ssm,), nodes)
+        for drafters, name in ((ssms, "best first"), *(((ssm,), ssm) for ssm in ssms)):
+            name, nodes = f"{name}, {EQUAL_NODES} nodes", EQUAL_NODES
+            yield _row("more", name, best, PAPER, drafters, max_tree_nodes=nodes)
         yield from _combining(kind, best, ssms)
 
 
 def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The combine rules on the same SSMs: the vote, the dial from it to the union, the pool."""
     for rule in WEIGHTS:
-        vote = {"combine": "vote", "weights": rule}
-        yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, vote)
+        yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)
     for nodes in DIAL:
         dial = {"combine": "vote_tree", "vote_nodes": nodes, "max_tree_nodes": EQUAL_NODES}
-        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, dial)
+        yield _row("combine", f"vote_tree, {nodes} nodes", best, PAPER, ssms, **dial)
         pool = {"combine": "log_pool", "max_tree_nodes": nodes}
-        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, pool)
+        yield _row("combine", f"log_pool, {nodes} nodes", best, PAPER, ssms, **pool)
     for nodes in (12, 24, 48, EQUAL_NODES, UNMERGED_NODES):
-        cut = {"max_tree_nodes": nodes}
-        yield _row("combine", f"union, {nodes} nodes drafted", best, PAPER, ssms, cut)
+        name = f"union, {nodes} nodes drafted"
+        yield _row("combine", name, best, PAPER, ssms, max_tree_nodes=nodes)
 
 
 def _row(
-    part: str,
-    name: str,
-    kind: Kind,
-    expansion: tuple[int, ...],
-    drafters: tuple[str, ...],
-    fields: Mapping[str, Any] = MappingProxyType({}),
+    part: str, name: str, kind: Kind, shape: tuple[int, ...], ssms: tuple[str, ...], **fields: Any
 ) -> AcceptanceRow:
-    settings = {
-        "drafters": drafters,
-        "draft": kind.draft,
-        "expansion": expansion,
-        "max_tree_nodes": "uncut",
-        "speculation_length": len(expansion),
-        "verify": kind.verify,
-    }
+    settings: dict[str, Any] = {"drafters": ssms, "draft": kind.draft, "verify": kind.verify}
+    settings |= {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     config = SpeculationConfig(**{**settings, **fields})
     return AcceptanceRow(part, name, kind, config.resolved(kind.temperature))
-
-
-# -- figures --
-
-
-LOOPING = 0.7
-Prompts = list[dict[str, Any]]
-Wanted = Callable[[dict[str, Any]], bool]
-
-
-def fresh(prompt: dict[str, Any]) -> bool:
-    return bool(prompt["distinct_4_grams"] >= LOOPING)
-
-
-def of_domain(domain: str) -> Wanted:
-    return lambda prompt: fresh(prompt) and prompt["domain"] == domain
-
-
-def length_of(prompts: Prompts, wanted: Wanted = fresh) -> Estimate | None:
-    """Tokens per LLM pass of the wanted continuations, each prompt a group."""
-    groups: dict[str, list[tuple[int, int]]] = {}
-    for prompt in filter(wanted, prompts):
-        groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
-    return estimate(list(groups.values()), pooled_length)
-
-
-def paired_ratio(one: Prompts, other: Prompts, wanted: Wanted = fresh) -> Estimate | None:
-    """The ratio of two rows over the continuations wanted in both, prompt by prompt."""
-    base = {(p["id"], p["seed"]): p for p in other if wanted(p)}
-    groups: dict[str, list[tuple[int, ...]]] = {}
-    for prompt in filter(wanted, one):
-        if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
-            values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
-            groups.setdefault(prompt["id"], []).append(values)
-    return estimate(list(groups.values()), pooled_ratio)
-
-
-def nodes_of(prompts: Prompts) -> float:
-    """Nodes verified a round."""
-    return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
-
-
-def value_of(prompts: Prompts) -> float:
-    pairs = [(prompt["accepted"], prompt["rounds"]) for prompt in prompts if fresh(prompt)]
-    return float(pooled_length(np.array(pairs, dtype=np.float64))) if pairs else 0.0

@@ -1,48 +1,79 @@
-"""The tables of the `acceptance` suite. Reads samples, runs nothing."""
+"""The tables of the `acceptance` suite, and the figures of a row's samples. Reads samples, runs
+nothing.
+
+A figure is pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval over
+prompts. Continuations that repeat themselves are easy to draft: they are counted separately.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from bench.context import Context
 from bench.prompts import domains
-from bench.suites.acceptance_rows import (
-    KINDS,
-    LENGTHS,
-    LOOPING,
-    MOST_NODES,
-    WIDTHS,
-    AcceptanceRow,
-    Kind,
-    Prompts,
-    fresh,
-    length_of,
-    most_nodes,
-    nodes_of,
-    of_domain,
-    paired_ratio,
-    value_of,
-)
+from bench.results import Results
+from bench.suites.acceptance_rows import KINDS, LENGTHS, MOST_NODES, WIDTHS, AcceptanceRow, Kind
 from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
-from lab.figures import Estimate
+from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
-__all__ = ["tables"]
-
+LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
     "for round in expectation (tests/laws prove it); here over texts that differ by chance."
 )
+Prompts = list[dict[str, Any]]
+Wanted = Callable[[dict[str, Any]], bool]
+Found = Mapping[AcceptanceRow, Prompts]
+Column = Callable[[AcceptanceRow, Prompts], object]
+
+
+def fresh(prompt: dict[str, Any]) -> bool:
+    return bool(prompt["distinct_4_grams"] >= LOOPING)
+
+
+def of_domain(domain: str) -> Wanted:
+    return lambda prompt: fresh(prompt) and prompt["domain"] == domain
+
+
+def length_of(prompts: Prompts, wanted: Wanted = fresh) -> Estimate | None:
+    """Tokens per LLM pass of the wanted continuations, each prompt a group."""
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for prompt in filter(wanted, prompts):
+        groups.setdefault(prompt["id"], []).append((prompt["accepted"], prompt["rounds"]))
+    return estimate(list(groups.values()), pooled_length)
+
+
+def value_of(prompts: Prompts, wanted: Wanted = fresh) -> float:
+    return found.value if (found := length_of(prompts, wanted)) else 0.0
+
+
+def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
+    """The ratio of two rows over the continuations that loop in neither, prompt by prompt."""
+    base = {(p["id"], p["seed"]): p for p in other if fresh(p)}
+    groups: dict[str, list[tuple[int, ...]]] = {}
+    for prompt in filter(fresh, one):
+        if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
+            values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
+            groups.setdefault(prompt["id"], []).append(values)
+    return estimate(list(groups.values()), pooled_ratio)
+
+
+def nodes_of(prompts: Prompts) -> float:
+    """Nodes verified a round."""
+    return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
+
+
+def measured(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
+    """The rows that have a sample, each with its continuations."""
+    samples = {row: next(results.where(**row.key), None) for row in rows}
+    return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
     """Everything that can be made of the samples that are there."""
-    found = {
-        row: sample["prompts"]
-        for row in rows
-        if (sample := next(context.results.where(**row.key), None)) is not None
-    }
-    names = domains(context.all_prompts)
+    found, names = measured(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(found, names),
         _comparisons(found),
@@ -54,26 +85,27 @@ def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
     )
 
 
-Found = Mapping[AcceptanceRow, Prompts]
-Column = Callable[[AcceptanceRow, Prompts], object]
-
-
-def _lines(
-    found: Found, rows: Iterable[AcceptanceRow], columns: Mapping[str, Column]
-) -> list[list[object]]:
-    return [[cell(row, found[row]) for cell in columns.values()] for row in rows]
+def _table(
+    title: str,
+    found: Found,
+    rows: Iterable[AcceptanceRow],
+    columns: Mapping[str, Column],
+    note: str,
+) -> str:
+    lines = [[cell(row, found[row]) for cell in columns.values()] for row in rows]
+    return table(title, list(columns), lines, note)
 
 
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
     """Nodes, and tokens per LLM pass over all and by domain."""
-    by_domain: dict[str, Column] = {
-        name: lambda _, prompts, name=name: length_of(prompts, of_domain(name))  # type: ignore[misc]
-        for name in names
-    }
+
+    def of(wanted: Wanted) -> Column:
+        return lambda _, prompts: length_of(prompts, wanted)
+
     return {
         nodes: lambda _, prompts: f"{nodes_of(prompts):.1f}",
-        "tokens per LLM pass": lambda _, prompts: length_of(prompts),
-        **by_domain,
+        "tokens per LLM pass": of(fresh),
+        **{name: of(of_domain(name)) for name in names},
     }
 
 
@@ -91,7 +123,7 @@ def _by_row(found: Found, names: Iterable[str]) -> str:
         "1 + accepted tokens / rounds, pooled, with bootstrap 95 % intervals over prompts; "
         f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column only."
     )
-    return table("Tokens per LLM pass", list(columns), _lines(found, rows, columns), note)
+    return _table("Tokens per LLM pass", found, rows, columns, note)
 
 
 def _shape(row: AcceptanceRow) -> str:
@@ -107,8 +139,7 @@ def _by_length(found: Found, names: Iterable[str]) -> str:
     }
     rows = (row for kind in KINDS for row in _rows(found, "length", kind))
     chains = f"{', '.join(map(str, LENGTHS[:-1]))} and {LENGTHS[-1]}"
-    note = f"Union of all SSMs' chains of {chains}."
-    return table("By length", list(columns), _lines(found, rows, columns), note)
+    return _table("By length", found, rows, columns, f"Union of all SSMs' chains of {chains}.")
 
 
 def _combining(found: Found, names: Iterable[str]) -> str:
@@ -126,18 +157,12 @@ def _combining(found: Found, names: Iterable[str]) -> str:
         "The same SSMs each time. Last column: against the union whose number of verified nodes is "
         "nearest, over the same prompts and seeds."
     )
-    return table("By combine rule", list(columns), _lines(found, rows, columns), note)
+    return _table("By combine rule", found, rows, columns, note)
 
 
 def _against_union(found: Found, row: AcceptanceRow) -> str:
-    kind = (row.kind.temperature, row.kind.draft)
-    unions = [
-        other
-        for other in found
-        if other.part == "combine"
-        and other.speculation.combine == "union"
-        and (other.kind.temperature, other.kind.draft) == kind
-    ]
+    alike = [other for other in found if other.part == "combine" and other.kind == row.kind]
+    unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
     base = min(unions, key=lambda other: abs(nodes_of(found[other]) - nodes_of(found[row])))
@@ -145,48 +170,34 @@ def _against_union(found: Found, row: AcceptanceRow) -> str:
 
 
 def _comparisons(found: Found) -> str:
-    lines = []
+    lines: list[list[object]] = []
+
+    def against_best(name: str, row: AcceptanceRow, others: list[AcceptanceRow]) -> None:
+        if others:
+            base = max(others, key=lambda other: value_of(found[other]))
+            compared = ratio(paired_ratio(found[row], found[base]))
+            lines.append([row.kind, name, compared, base.name])
+
     for kind in KINDS:
-        singles = _rows(found, "same", kind)
-        union = [row for row in singles if len(row.speculation.drafters) > 1]
-        alone = [row for row in singles if len(row.speculation.drafters) == 1]
-        chains = _rows(found, "chain", kind)
-        for row in union:
-            lines += _against(found, f"{row.name} / best single SSM", row, alone)
-        trees = [row for row in found if _like(row, kind) and _is_small(row)]
-        if trees:
+        same = _rows(found, "same", kind)
+        for row in same:
+            if len(row.speculation.drafters) > 1:
+                alone = [other for other in same if len(other.speculation.drafters) == 1]
+                against_best(f"{row.name} / best single SSM", row, alone)
+        if trees := [row for row in found if _is_small_tree(row, kind)]:
             best = max(trees, key=lambda row: value_of(found[row]))
             name = f"best tree ({best.name} {_shape(best)}) / best single chain"
-            lines += _against(found, name, best, chains)
-    lines += _coupling(found)
+            against_best(name, best, _rows(found, "chain", kind))
+    for row, base in _counterparts(found, KINDS[1], KINDS[2]):
+        name = f"coupled / plain top-k, {row.name} {_shape(row)}"
+        compared = ratio(paired_ratio(found[row], found[base]))
+        lines.append([f"match, T = {row.kind.temperature:g}", name, compared, "topk"])
     heads = ("kind", "comparison", "ratio", "base")
     note = (
         "Ratios over the same prompts and seeds, neither looping. The best tree is that of SSMs "
         f"alone, by whichever combine rule, of at most {MOST_NODES} nodes to be verified."
     )
     return table("Comparisons", heads, lines, note)
-
-
-def _against(
-    found: Found, name: str, row: AcceptanceRow, others: list[AcceptanceRow]
-) -> list[list[object]]:
-    """A row against the best of the others, if there are any."""
-    if not others:
-        return []
-    base = max(others, key=lambda other: value_of(found[other]))
-    return [[row.kind, name, ratio(paired_ratio(found[row], found[base])), base.name]]
-
-
-def _coupling(found: Found) -> list[list[object]]:
-    return [
-        [
-            f"match, T = {row.kind.temperature:g}",
-            f"coupled / plain top-k, {row.name} {_shape(row)}",
-            ratio(paired_ratio(found[row], found[base])),
-            "topk",
-        ]
-        for row, base in _counterparts(found, KINDS[1], KINDS[2])
-    ]
 
 
 def _counterparts(
@@ -201,44 +212,34 @@ def _counterparts(
 def _block_wise(found: Found) -> list[list[str]]:
     """`traversal` against `mss` on drafts drawn alike: one by one, and all of them as one."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
-    pairs = _counterparts(found, traversal, mss)
-    lines = [
-        claim_row(
-            f"traversal / mss, {row.name} {_shape(row)}", paired_ratio(found[row], found[base]), 1.0
-        )
-        for row, base in pairs
-    ]
-    if not pairs:
-        return []
-    one, other = ([_with_row(found[pair[i]], n) for n, pair in enumerate(pairs)] for i in (0, 1))
-    pooled = paired_ratio([p for row in one for p in row], [p for row in other for p in row])
-    return [*lines, claim_row("traversal / mss, all of these rows", pooled, 1.0)]
-
-
-def _with_row(prompts: Prompts, row: int) -> Prompts:
-    """Adds the row to each seed, so that pooled rows stay distinct; a prompt stays one group."""
-    return [{**prompt, "seed": (row, prompt["seed"])} for prompt in prompts]
+    lines: list[list[str]] = []
+    every: tuple[Prompts, Prompts] = ([], [])
+    for number, pair in enumerate(_counterparts(found, traversal, mss)):
+        row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
+        lines.append(claim_row(name, paired_ratio(found[row], found[pair[1]]), 1.0))
+        for pool, one in zip(every, pair, strict=True):
+            # The row is a part of each seed, so that pooled rows stay distinct.
+            pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in found[one]]
+    if lines:
+        lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*every), 1.0))
+    return lines
 
 
 def _rows(found: Found, part: str, kind: Kind) -> list[AcceptanceRow]:
     return [row for row in found if row.part == part and row.kind == kind]
 
 
-def _like(row: AcceptanceRow, kind: Kind) -> bool:
-    """Whether a row proposes and verifies as the kind does, or best first in its place."""
-    if row.kind == kind:
-        return True
-    first = kind.verify == "greedy" or kind.draft == "coupled"
-    return first and row.kind == Kind(kind.temperature, "best_first", kind.verify)
+def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
+    """Whether the best tree of a kind may be this: proposed and verified so, or best first in its
+    place; of SSMs, n-grams apart, and of few nodes."""
+    kinds = [kind]
+    if kind.verify == "greedy" or kind.draft == "coupled":
+        kinds.append(Kind(kind.temperature, "best_first", kind.verify))
+    few = row.most_nodes <= MOST_NODES
+    return row.kind in kinds and few and NGRAM not in row.speculation.drafters
 
 
-def _is_small(row: AcceptanceRow) -> bool:
-    """Whether the best tree may be this: of SSMs, n-grams apart, and of few nodes."""
-    few = most_nodes(row.speculation) <= MOST_NODES
-    return few and NGRAM not in row.speculation.drafters
-
-
-def _widths(found: Found, names: Iterable[str]) -> Iterable[str]:
+def _widths(found: Found, names: Iterable[str]) -> Iterator[str]:
     """Over all prompts, and by domain."""
     whole, by_domain = [], []
     for kind in KINDS:
@@ -268,14 +269,12 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
     return ["yes" if steps else "NO", "yes" if known[-1].value > known[0].value else "NO"]
 
 
-def _loops(found: Found, names: Iterable[str]) -> str:
+def _loops(found: Found, names: Sequence[str]) -> str:
     """Lossless rows share their text: one row a kind tells how much of it repeats."""
-    names = tuple(names)
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(found, "same", kind) if len(row.speculation.drafters) > 1]
-        for row in rows[:1]:
-            prompts = found[row]
+        for prompts in [found[row] for row in rows[:1]]:
             shares = [p["distinct_4_grams"] for p in prompts]
             by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
             looping = sum(not fresh(prompt) for prompt in prompts)

@@ -6,29 +6,26 @@ whether each request's ids stay what they are alone.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from bench.clocked import timed
+from bench.contestants import DecodeCase, decode
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, decode
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Row, Table, figure, long_rows, ratio
+from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
 
-__all__ = ["SIZES", "Batch", "failures", "tables", "totals"]
-
-SIZES = (1, 2, 4, 8, 16)
-PRESETS = ("autoregressive", "sequence", "specinfer", "best")
 TEMPERATURES = (0.0, 0.8)
 SEED = 1
+OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,8 @@ class Batch(Suite):
     name: str = "batch"
     about: str = "total tokens per second of 1 to 16 live requests; each request's ids unchanged"
     defaults: Settings = Settings(prompts=16, tokens=32, repeats=3, dtypes=("float32",))
-    sizes: tuple[int, ...] = SIZES
-    presets: tuple[str, ...] = PRESETS
+    sizes: tuple[int, ...] = (1, 2, 4, 8, 16)
+    presets: tuple[str, ...] = ("autoregressive", "sequence", "specinfer", "best")
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
@@ -69,82 +66,60 @@ def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
     """All requests, `size` at a time: their tokens, how long it took, their ids."""
-    start = time.perf_counter()
-    outcomes = decode(engine, cases, SpeculationConfig.preset(block.item), together=size)
-    seconds = time.perf_counter() - start
+    config = SpeculationConfig.preset(block.item)
+    outcomes, seconds = timed(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
     return {"tokens": sum(map(len, ids)), "seconds": seconds, "ids": ids}
 
 
 def _against_first(cases: Sequence[DecodeCase], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The figures, and the prompts whose ids differ from the first batch size's."""
+    names = [case.prompt.id for case in cases]
     alone = next(iter(found.values()))["ids"]
-    return {
-        size: {
-            **{name: value for name, value in figures.items() if name != "ids"},
-            "differ": [
-                case.prompt.id
-                for case, one, other in zip(cases, alone, figures["ids"], strict=True)
-                if one != other
-            ],
-        }
-        for size, figures in found.items()
-    }
-
-
-# -- tables --
+    for figures in found.values():
+        every = zip(names, alone, figures.pop("ids"), strict=True)
+        figures["differ"] = [name for name, one, other in every if one != other]
+    return found
 
 
 def tables(results: Results) -> tuple[str, ...]:
     """Total tokens per second by how many requests at a time, a table a dtype and temperature."""
-    kinds = dict.fromkeys((s["dtype"], s["temperature"]) for s in results.samples)
-    return tuple(_one(results, dtype, temperature) for dtype, temperature in kinds)
+    made = []
+    for kind in group_rows(long_rows(results.samples), ("dtype", "temperature")):
+        title = f"Live requests, {kind['dtype']}, T = {kind['temperature']:g}"
+        note = (
+            "All requests' new tokens over the time until the last of them ended; {} Requests "
+            "whose ids were not those they have alone: {}."
+        )
+        made.append(totals(title, kind.rows, lambda size: f"{size} at a time", note))
+    return tuple(made)
 
 
-def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each measurement in which a request's ids were not those it has alone."""
+def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
+    """A sentence for each measurement that differs from that of a request alone."""
     return tuple(
-        f"{row['preset']}, T={row['temperature']:g}, {row['contestant']} at a time: other ids than "
-        f"alone for {', '.join(row['differ'])}"
+        f"{row['preset']}, {what.format(**row)} than alone for {', '.join(row['differ'])}"
         for row in long_rows(results.samples)
         if row["differ"]
     )
 
 
-def _one(results: Results, dtype: str, temperature: float) -> str:
-    rows = long_rows(results.where(dtype=dtype, temperature=temperature))
-    note = (
-        f"All requests' new tokens over the time until the last of them ended; {medians(rows)} "
-        f"Requests whose ids were not those they have alone: {num_changed(rows)}."
-    )
-    title = f"Live requests, {dtype}, T = {temperature:g}"
-    return str(totals(title, rows, lambda size: f"{size} at a time", note))
-
-
-def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> Table:
+def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
     """A line a preset: tokens per second of each number at a time, and against the first of them
-    within each repeat."""
+    within each repeat. `note` has a place for what the figures are, and for how many differ."""
+    repeats = len({row["repeat"] for row in rows})
+    changed = sum(len(row["differ"]) for row in rows)
+    note = note.format(f"medians of {repeats} repeats, ratios within repeats.", changed)
     sizes = list(dict.fromkeys(row["contestant"] for row in rows))
     columns: Mapping[str, Callable[[Group], object]] = {
         "preset": lambda group: group["preset"],
         **{head(size): partial(_total, size, sizes[0]) for size in sizes},
     }
     options = {"block": ("preset", "repeat"), "over": "repeat"}
-    return Table(title, rows, ("preset",), columns, note, options)
+    return str(Table(title, rows, ("preset",), columns, note, options))
 
 
 def _total(size: str, first: str, group: Group) -> str:
     own = group.of(contestant=size)
     gain = "" if size == first else f", {ratio(own.ratio(contestant=first))}"
     return f"{figure(own.median(), 0)}{gain}"
-
-
-def medians(rows: Sequence[Row]) -> str:
-    """What the figures are."""
-    repeats = len({row["repeat"] for row in rows})
-    return f"medians of {repeats} repeats, ratios within repeats."
-
-
-def num_changed(rows: Sequence[Row]) -> int:
-    """How many texts or ids were not those that they are alone."""
-    return sum(len(row["differ"]) for row in rows)

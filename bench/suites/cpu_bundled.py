@@ -7,36 +7,23 @@ through every contestant. The clock runs from the prompt to the last token, pref
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
+from bench.clocked import timed
+from bench.contestants import new_ids
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, new_ids
 from bench.prompts import Prompt, spread
 from bench.settings import Settings
-from bench.suites.cpu_tables import GENERATE, LLAMA_PLAIN, best_variant, contest_table, swept
-from bench.suites.cpu_variants import (
-    FAMILIES,
-    LLAMA_FAMILIES,
-    Contenders,
-    Summon,
-    Variant,
-    all_variants,
-    bundled_contenders,
-    fastest_of_each_drafter,
-    llama_variants,
-)
+from bench.suites import cpu_tables as cpu
+from bench.suites.cpu_tables import Contenders, Summon, Variant
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
 
-__all__ = ["CpuBundled"]
-
-TEMPERATURES = (0.0, 0.8)
 SWEEP_PROMPTS = 4
 Contestant = Callable[[Block], dict[str, float]]
 
@@ -54,9 +41,9 @@ class CpuBundled(Suite):
     )
     # In one dtype: with both, the sweep of five SSMs in each, it would take half an hour.
     defaults: Settings = Settings(prompts=12, tokens=64, repeats=5, dtypes=("float32",))
-    temperatures: tuple[float, ...] = TEMPERATURES
+    temperatures: tuple[float, ...] = (0.0, 0.8)
     variants: tuple[Variant, ...] | None = None
-    contenders: Summon = bundled_contenders
+    contenders: Summon = cpu.bundled_contenders
     settings_kept: int | None = None
     title: str = ""
     note: str = ""
@@ -71,7 +58,7 @@ class CpuBundled(Suite):
 
     def report(self, context: Context) -> Report:
         made = (
-            contest_table(context.results, dtype, temperature, self.title, self.note)
+            cpu.contest_table(context.results, dtype, temperature, self.title, self.note)
             for dtype in context.settings.dtypes
             for temperature in self.temperatures
         )
@@ -85,12 +72,13 @@ class CpuContest:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        self._prompts = {prompt.id: prompt for prompt in context.all_prompts}
-        self._loaded: Contenders | None = None
         self._plain: dict[tuple[float, Block], list[int]] = {}  # ids of our plain decoding
 
+    @cached_property
+    def _models(self) -> Contenders:
+        return self._suite.contenders(self._context, self._dtype)
+
     def blocks(self, temperature: float) -> Blocks:
-        """Every prompt with every contestant."""
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
@@ -106,41 +94,37 @@ class CpuContest:
         self._theirs({}, temperature, todo[0])  # the process's first call is not counted
         if kept is not None:
             self._blocks("sweep", temperature, prompts[:1]).measure(found, self._llama_note)
-            figures = swept(self._context.results, self._dtype, temperature)[0]
-            chosen = fastest_of_each_drafter(variants.values(), figures, kept)
+            figures = cpu.swept(self._context.results, self._dtype, temperature)[0]
+            chosen = cpu.fastest_of_each_drafter(variants.values(), figures, kept)
             found = {str(variant): found[str(variant)] for variant in chosen}
         every.measure(found, self._llama_note)
 
     def run(self, temperature: float) -> None:
         """Measure the blocks, every contestant once each, after one uncounted round."""
         contestants = dict(self._contestants(temperature))
-        warming = Block(self._sweep_prompts()[0].id, 0)
-        for once in contestants.values():
-            once(warming)
-        self.blocks(temperature).measure(contestants, self._llama_note)
-
-    # -- contestants --
+        warm = Block(self._sweep_prompts()[0].id, 0)
+        self.blocks(temperature).measure(contestants, self._llama_note, warm=warm)
 
     def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
-            for told, engine in self._models().engines.items():
+            for told, engine in self._models.engines.items():
                 own = partial(self._ours, engine, config, temperature)
                 if not config.drafters:
                     yield preset, own
                     break  # plain decoding: the SSMs are all that the engines differ in
                 yield f"{preset}, {told}" if told else preset, own
-        yield GENERATE, partial(self._theirs, {}, temperature)
-        yield from self._best(FAMILIES, temperature)
-        if self._models().llama is not None:
-            yield LLAMA_PLAIN, partial(self._llama, None, temperature)
-            yield from self._best(LLAMA_FAMILIES, temperature)
+        yield cpu.GENERATE, partial(self._theirs, {}, temperature)
+        yield from self._best(cpu.FAMILIES, temperature)
+        if self._models.llama is not None:
+            yield cpu.LLAMA_PLAIN, partial(self._llama, None, temperature)
+            yield from self._best(cpu.LLAMA_FAMILIES, temperature)
 
     def _best(
         self, families: tuple[str, ...], temperature: float
     ) -> Iterator[tuple[str, Contestant]]:
         for family in families:
-            best = best_variant(self._context.results, self._dtype, temperature, family)
+            best = cpu.best_variant(self._context.results, self._dtype, temperature, family)
             of_family = {str(v): v for v in self._variants() if v.family == family}
             if best in of_family:
                 yield family, self._variant(of_family[best], temperature)
@@ -148,55 +132,41 @@ class CpuContest:
     def _ours(
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
-        prompt = self._prompts[block.item]
-        case = DecodeCase(
-            prompt, prompt.seed(block.repeat), self._context.settings.tokens, temperature
-        )
-        found, figures = _time_run(lambda: new_ids(engine, case, config))
+        case = self._context.case(block.item, block.repeat, temperature)
+        found, seconds = timed(lambda: new_ids(engine, case, config))
         if not config.drafters:
             self._plain[temperature, block] = found
-        return figures
+        return {"tokens": len(found), "seconds": seconds}
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
     ) -> dict[str, float]:
-        theirs = self._models().theirs
-        prompt = self._prompts[block.item]
-        ids, seed = theirs.tokenize(prompt.text), prompt.seed(block.repeat)
-        tokens = self._context.settings.tokens
-        return _time_run(lambda: theirs.generate(ids, tokens, temperature, seed, **options))[1]
+        case = self._context.case(block.item, block.repeat, temperature)
+        return self._models.theirs.figures(case, **options)
 
     def _llama(self, variant: Variant | None, temperature: float, block: Block) -> dict[str, float]:
-        models = self._models()
-        assert models.llama is not None
-        generate, prompt = models.llama.generate, self._prompts[block.item]
-        ids, seed = models.theirs.tokenize(prompt.text), prompt.seed(block.repeat)
-        drafting = variant.drafting(models.llama) if variant else None
-        tokens = self._context.settings.tokens
-        found, figures = _time_run(lambda: generate(ids, tokens, temperature, seed, drafting))
+        llama = self._models.llama
+        assert llama is not None
+        case = self._context.case(block.item, block.repeat, temperature)
+        ids = self._models.theirs.tokenize(case.prompt.text)
+        asked = (ids, case.tokens, temperature, case.seed)
+        drafting = variant.drafting(llama) if variant else None
+        found, seconds = timed(lambda: llama.generate(*asked, drafting))
+        figures = {"tokens": len(found), "seconds": seconds}
         ours = self._plain.get((temperature, block)) if temperature == 0 else None
         return figures if ours is None else {**figures, "same": alike(found, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
-        if variant.family in LLAMA_FAMILIES:
+        if variant.family in cpu.LLAMA_FAMILIES:
             return partial(self._llama, variant, temperature)
-        models = self._models()
-        options = variant.options(models.theirs, models.assistants)
+        options = variant.options(self._models.theirs, self._models.assistants)
         return partial(self._theirs, options, temperature)
 
     def _variants(self) -> tuple[Variant, ...]:
         if self._suite.variants is not None:
             return self._suite.variants
-        models = self._models()
-        llama = llama_variants(models.llama.assistants) if models.llama else ()
-        return (*all_variants(models.assistants), *llama)
-
-    # -- details --
-
-    def _models(self) -> Contenders:
-        if self._loaded is None:
-            self._loaded = self._suite.contenders(self._context, self._dtype)
-        return self._loaded
+        llama = self._models.llama
+        return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
         """Prompts that do not compete, as far as there are any left."""
@@ -211,16 +181,10 @@ class CpuContest:
 
     def _llama_note(self) -> dict[str, str]:
         """The sentence about llama.cpp, as a field of the sample."""
-        return {"told": self._models().told}
+        return {"told": self._models.told}
 
 
 def alike(found: list[int], ours: list[int]) -> float:
     """The share of places that hold the same id."""
     longest = max(len(found), len(ours))
     return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
-
-
-def _time_run(run: Callable[[], list[int]]) -> tuple[list[int], dict[str, float]]:
-    start = time.perf_counter()
-    found = run()
-    return found, {"tokens": len(found), "seconds": time.perf_counter() - start}

@@ -17,32 +17,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, SpeculationConfig
-from core.config.mechanisms import (
-    NGRAM,
-    PRESETS,
-    WEIGHTS,
-    combine_rule,
-    lossless_rules,
-    weighted_combine_rules,
-)
-
-__all__ = [
-    "TEMPERATURE",
-    "LawRow",
-    "Values",
-    "pairwise_rows",
-    "law_rows",
-    "meets",
-    "missing",
-    "open_fields",
-]
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
+from core.config.mechanisms import NGRAM, combine_rule, lossless_rules, weighted_combine_rules
 
 Values = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 
 TEMPERATURE = 0.8
-TOGETHER = 6
+TEMPERATURES = (0.0, TEMPERATURE)
+LIVE = (1, 6)  # requests at once
 # Rules whose text equals plain decoding's token for token; the others only keep its distribution.
 EXACT_RULES = ("greedy", "match")
 DRAFTERS = (("first",), ("all",), ("all", NGRAM))
@@ -72,32 +55,19 @@ class LawRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What identifies the row in a results file."""
-        return {
-            "row": self.name,
-            "temperature": self.temperature,
-            "together": self.together,
-            "config": self.speculation.to_plain(),
-        }
+        own = {"row": self.name, "temperature": self.temperature, "together": self.together}
+        return {**own, "config": self.speculation.to_plain()}
 
 
 def law_rows() -> tuple[LawRow, ...]:
     """The presets in every way to pipeline, prompt lookup by itself, the products of all mechanisms
     and of all pipelining, then that of all ways to draft and verify a union."""
-    return (
-        *_preset_rows(),
-        *_ngram_rows(),
-        *_mechanism_rows(),
-        *_pipeline_rows(),
-        *_draft_rows(),
-    )
+    return (*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows())
 
 
 def _preset_rows() -> Iterator[LawRow]:
     """Each preset's own pipeline mode comes first."""
-    for name, temperature, together in itertools.product(
-        PRESETS, (0.0, TEMPERATURE), (1, TOGETHER)
-    ):
+    for name, temperature, together in itertools.product(PRESETS, TEMPERATURES, LIVE):
         preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
         for pipeline in dict.fromkeys((preset.pipeline, *PIPELINES)):
             own = pipeline == preset.pipeline
@@ -111,45 +81,35 @@ def _preset_rows() -> Iterator[LawRow]:
 
 
 def _ngram_rows() -> Iterator[LawRow]:
-    for temperature, together in itertools.product((0.0, TEMPERATURE), (1, TOGETHER)):
+    for temperature, together in itertools.product(TEMPERATURES, LIVE):
         config = SpeculationConfig(drafters=(NGRAM,), draft="topk", expansion=(1,))
         yield LawRow("prompt lookup", temperature, config.resolved(temperature), together)
 
 
-def _mechanism_rows() -> Iterator[LawRow]:
-    """Every combine rule with every weighing, under every length policy."""
+def _crossed_rows() -> Iterator[LawRow]:
+    """Every combine rule with every weighing, under every length policy; then every way to
+    pipeline, under every combine rule and length policy."""
     weighed = [("union", WEIGHTS[0]), *itertools.product(weighted_combine_rules(), WEIGHTS)]
-    for temperature in (0.0, TEMPERATURE):
-        crossed = [
-            {"length": length, "combine": combine, "weights": weights, "together": together}
-            for length, (combine, weights), together in itertools.product(
-                LENGTHS, weighed, (1, TOGETHER)
-            )
-        ]
-        yield from _rows("mechanisms", temperature, crossed)
-
-
-def _pipeline_rows() -> Iterator[LawRow]:
-    """Every way to pipeline, under every combine rule and length policy."""
-    for temperature in (0.0, TEMPERATURE):
-        crossed = [
-            {"length": length, "combine": combine, "pipeline": pipeline, "together": together}
-            for pipeline, length, combine, together in itertools.product(
-                PIPELINES, LENGTHS, COMBINES, (1, TOGETHER)
-            )
-            # Leaves out rows that equal one above or one with pipeline=off.
-            if pipeline != "off"
-            and (pipeline, together) != ("across", 1)
-            and not (pipeline == "ahead" and not combine_rule(combine).ahead)
-        ]
-        yield from _rows("pipelined", temperature, crossed)
-
-
-def _rows(name: str, temperature: float, crossed: list[Values]) -> Iterator[LawRow]:
-    for values in pairwise_rows(crossed, open_fields(temperature, crossed), meets):
-        together, shape = values.pop("together"), SHAPES[values.pop("shape")]
-        config = SpeculationConfig(**values, **shape)
-        yield LawRow(name, temperature, config.resolved(temperature), together)
+    mechanisms = [
+        {"length": length, "combine": combine, "weights": weights, "together": together}
+        for length, (combine, weights), together in itertools.product(LENGTHS, weighed, LIVE)
+    ]
+    pipelined = [
+        {"length": length, "combine": combine, "pipeline": pipeline, "together": together}
+        for pipeline, length, combine, together in itertools.product(
+            PIPELINES, LENGTHS, COMBINES, LIVE
+        )
+        # Leaves out rows that equal one above or one with pipeline=off.
+        if pipeline != "off"
+        and (pipeline, together) != ("across", 1)
+        and not (pipeline == "ahead" and not combine_rule(combine).ahead)
+    ]
+    every = (("mechanisms", mechanisms), ("pipelined", pipelined))
+    for (name, crossed), temperature in itertools.product(every, TEMPERATURES):
+        for values in pairwise_rows(crossed, open_fields(temperature, crossed), meets):
+            together, shape = values.pop("together"), SHAPES[values.pop("shape")]
+            config = SpeculationConfig(**values, **shape)
+            yield LawRow(name, temperature, config.resolved(temperature), together)
 
 
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
@@ -180,19 +140,14 @@ def meets(values: Values) -> bool:
 
 def _draft_rows() -> Iterator[LawRow]:
     """Drafts first, then temperatures, drafters, shapes: early rows already meet every rule."""
-    product = itertools.product(SHAPES, DRAFTERS, (1, TOGETHER), (0.0, TEMPERATURE), DRAFTS)
+    product = itertools.product(SHAPES, DRAFTERS, LIVE, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
             continue  # both resolve to another row
         for verify in lossless_rules(draft, temperature):
             if verify not in EXACT_RULES and (together > 1 or drafters != ("all",)):
                 continue  # of rows that are not compared, one is listed
-            config = SpeculationConfig(
-                drafters=drafters,
-                draft=draft,
-                verify=verify,
-                **shape,
-            )
+            config = SpeculationConfig(drafters=drafters, draft=draft, verify=verify, **shape)
             yield LawRow("rules", temperature, config.resolved(temperature), together)
 
 
@@ -220,9 +175,7 @@ def pairwise_rows(
 
 
 def missing(
-    rows: Sequence[Values],
-    fields: Mapping[str, Sequence[Any]],
-    meets: Callable[[Values], bool],
+    rows: Sequence[Values], fields: Mapping[str, Sequence[Any]], meets: Callable[[Values], bool]
 ) -> set[Pair]:
     """The pairs of values that go together and that no row has."""
     seen: set[Pair] = set().union(*map(_pairs, rows))

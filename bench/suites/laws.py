@@ -6,24 +6,20 @@ seed. Where two texts differ, the float64 margin distinguishes a tie from an err
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
+from bench.contestants import Theirs, cases, decode
 from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
-from bench.ours import DecodeCase, decode
 from bench.settings import Settings
-from bench.suites.law_check import Checker, Reference, cases, check_in_processes
+from bench.suites.law_check import Reference, check_row, report_of
 from bench.suites.law_rows import TEMPERATURE, LawRow, law_rows
-from bench.suites.law_tables import failures, tables
-from bench.theirs import Theirs
+from bench.suites.process_pool import measure_rows
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
-
-__all__ = ["Laws"]
 
 GENERATE, PLAIN = "transformers generate", "plain decoding"
 
@@ -31,6 +27,8 @@ GENERATE, PLAIN = "transformers generate", "plain decoding"
 @dataclass(frozen=True)
 class Laws(Suite):
     """See Suite. `only`: a subset of the rows, for a quick check; None: all rows."""
+
+    timed: ClassVar[bool] = False
 
     name: str = "laws"
     about: str = "token ids equal transformers' generate and plain decoding; exit status 1 if not"
@@ -53,22 +51,20 @@ class Laws(Suite):
         rows = [row for row in self.rows if row.is_compared and not context.results.has(**row.key)]
         if not rows:
             return
+        temperatures = sorted({row.temperature for row in rows})
         with closing(Engine(context.load("float32"))) as engine:
-            todo = _with_references(context, engine, rows)
-            found = check_in_processes(context, todo)
-            if context.settings.processes == 1:
-                found = _one_by_one(context, engine, todo)
-            for number, (row, sample) in enumerate(found, start=1):
-                context.results.add(sample)
-                wrong = sum(prompt["diverged_at"] is not None for prompt in sample["prompts"])
-                context.say(f"{number} of {len(todo)}: {row_text(row)}: {wrong} diverged")
+            references = {t: _reference(context, engine, t) for t in temperatures}
+        todo = [(row, references[row.temperature]) for row in rows]
+        for number, ((row, _), sample) in enumerate(measure_rows(context, check_row, todo), 1):
+            context.results.add(sample)
+            wrong = sum(prompt["diverged_at"] is not None for prompt in sample["prompts"])
+            context.say(f"{number} of {len(todo)}: {_row_text(row)}: {wrong} diverged")
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context, self.rows), failures(context, self.rows))
+        return report_of(context, self.rows)
 
 
-def row_text(row: LawRow) -> str:
-    """A row in one line."""
+def _row_text(row: LawRow) -> str:
     config = row.speculation
     live = "alone" if row.together == 1 else f"{row.together} live"
     return (
@@ -77,31 +73,18 @@ def row_text(row: LawRow) -> str:
     )
 
 
-def _one_by_one(
-    context: Context, engine: Engine, todo: Sequence[tuple[LawRow, Reference]]
-) -> Iterator[tuple[LawRow, dict[str, Any]]]:
-    checker = Checker(engine, context.settings, context.prompts)
-    for row, reference in todo:
-        yield row, checker.sample(row, reference)
-
-
-def _with_references(
-    context: Context, engine: Engine, rows: Sequence[LawRow]
-) -> list[tuple[LawRow, Reference]]:
-    references = {
-        temperature: _reference(context, engine, temperature)
-        for temperature in sorted({row.temperature for row in rows})
-    }
-    return [(row, references[row.temperature]) for row in rows]
-
-
 def _reference(context: Context, engine: Engine, temperature: float) -> Reference:
     """The reference token ids; stored in the results, as evidence and for a restart."""
     name = PLAIN if temperature > 0 else GENERATE
     if not context.results.has(reference=name):
         context.say(f"reference: {name}")
         asked = cases(context.settings, context.prompts, temperature)
-        ids = _plain(engine, asked) if temperature > 0 else _transformers_ids(asked)
+        if temperature > 0:
+            config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
+            ids = [outcome["token_ids"] for outcome in decode(engine, asked, config)]
+        else:
+            theirs = Theirs("float32")
+            ids = [theirs.generate(theirs.tokenize(one.prompt.text), one.tokens) for one in asked]
         found = [
             {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
             for case, each in zip(asked, ids, strict=True)
@@ -109,13 +92,3 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
         context.results.add({"reference": name, "temperature": temperature, "found": found})
     stored = next(context.results.where(reference=name))
     return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}
-
-
-def _plain(engine: Engine, asked: list[DecodeCase]) -> list[list[int]]:
-    config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
-    return [outcome["token_ids"] for outcome in decode(engine, asked, config)]
-
-
-def _transformers_ids(asked: list[DecodeCase]) -> list[list[int]]:
-    theirs = Theirs("float32")
-    return [theirs.generate(theirs.tokenize(case.prompt.text), case.tokens) for case in asked]

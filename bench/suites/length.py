@@ -7,34 +7,28 @@ the prompt to the last token, prefill included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
+
+from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks, interleave
 from bench.machine import load_average
-from bench.ours import DecodeCase
-from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.length_rows import (
-    contestants,
-    hopeless_contestants,
-    trace_run,
-    with_hopeless_ssm,
-)
-from bench.suites.length_tables import tables
+from bench.suites.length_tables import contestants, hopeless_contestants, tables
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
+from core.events import Combined, RoundCompleted
+from core.models.loading.load import LoadedModels
+from core.models.protocol import Feed
 from lab.order import Block
-
-__all__ = ["Length"]
-
-TEMPERATURES = (0.0, 0.8)
-HOPELESS_PROMPTS = 60
-Runner = Callable[[Block], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -44,8 +38,8 @@ class Length(Suite):
     name: str = "length"
     about: str = "goodput against the best fixed length, trend, confidence; a hopeless SSM"
     defaults: Settings = Settings(prompts=16, tokens=128, repeats=1, dtypes=("float32",))
-    temperatures: tuple[float, ...] = TEMPERATURES
-    hopeless_prompts: int = HOPELESS_PROMPTS
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    hopeless_prompts: int = 60
 
     def check(self, settings: Settings) -> None:
         """The best fixed length is chosen on one half of the prompts for the other."""
@@ -76,39 +70,69 @@ class Length(Suite):
             return
         engine = Engine(with_hopeless_ssm(context.load(dtype)))
         prompts = context.all_prompts[:: max(1, len(context.all_prompts) // self.hopeless_prompts)]
-        prompts = prompts[: self.hopeless_prompts]
-        asked = {prompt.id: prompt for prompt in prompts}
-        runs = _runners(context, engine, 0.0, asked, hopeless_contestants())
+        todo = [Block(prompt.id, repeat) for prompt in prompts[: self.hopeless_prompts]]
+        runs = _runners(context, engine, 0.0, hopeless_contestants())
         found = []
-        for block, figures in interleave([Block(name, repeat) for name in asked], runs):
+        for block, figures in interleave(todo, runs):
             found.append({"prompt": block.item, "load": load_average(), "figures": figures})
-            context.say(f"hopeless {dtype}: {len(found)} of {len(asked)}, repeat {repeat}")
+            context.say(f"hopeless {dtype}: {len(found)} of {len(todo)}, repeat {repeat}")
         context.results.add({**key, "blocks": found})
 
 
 def _runners(
-    context: Context,
-    engine: Engine,
-    temperature: float,
-    prompts: Mapping[str, Prompt],
-    configs: Mapping[str, SpeculationConfig],
-) -> dict[str, Runner]:
+    context: Context, engine: Engine, temperature: float, configs: Mapping[str, SpeculationConfig]
+) -> dict[str, Callable[[Block], dict[str, Any]]]:
     def run(config: SpeculationConfig, block: Block) -> dict[str, Any]:
-        prompt = prompts[block.item]
-        seed = prompt.seed(block.repeat)
-        return trace_run(
-            engine, DecodeCase(prompt, seed, context.settings.tokens, temperature), config
-        )
+        return trace_run(engine, context.case(block.item, block.repeat, temperature), config)
 
     return {name: partial(run, config) for name, config in configs.items()}
 
 
 def _contest(blocks: Blocks, engine: Engine) -> None:
-    """The blocks, after one round that is not counted."""
+    """The blocks, after one round that is not counted, of a prompt that does not compete."""
     context = blocks.context
-    prompts = {prompt.id: prompt for prompt in context.all_prompts}
-    runs = _runners(context, engine, blocks.key["temperature"], prompts, contestants())
-    spare = [name for name in prompts if name not in blocks.items]
-    for run in runs.values() if blocks.missing else ():
-        run(Block((spare or list(prompts))[0], 0))
-    blocks.measure(runs)
+    runs = _runners(context, engine, blocks.key["temperature"], contestants())
+    names = [prompt.id for prompt in context.all_prompts]
+    spare = [name for name in names if name not in blocks.items]
+    blocks.measure(runs, warm=Block((spare or names)[0], 0))
+
+
+class Hopeless:
+    """`model` turned against itself: what it holds impossible is what it proposes, and with
+    confidence, so that only being refused tells on it."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        """The model's own `forward`, its logits negated."""
+        logits: list[torch.Tensor] = self._model.forward(feeds)
+        return [-rows for rows in logits]
+
+
+def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
+    """The same LLM with one SSM, the first, turned hopeless."""
+    name, model = next(iter(models.ssms.items()))
+    ssm: Any = Hopeless(model)
+    return dataclasses.replace(models, ssms={name: ssm})
+
+
+def trace_run(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> dict[str, Any]:
+    """Runs a case to its end. `tokens` and `seconds` (prefill included); `accepted` drafted tokens;
+    round by round the chosen `lengths`, and the `depths` and `nodes` of the trees verified."""
+    tokens = accepted = 0
+    rounds: dict[str, list[int]] = {"lengths": [], "depths": [], "nodes": []}
+    start = time.perf_counter()
+    for event in engine.generate(request(case, speculation)):
+        if isinstance(event, Combined):
+            rounds["depths"].append(max(event.depths, default=0))
+            rounds["nodes"].append(len(event.depths))
+        elif isinstance(event, RoundCompleted):
+            tokens += len(event.token_ids)
+            accepted += event.num_accepted
+            rounds["lengths"].append(event.speculation_length)
+    seconds = time.perf_counter() - start
+    return {"tokens": tokens, "seconds": seconds, "accepted": accepted, **rounds}

@@ -1,4 +1,5 @@
-"""The tables of the `length` suite, and its figures for the chart. Reads samples, runs nothing.
+"""What competes in the `length` suite, `best` with every length policy and nothing else changed;
+its tables, and its figures for the chart.
 
 The best fixed length is chosen on one half of the prompts (each domain split in two) and compared
 on the other, both ways round, so that every prompt is compared once and none with a length that it
@@ -7,7 +8,8 @@ helped to choose.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -15,7 +17,6 @@ import numpy as np
 from bench.context import Context
 from bench.prompts import Prompt, domains
 from bench.results import Results
-from bench.suites.length_rows import FIXED, GOODPUT, PLAIN
 from bench.tables import (
     NOTHING,
     Group,
@@ -29,9 +30,46 @@ from bench.tables import (
     speed,
     table,
 )
+from core.config import SpeculationConfig
 from lab.figures import Estimate
 
-__all__ = ["BEST", "LengthContest", "contests", "tables"]
+LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
+GOODPUT = "goodput"
+POLICIES = (GOODPUT, "trend", "confidence")
+# As many as `goodput` may ever spend. A budget of its own would choose the length by another name:
+# it cuts depth first.
+NODES = 64
+# `trend` moves by one step in sixteen rounds, so it may begin where `goodput` does.
+TREND_STARTS = 4
+
+
+def fixed_name(length: int) -> str:
+    return f"fixed {length}"
+
+
+FIXED = tuple(fixed_name(length) for length in LENGTHS)
+PLAIN = fixed_name(0)
+
+
+def contestants() -> Mapping[str, SpeculationConfig]:
+    """All of them, plain decoding (a fixed length of 0) first."""
+    shared = dataclasses.replace(
+        SpeculationConfig.preset("best"), pipeline="off", max_tree_nodes=NODES
+    )
+    fixed_lengths = {
+        fixed_name(length): dataclasses.replace(shared, length="fixed", speculation_length=length)
+        for length in LENGTHS
+    }
+    policies = {name: dataclasses.replace(shared, length=name) for name in POLICIES}
+    policies["trend"] = dataclasses.replace(policies["trend"], speculation_length=TREND_STARTS)
+    return {**fixed_lengths, **policies}
+
+
+def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
+    """Plain decoding, and `goodput` with the one SSM there is and nothing beside it."""
+    every = contestants()
+    return {name: dataclasses.replace(every[name], drafters=("all",)) for name in (PLAIN, GOODPUT)}
+
 
 BEST, OWN = "best fixed", "the domain's own best fixed"
 RIVALS = (BEST, OWN, "trend", "confidence", PLAIN)
@@ -69,16 +107,14 @@ class LengthContest:
         """The fixed length that was best, by the geometric mean of its speeds on the prompts of the
         *other* half; empty where it has none."""
         if (half, domain) not in self._chosen:
-            self._chosen[half, domain] = self._best(half, domain)
+            gain: dict[str, float] = {}
+            for name in FIXED:
+                rows = self.of(name, domain).rows
+                speeds = [speed(row) for row in rows if self._half[row["prompt"]] != half]
+                if speeds:
+                    gain[name] = float(np.mean(np.log(speeds)))
+            self._chosen[half, domain] = max(gain, key=lambda name: gain[name], default="")
         return self._chosen[half, domain]
-
-    def _best(self, half: int, domain: str) -> str:
-        gain: dict[str, float] = {}
-        for name in FIXED:
-            rows = [row for row in self.of(name, domain).rows if self._half[row["prompt"]] != half]
-            if rows:
-                gain[name] = float(np.mean([np.log(speed(row)) for row in rows]))
-        return max(gain, key=lambda name: gain[name], default="")
 
     def lengths(self, name: str) -> list[float]:
         """The mean chosen length round by round, as far as half of the runs go."""
@@ -116,9 +152,10 @@ def tables(context: Context) -> tuple[str, ...]:
         rows = _lives(context.results.where(part="hopeless", dtype=dtype))
         if rows:
             made.append(_hopeless(rows, dtype))
-            late = [row for row in rows if row["place"] >= APART]
+            late = Group([row for row in rows if row["place"] >= APART])
+            gain = late.of(contestant=GOODPUT).ratio(contestant=PLAIN)
             name = f"a hopeless SSM / plain decoding, behind {APART} prompts, {dtype}"
-            claims.append(claim_row(name, _against_plain(late), HOPELESS))
+            claims.append(claim_row(name, gain, HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
     return (*made, claims_table(claims, note))
 
@@ -179,16 +216,17 @@ def _choices(contest: LengthContest, domain: str) -> list[str]:
 
 
 def _claims(contest: LengthContest, where: str) -> list[list[str]]:
-    best = f"{GOODPUT} / {BEST}"
-    lines = [
-        claim_row(f"{best}, {domain}, {where}", contest.against(GOODPUT, BEST, domain), EACH_DOMAIN)
-        for domain in contest.domains
+    wanted = [(BEST, domain, EACH_DOMAIN) for domain in contest.domains]
+    wanted += [(BEST, OVERALL, ALL_DOMAINS), ("trend", OVERALL, 1.0)]
+    return [
+        claim_row(
+            f"{GOODPUT} / {rival}, {domain}, {where}",
+            contest.against(GOODPUT, rival, domain),
+            target,
+            above=rival == "trend",
+        )
+        for rival, domain, target in wanted
     ]
-    lines.append(
-        claim_row(f"{best}, {OVERALL}, {where}", contest.against(GOODPUT, BEST), ALL_DOMAINS)
-    )
-    name = f"{GOODPUT} / trend, {OVERALL}, {where}"
-    return [*lines, claim_row(name, contest.against(GOODPUT, "trend"), 1.0, above=True)]
 
 
 def _lives(samples: Iterable[Row]) -> list[Row]:
@@ -207,25 +245,15 @@ def _hopeless(rows: Sequence[Row], dtype: str) -> str:
     later = [(start, min(start + 11, most)) for start in range(APART, most, 11)]
     lines = []
     for start, end in [(0, min(APART, most)), (APART, most), *later]:
-        if own := [row for row in rows if start <= row["place"] < end]:
-            lines.append([f"{start + 1} to {end}", *_life(own)])
+        if found := [row for row in rows if start <= row["place"] < end]:
+            own = Group(found).of(contestant=GOODPUT)
+            depths = [depth for row in own.rows for depth in row["depths"]]
+            drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
+            gain = ratio(own.ratio(contestant=PLAIN))
+            lines.append([f"{start + 1} to {end}", gain, len(depths), drafted, accepted])
     note = (
         "One engine, one SSM whose proposals are the opposite of what it means; greedy. Plain "
         "decoding and `goodput` in turn, prompt by prompt."
     )
     heads = ("prompts", f"{GOODPUT} / {PLAIN}", "rounds", "rounds that drafted", "accepted tokens")
     return table(f"A hopeless SSM, {dtype}", heads, lines, note)
-
-
-def _life(rows: Sequence[Row]) -> list[object]:
-    own = [row for row in rows if row["contestant"] == GOODPUT]
-    return [
-        ratio(_against_plain(rows)),
-        sum(len(row["depths"]) for row in own),
-        sum(sum(depth > 0 for depth in row["depths"]) for row in own),
-        sum(row["accepted"] for row in own),
-    ]
-
-
-def _against_plain(rows: Sequence[Row]) -> Estimate | None:
-    return Group(rows).of(contestant=GOODPUT).ratio(contestant=PLAIN)

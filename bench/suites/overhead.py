@@ -8,19 +8,19 @@ synthetic logits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from bench.clocked import PassClock, timing_passes
+from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
-from bench.prompts import Prompt
 from bench.results import Results
 from bench.settings import Settings
-from bench.suites.cpu_grown import grown_models
+from bench.suites.grown import grown_models
 from bench.table_model import table_family
 from bench.tables import Group, Row, Table, figure, group_rows, table
 from core.config import SpeculationConfig
@@ -29,8 +29,6 @@ from core.events import Combined, RoundCompleted
 from core.models.loading.load import LoadedModels
 from lab.figures import least_squares
 from lab.order import Block
-
-__all__ = ["STAGES", "Overhead", "overhead_configs", "tables"]
 
 BUNDLED_FAMILY, LARGE, GROWN = "bundled", "synthetic, 152 k", "grown"
 STAGES = ("draft", "combine", "llm", "verify", "commit", "events")
@@ -55,8 +53,6 @@ def overhead_configs() -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class Overhead(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "overhead"
@@ -77,10 +73,15 @@ class Overhead(Suite):
                 with timing_passes(models, clock):
                     engine = Engine(models)
                     for blocks in todo:
-                        _measure(blocks, Rounds(engine, clock, context, blocks.key["temperature"]))
+                        runs = {
+                            name: partial(_round_times, blocks, engine, clock, config)
+                            for name, config in overhead_configs().items()
+                        }
+                        # What the first call sets up is no round's cost.
+                        blocks.measure(runs, warm=Block(items[0], 0))
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results, (*self.families, GROWN), TEMPERATURES))
+        return Report(tables(context.results, (*self.families, GROWN)))
 
 
 def _models(context: Context, family: str) -> LoadedModels:
@@ -91,44 +92,24 @@ def _models(context: Context, family: str) -> LoadedModels:
     return table_family(models, LARGE_VOCABULARY) if family == LARGE else models
 
 
-def _measure(blocks: Blocks, rounds: Rounds) -> None:
-    runs = {name: partial(rounds.measure, config) for name, config in overhead_configs().items()}
-    for run in runs.values() if blocks.missing else ():
-        run(blocks.missing[0])  # what the first call sets up is no round's cost
-    blocks.measure(runs)
-
-
-class Rounds:
-    """Runs a configuration and gives a list for each of its rounds but the first, which has the
-    prefill: [nodes, milliseconds outside passes, then those of each of STAGES, and of the round].
-    """
-
-    def __init__(
-        self, engine: Engine, clock: PassClock, context: Context, temperature: float
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._tokens = context.settings.tokens
-        self._prompts: dict[str, Prompt] = {p.id: p for p in context.prompts}
-        self.temperature = temperature
-
-    def measure(self, config: SpeculationConfig, block: Block) -> list[list[float]]:
-        return [[round(x, 4) for x in one] for one in self._rounds(config, block)]
-
-    def _rounds(self, config: SpeculationConfig, block: Block) -> Iterator[list[float]]:
-        prompt = self._prompts[block.item]
-        case = DecodeCase(
-            prompt, prompt.seed(block.repeat), self._tokens, self.temperature, ignore_eos=True
-        )
-        nodes, before = 0, 0.0
-        for event in self._engine.generate(request(case, config)):
-            if isinstance(event, Combined):
-                nodes = len(event.token_ids)
-            elif isinstance(event, RoundCompleted):
-                passes = self._clock.take()
-                if event.round:
-                    yield [float(nodes), *_outside(event, event.at_ms - before, passes)]
-                before = event.at_ms
+def _round_times(
+    blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
+) -> list[list[float]]:
+    """A list for each round but the first, which has the prefill: [nodes, milliseconds outside
+    passes, then those of each of STAGES, and of the round]."""
+    heat = blocks.key["temperature"]
+    case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
+    found, nodes, before = [], 0, 0.0
+    for event in engine.generate(request(case, config)):
+        if isinstance(event, Combined):
+            nodes = len(event.token_ids)
+        elif isinstance(event, RoundCompleted):
+            passes = clock.take()
+            if event.round:
+                figures = (float(nodes), *_outside(event, event.at_ms - before, passes))
+                found.append([round(x, 4) for x in figures])
+            before = event.at_ms
+    return found
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
@@ -144,19 +125,10 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     return [wall - sum(passes.values()), *spent.values(), wall]
 
 
-# -- tables --
-
-
-def tables(
-    results: Results, families: Sequence[str], temperatures: Sequence[float]
-) -> tuple[str, ...]:
+def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
     """One table a family and temperature, then the fitted lines."""
-    made = [
-        (family, temperature, rows)
-        for family in families
-        for temperature in temperatures
-        if (rows := _rows(results, family, temperature))
-    ]
+    kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
+    made = [kind for kind in kinds if kind[-1]]
     return (*(_one(*each) for each in made), *([_fits(made)] if made else []))
 
 
@@ -172,6 +144,9 @@ def _rows(results: Results, family: str, temperature: float) -> list[Row]:
 
 
 def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
+    def share(row: Row) -> float:
+        return float(row["outside"] / row["round"])
+
     def stage(name: str, group: Group) -> str:
         return f"{group.middle(name):.2f}"
 
@@ -180,7 +155,7 @@ def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
         "rounds": lambda group: len(group.rows),
         "nodes": lambda group: f"{group.middle('nodes'):g}",
         "ms outside passes": lambda group: figure(group.median("outside")),
-        "of the round": lambda group: f"{100 * group.middle(_share):.1f} %",
+        "of the round": lambda group: f"{100 * group.middle(share):.1f} %",
         **{name: partial(stage, name) for name in STAGES},
     }
     note = (
@@ -191,11 +166,6 @@ def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
         note += " Target: 2 % of a round."
     title = f"Outside model passes: {family}, T = {temperature:g}"
     return str(Table(title, rows, ("contestant",), columns, note))
-
-
-def _share(row: Row) -> float:
-    """What is outside passes, of the whole round."""
-    return float(row["outside"] / row["round"])
 
 
 def _fits(made: Sequence[tuple[str, float, Sequence[Row]]]) -> str:

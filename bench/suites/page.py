@@ -7,9 +7,10 @@ only what is measured in which order: every fact once, then the next repeat.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, ClassVar
 
 from bench.context import Context, Report, Suite
@@ -17,8 +18,6 @@ from bench.machine import load_average
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, table
-
-__all__ = ["FACTS", "Page", "tables"]
 
 # Engines by how many rounds a second they give; "frames" is the synthetic run of 500 rounds.
 SPEEDS = {"60 rounds a second": (240, 60), "300 rounds a second": (900, 300)}
@@ -62,65 +61,35 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact, and the page's problems."""
+    """The figures of one fact, and the page's problems; before an engine that plays a SYNTHETIC
+    run, or, for Stop, the real one with the bundled models."""
+    from bench.page import gaps
     from bench.page.browser import Tab
-
-    tab = Tab(browser)
-    try:
-        figures = _works(context)[fact](tab)
-        problems = tab.watch.problems
-    finally:
-        tab.leave()
-        tab.page.context.close()
-    return {"figures": figures, "problems": problems}
-
-
-def _works(context: Context) -> Mapping[str, Callable[..., Any]]:
-    """Fact -> what measures it, given an open tab."""
-    from bench.page.gaps import measure_gaps
-    from bench.page.moving import token_delays
-
-    playing = partial(_with_playback, context)
-    return {
-        "frames": partial(playing, partial(measure_gaps, loaded=True), 500, 60),
-        "frames at once": partial(playing, measure_gaps, 500, 60),
-        "stop": partial(_measure_stop, context),
-        **{name: partial(playing, token_delays, *speed) for name, speed in SPEEDS.items()},
-    }
-
-
-def _with_playback(
-    context: Context, work: Callable[..., Any], rounds: int, rounds_a_second: int, tab: Any
-) -> Any:
-    """`work` before an engine that plays a SYNTHETIC run."""
-    from bench.page.gaps import playback_worker
-    from bench.page.site import open_site
-
-    models = context.load(context.settings.dtypes[0])
-    with open_site(playback_worker(models, rounds, rounds_a_second)) as site:
-        found = work(tab, site)
-        tab.leave()
-    return found
-
-
-def _measure_stop(context: Context, tab: Any) -> dict[str, Any]:
-    """Before the real engine with the bundled models."""
-    from bench.page.moving import measure_stop
     from bench.page.site import open_site
     from core.engine.engine import Engine
     from core.engine.worker import Worker
 
-    models = context.load(context.settings.dtypes[0])
-    with open_site(Worker(Engine(models))) as site:
-        return measure_stop(tab, site, context.settings.tokens)
-
-
-# -- tables --
+    measures: Mapping[str, Callable[..., Any]] = {
+        "frames": partial(gaps.measure_gaps, loaded=True),
+        "frames at once": gaps.measure_gaps,
+        "stop": partial(gaps.measure_stop, tokens=context.settings.tokens),
+        **dict.fromkeys(SPEEDS, gaps.token_delays),
+    }
+    models, tab = context.load(context.settings.dtypes[0]), Tab(browser)
+    worker: Any = Worker(Engine(models)) if fact == "stop" else None
+    try:
+        with open_site(
+            worker or gaps.playback_worker(models, *SPEEDS.get(fact, (500, 60)))
+        ) as site:
+            figures = measures[fact](tab, site)
+            return {"figures": figures, "problems": tab.leave()}
+    finally:
+        tab.page.context.close()
 
 
 def tables(results: Results) -> Report:
     """A line for each figure with its bound, and a failure for each that does not hold."""
-    rows = [*_delays(results), *_frames(results), *_stops(results), *_problems(results)]
+    rows = [*_rows(results), *_problems(results)]
     loads = [sample["load"] for sample in results.samples]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE
     failures = tuple(f"{what}: {measured}" for what, _, measured, holds in rows if holds == "no")
@@ -128,48 +97,35 @@ def tables(results: Results) -> Report:
     return Report((table("How quick the page is", heads, rows, note),), failures)
 
 
-def _delays(results: Results) -> Iterable[Row]:
-    for where in SPEEDS:
-        found = _figures(results, where)
-        late = [sorted(one["late_ms"]) for one in found]
-        for name, share in (("median", 0.5), ("95 %", 0.95)) if late else ():
-            values = [each[int(share * len(each))] for each in late]
-            name = f"token on the page, engine of {where}: {name}"
-            yield _row(name, "<= 100 ms", values, "ms", most=100)
-        rates = [one["updates_per_second"] for one in found if one["updates_per_second"]]
-        if rates:
-            name = f"updates of the text, engine of {where}"
-            yield _row(name, "10 to 20", rates, "a second", most=20, least=10)
-        if found:
-            shifts = [one["shift"] for one in found]
-            name = f"layout shift of a run, engine of {where}"
-            yield _row(name, "0", shifts, "", most=0.001, digits=4)
-
-
-def _frames(results: Results) -> Iterable[Row]:
+def _rows(results: Results) -> Iterator[Row]:
+    """Every figure that was measured, against its target."""
+    for fact in SPEEDS:
+        end = f"engine of {fact}"
+        late = [sorted(one["late_ms"]) for one in _figures(results, fact)]
+        for name, share in (("median", 0.5), ("95 %", 0.95)):
+            delays = [each[int(share * len(each))] for each in late]
+            yield from _row(
+                f"token on the page, {end}: {name}", "<= 100 ms", delays, "ms", most=100
+            )
+        rates = [one for one in _figures(results, fact, "updates_per_second") if one]
+        yield from _row(f"updates of the text, {end}", "10 to 20", rates, "a second", 20, 10)
+        shifts = _figures(results, fact, "shift")
+        yield from _row(f"layout shift of a run, {end}", "0", shifts, "", 0.001)
     for fact, when in FRAMES:
-        found = _figures(results, fact)
-        name = f"500 rounds, {when}"
-        if found:
-            under = [100 * one["under_50"] for one in found]
-            yield _row(f"{name}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
-            most = [one["p95"] for one in found]
-            yield _row(f"{name}: 95 % of gaps", "<= 50 ms", most, "ms", most=50)
-            yield _row(f"{name}: worst gap", "", [one["worst"] for one in found], "ms")
-            yield _row(f"{name}: longest task", "", [one["longest_task"] for one in found], "ms")
+        begin = f"500 rounds, {when}"
+        under = [100 * share for share in _figures(results, fact, "under_50")]
+        yield from _row(f"{begin}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
+        p95 = _figures(results, fact, "p95")
+        yield from _row(f"{begin}: 95 % of gaps", "<= 50 ms", p95, "ms", most=50)
+        for name, field in (("worst gap", "worst"), ("longest task", "longest_task")):
+            yield from _row(f"{begin}: {name}", "", _figures(results, fact, field), "ms")
+    rounds = _figures(results, "stop", "rounds")
+    yield from _row("Stop: rounds after it is heard", "<= 1", rounds, "", most=1)
+    for name, field in (("click", "ms"), ("heard", "ms_in_the_engine")):
+        yield from _row(f"Stop: {name} to engine free", "", _figures(results, "stop", field), "ms")
 
 
-def _stops(results: Results) -> Iterable[Row]:
-    found = _figures(results, "stop")
-    if found:
-        rounds = [one["rounds"] for one in found]
-        yield _row("Stop: rounds after it is heard", "<= 1", rounds, "", most=1)
-        yield _row("Stop: click to engine free", "", [one["ms"] for one in found], "ms")
-        heard = [one["ms_in_the_engine"] for one in found]
-        yield _row("Stop: heard to engine free", "", heard, "ms")
-
-
-def _problems(results: Results) -> Iterable[Row]:
+def _problems(results: Results) -> Iterator[Row]:
     told = [problem for sample in results.samples for problem in sample["problems"]]
     hosts = [one for one in told if one.startswith("request to another host")]
     errors = [one for one in told if one not in hosts]
@@ -178,25 +134,22 @@ def _problems(results: Results) -> Iterable[Row]:
         yield f"no {what}, over all visits", "yes", words, "no" if found else "yes"
 
 
-def _figures(results: Results, fact: str) -> list[Any]:
-    return [sample["figures"] for sample in results.where(fact=fact)]
+def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
+    found = [sample["figures"] for sample in results.where(fact=fact)]
+    return [one[field] for one in found] if field else found
 
 
 def _row(
-    what: str,
-    target: str,
-    values: Sequence[float],
-    unit: str,
-    most: float | None = None,
-    least: float | None = None,
-    digits: int = 1,
-) -> Row:
-    """The median of `values` against its target; there is none without a bound."""
+    what: str, target: str, values: Sequence[float], unit: str, most: float = inf, least: float = 0
+) -> Iterator[Row]:
+    """The median of `values`, if there are any, against its target; there is none without a
+    bound."""
+    if not values:
+        return
     ordered = sorted(values)
     middle = ordered[len(ordered) // 2]
+    digits = 1 if unit or most >= 1 else 4
     low, high = (f"{value:.{digits}f}" for value in (ordered[0], ordered[-1]))
     measured = " ".join(f"{middle:.{digits}f} {unit} ({low} to {high})".split())
-    if most is None and least is None:
-        return what, NOTHING, measured, NOTHING
-    held = (most is None or middle <= most) and (least is None or middle >= least)
-    return what, target, measured, "yes" if held else "no"
+    holds = "yes" if least <= middle <= most else "no"
+    yield what, target or NOTHING, measured, holds if target else NOTHING

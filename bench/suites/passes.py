@@ -7,7 +7,6 @@ they take and by the general path, and all SSMs one after another and together.
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from pathlib import Path
 
 import torch
 
+from bench.clocked import timed
+from bench.contestants import load_module
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, Table, long_rows
-from bench.theirs import load_module
+from bench.tables import Group, Row, Table, group_rows, long_rows
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
@@ -29,22 +29,17 @@ from core.models.protocol import Feed, LanguageModel, chain
 from core.models.stacking import batched_forward
 from lab.order import Block
 
-__all__ = ["CONTEXT", "Passes", "tables"]
-
 CONTEXT = 128
-COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 PASSES = 15  # a figure is the median of so many
 Pass = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Passes(Suite):
-    """See Suite."""
-
     name: str = "passes"
     about: str = "milliseconds of a model pass by tokens: lean and general, SSMs apart and together"
     defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32",))
-    counts: tuple[int, ...] = COUNTS
+    counts: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
@@ -62,9 +57,7 @@ def _median_ms(one: Pass, block: Block) -> float:
     """Milliseconds, the median of some; the first, which reserves what it needs, apart."""
     times = []
     for _ in range(PASSES + 1):
-        start = time.perf_counter()
-        one(int(block.item))
-        times.append((time.perf_counter() - start) * 1000)
+        times.append(1000 * timed(partial(one, int(block.item)))[1])
     return round(statistics.median(times[1:]), 4)
 
 
@@ -103,32 +96,34 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
 
 
 def _alone(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    rows = _rows(models, leaving)
+    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
+        for model, feeds in asked:
+            model.forward(feeds)
 
-    def one(tokens: int) -> None:
-        for model, row in zip(models, rows, strict=True):
-            model.forward(_feeds(row, tokens))
-            model.commit(row, [])
-
-    return one
+    return _pass(models, leaving, forward)
 
 
 def _together(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    rows = _rows(models, leaving)
-
-    def one(tokens: int) -> None:
-        asked = [(m, _feeds(row, tokens)) for m, row in zip(models, rows, strict=True)]
+    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
         for made in batched_forward(asked):
             if isinstance(made.logits, BaseException):
                 raise made.logits
+
+    return _pass(models, leaving, forward)
+
+
+def _pass(
+    models: Sequence[LanguageModel], leaving: ExitStack, forward: Callable[..., None]
+) -> Pass:
+    rows = _rows(models, leaving)
+
+    def one(tokens: int) -> None:
+        feeds = [[chain(row, range(1, tokens + 1))] for row in rows]
+        forward(list(zip(models, feeds, strict=True)))
         for model, row in zip(models, rows, strict=True):
             model.commit(row, [])
 
     return one
-
-
-def _feeds(row: int, tokens: int) -> list[Feed]:
-    return [chain(row, range(1, tokens + 1))]
 
 
 def _reading(count: int, like: LanguageModel) -> Pass:
@@ -142,17 +137,13 @@ def _reading(count: int, like: LanguageModel) -> Pass:
     return one
 
 
-# -- tables --
-
-
 def tables(results: Results) -> tuple[str, ...]:
     """Milliseconds by tokens, a table a dtype."""
-    dtypes = dict.fromkeys(sample["dtype"] for sample in results.samples)
-    return tuple(_one(results, dtype) for dtype in dtypes)
+    rows = long_rows(results.samples, "ms")
+    return tuple(_one(group["dtype"], group.rows) for group in group_rows(rows, ("dtype",)))
 
 
-def _one(results: Results, dtype: str) -> str:
-    rows = long_rows(results.where(dtype=dtype), "ms")
+def _one(dtype: str, rows: Sequence[Row]) -> str:
     counts = sorted({row["tokens"] for row in rows})
     repeats = len({row["repeat"] for row in rows})
     note = (

@@ -7,27 +7,24 @@ each pipelining. The clock runs from the prompts to the last token, prefills inc
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from bench.clocked import timed
+from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
 from bench.prompts import Prompt
 from bench.settings import Settings
-from bench.suites.pipeline_rows import PipelineRow, pipeline_rows
-from bench.suites.pipeline_tables import failures, tables
+from bench.suites.pipeline_tables import PipelineRow, pipeline_rows, report_of
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted
 from core.metrics import NOT_DRAFTING
 from lab.order import Block
-
-__all__ = ["Pipeline", "groups", "run_together"]
 
 WARMING = 8  # tokens
 NOTES = 4  # sentences kept of a run
@@ -48,14 +45,17 @@ class Pipeline(Suite):
 
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
-            todo = [(row, _blocks(context, dtype, row)) for row in self.rows]
+            todo = []
+            for row in self.rows:
+                items = list(groups(context.prompts, row.live))
+                todo.append((row, Blocks(context, {"dtype": dtype, **row.key}, items)))
             if any(blocks.missing for _, blocks in todo):
                 with closing(Engine(context.load(dtype))) as engine:
                     for row, blocks in todo:
                         _measure(blocks, engine, row)
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context, self.rows), failures(context, self.rows))
+        return report_of(context, self.rows)
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
@@ -63,11 +63,6 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
     count = max(1, len(prompts) // live)
     every = [[prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)]
     return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
-
-
-def _blocks(context: Context, dtype: str, row: PipelineRow) -> Blocks:
-    items = list(groups(context.prompts, row.live))
-    return Blocks(context, {"dtype": dtype, **row.key}, items)
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
@@ -102,22 +97,16 @@ class _Watch:
     def add_round(self, event: RoundCompleted) -> None:
         self.token_ids.extend(event.token_ids)
         self.notes += [(event.round, note) for note in event.notes]
-        if event.round:
-            self._add(event, event.at_ms - self.before)
-        self.before = event.at_ms
-
-    def _add(self, event: RoundCompleted, wall: float) -> None:
-        drafting = [
-            span.ms
-            for span in event.spans
-            if span.lane not in NOT_DRAFTING and span.name != "prefill"
-        ]
+        wall, self.before = event.at_ms - self.before, event.at_ms
+        if not event.round:
+            return
+        spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
         # What was made for a round that never came was wanted by none.
         asked = [one for one in event.ahead if one.reason != "ended"]
         found = {
             "rounds": 1,
             "round_ms": wall,
-            "draft_ms": sum(drafting),
+            "draft_ms": sum(span.ms for span in spans if span.name != "prefill"),
             "drafts": max(self.drafts, len({one.drafter for one in asked})),
             "hits": sum(one.hit for one in asked),
             "saved_ms": sum(one.saved_ms for one in event.ahead),
@@ -135,14 +124,16 @@ def run_together(
     for a round) and `hits` among them, `saved_ms`, `wasted_ms`, `on_ms` (of rounds with drafts made
     early); a `digest` of the texts; `notes` with their rounds."""
     runs: dict[str, _Watch] = {}
-    start = time.perf_counter()
-    for event in engine.generate_many([request(case, speculation) for case in cases]):
-        watch = runs.setdefault(event.run_id, _Watch())
-        if isinstance(event, Drafted):
-            watch.drafts = len(event.drafts)
-        elif isinstance(event, RoundCompleted):
-            watch.add_round(event)
-    seconds = time.perf_counter() - start
+
+    def decode() -> None:
+        for event in engine.generate_many([request(case, speculation) for case in cases]):
+            watch = runs.setdefault(event.run_id, _Watch())
+            if isinstance(event, Drafted):
+                watch.drafts = len(event.drafts)
+            elif isinstance(event, RoundCompleted):
+                watch.add_round(event)
+
+    _, seconds = timed(decode)
     names = dict.fromkeys(name for watch in runs.values() for name in watch.sums)
     texts = [watch.token_ids for watch in runs.values()]
     return {

@@ -1,4 +1,5 @@
-"""The tables of the `pipeline` suite. Reads samples, runs nothing.
+"""The contestants of the `pipeline` suite, the same work with each pipelining that fits the number
+of live requests, serial first; and its tables, which read samples alone.
 
 Of a serial round the share f is drafting; of the drafts the share h was made beside a verification,
 came true and was used: then no more than 1 / (1 - h f) can be gained.
@@ -6,27 +7,76 @@ came true and was used: then no more than 1 / (1 - h f) can be gained.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
-from bench.context import Context
-from bench.suites.pipeline_rows import AUTO, SERIAL, PipelineRow
-from bench.tables import (
-    NOTHING,
-    Group,
-    claim_row,
-    claims_table,
-    figure,
-    group_rows,
-    long_rows,
-    ratio,
-    table,
-)
+from bench.context import Context, Report
+from bench.tables import Group, claim_row, claims_table, figure, group_rows, long_rows, ratio, table
+from core.config import PIPELINES, SpeculationConfig
 from lab.figures import Estimate
 
-__all__ = ["Contender", "failures", "tables"]
+SERIAL, AUTO, BEST = "off", "auto", "best"
+TEMPERATURES = (0.0, 0.8)
+# By the number of live requests: within one request, and across several.
+FITTING: Mapping[int, tuple[str, ...]] = MappingProxyType(
+    {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
+)
+# Small and large shares of drafting in a round, and what a newcomer gets. Node budgets are given:
+# a measured one might differ from engine to engine.
+CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
+WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "one SSM, chain of 4": {"drafters": ("first",), "expansion": (1,), **CHAIN},
+        "all SSMs, 4 steps": {"speculation_length": 4, "max_tree_nodes": 24},
+        BEST: {"max_tree_nodes": 64},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRow:
+    """One comparison: `live` requests at a time, one `work`; `contestants` by their pipelining,
+    serial first."""
+
+    live: int
+    work: str
+    temperature: float
+    contestants: Mapping[str, SpeculationConfig]
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells its samples apart, block and dtype aside."""
+        return {"live": self.live, "work": self.work, "temperature": self.temperature}
+
+    def __str__(self) -> str:
+        return f"{self.live} live, {self.work}, T = {self.temperature:g}"
+
+
+def pipeline_rows() -> tuple[PipelineRow, ...]:
+    """All comparisons, as far as the pipelinings exist."""
+    return tuple(
+        PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
+        for live, names in FITTING.items()
+        for temperature in TEMPERATURES
+        for work in WORKS
+        if len(set(names) & set(PIPELINES)) > 1
+    )
+
+
+def _speculation(work: str) -> SpeculationConfig:
+    preset = SpeculationConfig.preset(BEST if work == BEST else "specinfer")
+    return dataclasses.replace(preset, **WORKS[work])
+
+
+def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, SpeculationConfig]:
+    known = [name for name in names if name in PIPELINES]
+    return {name: dataclasses.replace(work, pipeline=name) for name in known}
+
 
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
 SENTENCES = 12
@@ -70,44 +120,31 @@ class Contender:
 
 
 def _share(group: Group, part: str, whole: str) -> float:
-    """One sum over another; 0 where there is nothing."""
     total = group.sum(whole)
     return group.sum(part) / total if total else 0.0
 
 
-def tables(context: Context, rows: Sequence[PipelineRow]) -> tuple[str, ...]:
-    """Everything that can be made of the samples that are there."""
+def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
+    """Everything that can be made of the samples that are there; a failure for each contestant that
+    wrote another text than serial decoding."""
     made: list[str] = []
     claims: list[list[str]] = []
+    failures: list[str] = []
     said: Counter[str] = Counter()
     for dtype in context.settings.dtypes:
         for live in dict.fromkeys(row.live for row in rows):
-            found = [
-                (row, contender)
-                for row in rows
-                if row.live == live
-                for contender in _contenders(context, dtype, row)
-            ]
+            here = [row for row in rows if row.live == live]
+            found = [(row, one) for row in here for one in _contenders(context, dtype, row)]
             made.append(_comparison(found, live, dtype))
-            for row, contender in found:
-                claims += _claims(f"{row}, {dtype}", contender)
-                if contender.name == AUTO:
-                    said += _sentences(contender)
+            for row, one in found:
+                claims += _claims(f"{row}, {dtype}", one)
+                if one.name == AUTO:
+                    said += _sentences(one)
+                if other := ", ".join(one.other_texts):
+                    where = f"{row}, {dtype}, {one.name}"
+                    failures.append(f"{where}: other text than serial for {other}")
     note = "A gain is a median of ratios to serial decoding within blocks."
-    return (*made, _reasons(said), claims_table(claims, note))
-
-
-def failures(context: Context, rows: Sequence[PipelineRow]) -> tuple[str, ...]:
-    """A sentence for each contestant that wrote another text than serial decoding."""
-    found = (
-        (f"{row}, {dtype}, {one.name}", one.other_texts)
-        for dtype in context.settings.dtypes
-        for row in rows
-        for one in _contenders(context, dtype, row)
-    )
-    return tuple(
-        f"{where}: other text than serial for {', '.join(other)}" for where, other in found if other
-    )
+    return Report((*made, _reasons(said), claims_table(claims, note)), tuple(failures))
 
 
 def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Contender]:
@@ -124,14 +161,14 @@ def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype
         "share of the time in rounds whose drafts were made ahead. Texts: as serial decoding's, "
         "block by block."
     )
-    columns: Mapping[str, Callable[[Contender], str]] = {
+    columns: Mapping[str, Callable[[Contender], object]] = {
         "pipeline": lambda one: one.name,
         "tokens/s": lambda one: figure(one.own.median(), 1),
         f"/ {SERIAL}": lambda one: ratio(one.gain),
         "h": lambda one: f"{one.hit_rate:.2f}",
         "f": lambda one: f"{one.draft_share:.2f}",
         "bound": lambda one: f"{one.bound:.2f}x",
-        "of the bound": lambda one: f"{one.gain.value / one.bound:.2f}" if one.gain else NOTHING,
+        "of the bound": lambda one: f"{one.gain.value / one.bound:.2f}" if one.gain else None,
         "saved ms": lambda one: f"{_share(one.own, 'saved_ms', 'rounds'):.2f}",
         "wasted ms": lambda one: f"{_share(one.own, 'wasted_ms', 'rounds'):.2f}",
         "on": lambda one: f"{_share(one.own, 'on_ms', 'round_ms'):.0%}",
@@ -140,10 +177,10 @@ def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype
         ),
     }
     of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # the others say nothing of it
-    lines = [
+    lines: list[list[object]] = [
         [f"{row.temperature:g}", row.work]
         + [
-            cell(one) if one.name != SERIAL or head in of_serial else NOTHING
+            cell(one) if one.name != SERIAL or head in of_serial else None
             for head, cell in columns.items()
         ]
         for row, one in found

@@ -1,29 +1,59 @@
-"""Distributes rows over processes, for suites that time nothing: there every core may work."""
+"""Rows of suites that time nothing, measured in this process or shared by several: there every core
+may work."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from bench.context import loader
+from bench.context import Context, loader
 from bench.machine import pin_arithmetic
+from bench.prompts import Prompt
 from bench.settings import Settings
 from core.engine.engine import Engine
 from core.models.machine import use_threads
 
-__all__ = ["engine_of", "map_processes"]
-
 Task = TypeVar("Task")
 Found = TypeVar("Found")
+Given = tuple[Settings, Sequence[Prompt], Path | None]
+Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Found]
+
+
+def measure_rows(
+    context: Context, measure: Measure[Task, Found], rows: Sequence[Task]
+) -> Iterator[tuple[Task, Found]]:
+    """Each row with what comes of it, as soon as it is there; every process has its own engine."""
+    settings = context.settings
+    if settings.processes > 1:
+        given = (settings, context.prompts, context.family)
+        yield from map_processes(settings.processes, partial(_measure_row, measure, given), rows)
+    elif rows:
+        pin_arithmetic()
+        engine = Engine(context.load(settings.dtypes[0]))
+        for row in rows:
+            yield row, measure(engine, settings, context.prompts, row)
+
+
+def _measure_row(measure: Measure[Task, Found], given: Given, row: Task) -> tuple[Task, Found]:
+    settings, prompts, family = given
+    return row, measure(_engine(settings, family), settings, prompts, row)
+
+
+@cache
+def _engine(settings: Settings, family: Path | None) -> Engine:
+    pin_arithmetic()
+    use_threads(settings.threads)
+    return Engine(loader(family)(settings.dtypes[0]))
 
 
 def map_processes(
-    processes: int, measured: Callable[[Task], Found], tasks: Sequence[Task]
-) -> Iterator[Found]:
+    processes: int, measured: Callable[[Task], Any], tasks: Sequence[Task]
+) -> Iterator[Any]:
     """The function's result for each task, in the order in which the processes finish; the
     processes end with the generator."""
     with get_context("spawn").Pool(processes, _attend) as pool:
@@ -41,10 +71,3 @@ def _attend() -> None:
         os._exit(1)
 
     threading.Thread(target=attend, daemon=True).start()
-
-
-def engine_of(settings: Settings, family: Path | None = None) -> Engine:
-    """A process's own engine, of the first dtype."""
-    pin_arithmetic()
-    use_threads(settings.threads)
-    return Engine(loader(family)(settings.dtypes[0]))

@@ -7,13 +7,13 @@ figure is the wall time of one call of RunStore, as the page makes it.
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench.clocked import timed
 from bench.context import Context, Report, Suite
 from bench.machine import load_average
 from bench.results import Results
@@ -25,12 +25,9 @@ from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
 from storage.exports import EXPORTS
 
-__all__ = ["Sessions", "failures"]
-
-MADE = "made"
-LIST_MS = 50.0
-OPEN_MS = 100.0
-THINNED_AT_ONCE = 20
+MADE, THINNED_AT_ONCE = "made", 20
+LIST_MS, OPEN_MS = 50.0, 100.0
+Call = Callable[[], int | None]
 NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made them."
 
 
@@ -53,70 +50,74 @@ class Sessions(Suite):
             path = Path(folder) / "log.db"
             made = self._make(context, path)
             with RunStore(path) as store:
-                calls = Calls(store, made)
-                calls.warm()
+                calls = Calls(store, made, made.runs)
+                for warm in (calls.find, calls.open):  # what a first call sets up is no call's cost
+                    warm(0)()
                 for repeat in todo:
-                    _measure(context, calls, repeat)
+                    for case in cases():
+                        found, seconds = timed(case.prepare(calls, repeat))
+                        sample = {"case": case.name, "repeat": repeat, "ms": 1000 * seconds}
+                        sample |= {"load": load_average(), "found": found}
+                        context.results.add(sample)
                     context.say(f"repeat {repeat}")
 
     def _make(self, context: Context, path: Path) -> LogContents:
-        start = time.perf_counter()
         words = [word for prompt in context.prompts for word in prompt.text.split()]
         models = context.load(context.settings.dtypes[0])
-        made = make_log(path, models, self.runs, self.nodes, words)
-        seconds = time.perf_counter() - start
-        megabytes = path.stat().st_size / 1e6
+        made, seconds = timed(lambda: make_log(path, models, self.runs, self.nodes, words))
         context.say(f"made {made.runs} runs, {made.nodes} nodes in {seconds:.0f} s")
-        sample: dict[str, Any] = {"case": MADE, "runs": made.runs, "nodes": made.nodes}
-        sample |= {"rows": made.rows, "seconds": seconds, "megabytes": megabytes}
-        context.results.add(sample)
+        sample = {"runs": made.runs, "nodes": made.nodes, "rows": made.rows, "seconds": seconds}
+        context.results.add({"case": MADE, **sample, "megabytes": path.stat().st_size / 1e6})
         return made
 
     def report(self, context: Context) -> Report:
-        return Report(_tables(context.results, cases()), failures(context.results, cases()))
+        return _tables(context.results)
 
 
-def _measure(context: Context, calls: Calls, repeat: int) -> None:
-    for case in cases():
-        call: Callable[[], object] = case.prepare(calls, repeat)
-        start = time.perf_counter()
-        found = call()
-        ms = 1000 * (time.perf_counter() - start)
-        sample = {"case": case.name, "repeat": repeat, "ms": ms, "load": load_average()}
-        context.results.add({**sample, "found": found if isinstance(found, int) else None})
-
-
-# -- calls --
-
-
+@dataclass
 class Calls:
-    """The store, and which run each repeat may open, change or delete."""
+    """The store, and which run each repeat may open, change or delete. Those that are timed are
+    prepared by the others."""
 
-    def __init__(self, store: RunStore, made: LogContents) -> None:
-        self.store, self.made = store, made
-        self._kept = made.runs
+    store: RunStore
+    made: LogContents
+    whole: int  # runs that are not thinned
 
-    def warm(self) -> None:
-        """What the first call of a process sets up is no call's cost."""
-        self.store.runs(RunQuery())
-        self.store.events(self.usual(0))
+    def run_id(self, repeat: int, *, large: bool = False) -> str:
+        """A run of usual size, or one of the longest; another one each time."""
+        every = self.made.large if large else self.made.usual[::-1]
+        return every[repeat % len(every)]
 
-    def usual(self, repeat: int) -> str:
-        """A run of usual size, another one each time."""
-        return self.made.usual[-1 - repeat % len(self.made.usual)]
+    def find(self, repeat: int, *, last: bool = False, **asked: Any) -> Call:
+        query = RunQuery(**asked, offset=max(0, self.made.runs - 100) if last else 0)
+        return lambda: self.store.runs(query).total
 
-    def large(self, repeat: int) -> str:
-        """One of the longest runs."""
-        return self.made.large[repeat % len(self.made.large)]
+    def choices(self, repeat: int) -> Call:
+        return lambda: len(self.store.choices().llms)
 
-    def victim(self, repeat: int) -> str:
-        """A run that is deleted; no other case uses it."""
-        return f"synthetic-{self.made.runs - 1 - repeat}"
+    def summary(self, repeat: int) -> Call:
+        return lambda: self.store.run(self.run_id(repeat)).num_rounds
 
-    def thin(self) -> int:
-        """The oldest runs that are still whole."""
-        self._kept = max(0, self._kept - THINNED_AT_ONCE)
-        return self.store.thin(self._kept)
+    def open(self, repeat: int, *, large: bool = False) -> Call:
+        run_id = self.run_id(repeat, large=large)
+        return lambda: len(self.store.events(run_id))
+
+    def export(self, repeat: int, *, name: str, large: bool = False) -> Call:
+        events = self.store.events(self.run_id(repeat, large=large))
+        return lambda: len(EXPORTS[name].write(events))
+
+    def annotate(self, repeat: int) -> Call:
+        note = f"SYNTHETIC note of repeat {repeat}"
+        return partial(self.store.annotate, self.run_id(repeat), note)
+
+    def delete(self, repeat: int) -> Call:
+        """Of a run that no other case uses."""
+        return partial(self.store.delete, f"synthetic-{self.made.runs - 1 - repeat}")
+
+    def thin(self, repeat: int) -> Call:
+        """Of the oldest runs that are still whole."""
+        self.whole = max(0, self.whole - THINNED_AT_ONCE)
+        return partial(self.store.thin, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,65 +126,22 @@ class StoreCall:
 
     name: str
     limit_ms: float | None
-    prepare: Callable[[Calls, int], Callable[[], int]]
-
-
-def _list_call(calls: Calls, repeat: int, *, asked: dict[str, Any]) -> Callable[[], int]:
-    last = max(0, calls.made.runs - 100)
-    query = RunQuery(**{**asked, "offset": last if asked.get("offset") else 0})
-    return lambda: calls.store.runs(query).total
+    prepare: Callable[[Calls, int], Call]
 
 
 def _a_list(name: str, **asked: Any) -> StoreCall:
-    return StoreCall(name, LIST_MS, partial(_list_call, asked=asked))
-
-
-def _open_call(calls: Calls, repeat: int, *, large: bool = False) -> Callable[[], int]:
-    run_id = calls.large(repeat) if large else calls.usual(repeat)
-    return lambda: len(calls.store.events(run_id))
-
-
-def _export_call(calls: Calls, repeat: int, *, name: str, large: bool = False) -> Callable[[], int]:
-    events = calls.store.events(calls.large(repeat) if large else calls.usual(repeat))
-    return lambda: len(EXPORTS[name].write(events))
-
-
-def _choices_call(calls: Calls, repeat: int) -> Callable[[], int]:
-    return lambda: len(calls.store.choices().llms)
-
-
-def _summary(calls: Calls, repeat: int) -> Callable[[], int]:
-    return lambda: calls.store.run(calls.usual(repeat)).num_rounds
-
-
-def _annotate_call(calls: Calls, repeat: int) -> Callable[[], int]:
-    note = f"SYNTHETIC note of repeat {repeat}"
-
-    def call() -> int:
-        calls.store.annotate(calls.usual(repeat), note)
-        return 1
-
-    return call
-
-
-def _delete_call(calls: Calls, repeat: int) -> Callable[[], int]:
-    def call() -> int:
-        calls.store.delete(calls.victim(repeat))
-        return 1
-
-    return call
+    return StoreCall(name, LIST_MS, partial(Calls.find, **asked))
 
 
 def cases() -> tuple[StoreCall, ...]:
     """All of them, in the order in which they are measured."""
-    last: dict[str, Any] = {"offset": True}
     drafters = [folder.name for folder in bundled_ssms()]
     days = {"since_utc": "2026-01-05", "until_utc": "2026-01-08"}
     everything = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
     everything |= {"llm": LLMS[0], "drafter": drafters[0], "order": "fastest"}
     return (
         *(_a_list(f"{order}, first page", order=order) for order in ORDERS),
-        *(_a_list(f"{order}, last page", order=order, **last) for order in ORDERS),
+        *(_a_list(f"{order}, last page", order=order, last=True) for order in ORDERS),
         _a_list("one visitor's, newest", owner="visitor-3"),
         _a_list("one visitor's, fastest", owner="visitor-3", order="fastest"),
         _a_list("by status", status="cancelled"),
@@ -194,56 +152,45 @@ def cases() -> tuple[StoreCall, ...]:
         _a_list("with a note", noted=True),
         _a_list("search: a rare word", text=RARE),
         _a_list("search: a word of every run", text="SYNTHETIC"),
-        _a_list("search: the same, fastest, last page", text="SYNTHETIC", order="fastest", **last),
+        _a_list(
+            "search: the same, fastest, last page", text="SYNTHETIC", order="fastest", last=True
+        ),
         _a_list("search: a piece of no run", text="狐"),
         _a_list("search: a word and a piece", text="synthetic ,"),
         _a_list("search and all filters, fastest", **everything),
-        StoreCall("names to filter by", LIST_MS, _choices_call),
-        StoreCall("one run's summary", LIST_MS, _summary),
-        StoreCall("open a run of 16 to 24 rounds", OPEN_MS, _open_call),
-        StoreCall("open one of 500 rounds", None, partial(_open_call, large=True)),
+        StoreCall("names to filter by", LIST_MS, Calls.choices),
+        StoreCall("one run's summary", LIST_MS, Calls.summary),
+        StoreCall("open a run of 16 to 24 rounds", OPEN_MS, Calls.open),
+        StoreCall("open one of 500 rounds", None, partial(Calls.open, large=True)),
         *(
-            StoreCall(f"export: {name}", OPEN_MS, partial(_export_call, name=name))
+            StoreCall(f"export: {name}{end}", limit, partial(Calls.export, name=name, large=large))
+            for end, limit, large in (("", OPEN_MS, False), (", 500 rounds", None, True))
             for name in EXPORTS
         ),
-        *(
-            StoreCall(
-                f"export: {name}, 500 rounds", None, partial(_export_call, name=name, large=True)
-            )
-            for name in EXPORTS
-        ),
-        StoreCall("put a note on a run", None, _annotate_call),
-        StoreCall("delete a run", None, _delete_call),
-        StoreCall(f"thin {THINNED_AT_ONCE} runs", None, lambda calls, _: calls.thin),
+        StoreCall("put a note on a run", None, Calls.annotate),
+        StoreCall("delete a run", None, Calls.delete),
+        StoreCall(f"thin {THINNED_AT_ONCE} runs", None, Calls.thin),
     )
 
 
-# -- tables --
-
-
-def _tables(results: Results, cases: Sequence[StoreCall]) -> tuple[str, ...]:
-    """What the log holds, and every case's median, best and worst."""
+def _tables(results: Results) -> Report:
+    """What the log holds; every case's median, best and worst; a failure for each case whose median
+    is above what it may take."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=MADE)
     ]
-    rows = []
-    for case in cases:
+    rows, failures = [], []
+    for case in cases():
         samples = list(results.where(case=case.name))
         if samples:
-            figures = (f"{f(column(samples, 'ms')):.1f}" for f in (median, min, max))
-            limit = "" if case.limit_ms is None else f"{case.limit_ms:.0f}"
+            ms, most = column(samples, "ms"), case.limit_ms
+            figures = (f"{f(ms):.1f}" for f in (median, min, max))
+            limit = "" if most is None else f"{most:.0f}"
             rows.append((case.name, samples[0]["found"], *figures, len(samples), limit))
+            if most is not None and median(ms) > most:
+                failures.append(f"{case.name}: {median(ms):.1f} ms, {most:.0f} ms are allowed")
     heads = ("runs", "nodes", "rows of rounds", "seconds to make", "MB")
     timed = ("call", "found", "median ms", "least", "most", "repeats", "may take")
-    return (table("The log", heads, logs), table("Calls", timed, rows, NOTE))
-
-
-def failures(results: Results, cases: Sequence[StoreCall]) -> tuple[str, ...]:
-    """One sentence for each case whose median is above what it may take."""
-    found = []
-    for case in cases:
-        times = column(results.where(case=case.name), "ms")
-        if times and case.limit_ms is not None and median(times) > case.limit_ms:
-            found.append(f"{case.name}: {median(times):.1f} ms, {case.limit_ms:.0f} ms are allowed")
-    return tuple(found)
+    shown = (table("The log", heads, logs), table("Calls", timed, rows, NOTE))
+    return Report(shown, tuple(failures))

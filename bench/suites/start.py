@@ -1,36 +1,41 @@
 """`start`: seconds until the page is open, resident memory, and whether runs make it grow.
+`visitors`: several clients of one application at once: their tokens per second together, and
+whether each is told the text that it is told alone.
 
-The real application with the bundled models, asked through its API. `--repeats` are openings,
-`--tokens` new ones a run, `runs` those of one opening more; `--threads` is not read: the
-application takes what it takes.
+The real application with the bundled models, asked through its API. In `start`, `--repeats` are
+openings, `--tokens` new ones a run, `runs` those of one opening more; in `visitors`, `--prompts`
+are the requests of each visitor, one after another. `--threads` is not read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from bench.application import Application, application, resident_mb
+from bench.clocked import timed
 from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
 from bench.machine import load_average
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import column, figure, table
-from lab.figures import estimate, median, middle
-
-__all__ = ["Start", "failures", "tables"]
+from bench.suites.batch import failures, totals
+from bench.tables import column, figure, long_rows, table
+from lab.figures import estimate, middle
+from lab.order import Block
 
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
 LOOKS = 10
-OPEN_S = 10.0
-RESIDENT_MB = 1200.0
+OPEN_S, RESIDENT_MB = 10.0, 1200.0
 # A run is kept in the log, not in memory: what 400 runs may leave behind is an allocator's.
 GROWTH_MB = 40.0
 
 
 @dataclass(frozen=True)
 class Start(Suite):
-    """See Suite."""
-
     name: str = "start"
     about: str = "seconds until the page is open, resident memory, growth over 500 runs"
     defaults: Settings = Settings(prompts=12, tokens=16, repeats=5, dtypes=("float32",))
@@ -69,56 +74,108 @@ class Start(Suite):
                 context.say(f"{number} of {self.runs} runs")
 
     def report(self, context: Context) -> Report:
-        return Report(tables(context.results), failures(context.results))
+        lines = list(bounds(context.results))
+        openings = len(column(context.results.samples, "opened_s"))
+        note = f"{openings} openings, each a process of its own; medians."
+        shown = table("Start and memory", ("", "measured", "target"), [x[:3] for x in lines], note)
+        missed = (f"{name}: {mb}, target: {bound}" for name, mb, bound, holds in lines if not holds)
+        return Report((shown,), tuple(missed))
 
 
-# -- tables --
+def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
+    """What was measured, its figure, its target, and whether it holds: what opening takes, and
+    memory by how many runs there were."""
+    seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
+    opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
+    soon, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
+    yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", soon
+    yield "resident then, MB", figure(resident, 0), below, max(memory, default=0.0) < RESIDENT_MB
+    told = [sample for sample in results.samples if sample.get("runs_mb") is not None]
+    # Samples of the latest application; those of an interrupted one remain in the file.
+    looks = [(s["runs"], s["runs_mb"]) for s in told if s["pid"] == told[-1]["pid"]]
+    for runs, mb in looks:
+        yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
+    if len(looks) > 1:  # all code paths were used once by a fifth of the runs
+        grown = looks[-1][1] - next(mb for runs, mb in looks if runs >= looks[-1][0] / 5)
+        name, bound = "growth from a fifth of the runs on, MB", f"at most {GROWTH_MB:g}"
+        yield name, f"{grown:.0f}", bound, grown <= GROWTH_MB
+
+
+TEMPERATURE = 0.8
+OTHER_TEXT = "{contestant} visitors: other text"
+
+
+@dataclass(frozen=True)
+class Visitors(Suite):
+    """See Suite. `counts`: how many visitors at once."""
+
+    name: str = "visitors"
+    about: str = "tokens per second of 1 to 8 clients of one page at once; each text unchanged"
+    defaults: Settings = Settings(prompts=4, tokens=64, repeats=3, dtypes=("float32",))
+    counts: tuple[int, ...] = (1, 2, 4, 8)
+    presets: tuple[str, ...] = ("autoregressive", "best")
+
+    def measure(self, context: Context) -> None:
+        from gradio_client import Client
+
+        blocks = Blocks(context, {}, self.presets, "preset")
+        if not blocks.missing:
+            return
+        with application() as app:
+            clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
+            for preset in self.presets:  # what is measured once, is measured before
+                _visit(clients[:1], context, Block(preset, 0))
+            runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
+            blocks.measure(runs, kept=_against_alone)
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results), failures(context.results, OTHER_TEXT))
+
+
+def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
+    """All visitors at once, each with all prompts in an order of its own."""
+    asked = partial(_visitor_texts, context, block.item)
+    with ThreadPoolExecutor(len(clients)) as pool:
+        told, seconds = timed(lambda: list(pool.map(asked, clients, range(len(clients)))))
+    texts = [one for visitor in told for one in visitor]
+    return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
+
+
+def _visitor_texts(
+    context: Context, preset: str, client: Any, number: int
+) -> list[tuple[str, str, int]]:
+    """One visitor's results, (prompt, text, new tokens) each, from its own first prompt on."""
+    turn = number % len(context.prompts)
+    found = []
+    for prompt in (*context.prompts[turn:], *context.prompts[:turn]):
+        run = client.predict(
+            prompt=prompt.text,
+            preset=preset,
+            max_new_tokens=context.settings.tokens,
+            temperature=TEMPERATURE,
+            seed=1,
+            ignore_eos=True,
+            api_name="/generate",
+        )
+        found.append((prompt.id, run["text"], len(run["token_ids"])))
+    return found
+
+
+def _against_alone(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The figures, and the prompts whose text differs from a lone visitor's."""
+    alone = {prompt: text for prompt, text, _ in next(iter(found.values()))["texts"]}
+    for one in found.values():
+        other = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
+        one["differ"] = sorted(other)
+    return found
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """What opening takes, and memory by how many runs there were."""
-    seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
-    opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
-    below = f"below {RESIDENT_MB:g}"
-    lines = [
-        ["seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}"],
-        ["resident then, MB", figure(resident, 0), below],
-        *([f"resident after {n} runs, MB", f"{mb:.0f}", below] for n, mb in _by_runs(results)),
-    ]
-    if (grown := _growth(results)) is not None:
-        bound = f"at most {GROWTH_MB:g}"
-        lines.append(["growth from a fifth of the runs on, MB", f"{grown:.0f}", bound])
-    note = f"{len(seconds)} openings, each a process of its own; medians."
-    return (table("Start and memory", ("", "measured", "target"), lines, note),)
-
-
-def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each bound that is missed."""
-    found = []
-    seconds = column(results.samples, "opened_s")
-    if seconds and (took := median(seconds)) >= OPEN_S:
-        found.append(f"the page is open after {took:.1f} s, target: below {OPEN_S:g}")
-    resident = [*column(results.samples, "opened_mb"), *(mb for _, mb in _by_runs(results))]
-    if max(resident, default=0.0) >= RESIDENT_MB:
-        found.append(f"{max(resident):.0f} MB are resident, target: below {RESIDENT_MB:g}")
-    grown = _growth(results)
-    if grown is not None and grown > GROWTH_MB:
-        target = f"target: at most {GROWTH_MB:g}"
-        found.append(f"memory grew by {grown:.0f} MB over the runs, {target}")
-    return tuple(found)
-
-
-def _by_runs(results: Results) -> list[tuple[int, float]]:
-    """Samples of the latest application; those of an interrupted one remain in the file."""
-    told = [sample for sample in results.samples if sample.get("runs_mb") is not None]
-    return [(s["runs"], s["runs_mb"]) for s in told if s["pid"] == told[-1]["pid"]]
-
-
-def _growth(results: Results) -> float | None:
-    """MB from a fifth of the runs on, when all code paths were used once, to the last run."""
-    told = _by_runs(results)
-    if len(told) < 2:
-        return None
-    last = told[-1][0]
-    first = next(mb for runs, mb in told if runs >= last / 5)
-    return told[-1][1] - first
+    """All visitors' tokens per second together, by how many they are."""
+    note = (
+        "Clients of one application, each with its own requests one after another; all their new "
+        "tokens over the time until the last was answered; {} Prompts whose text was not that of a "
+        "lone visitor: {}."
+    )
+    rows = long_rows(results.samples)
+    return (totals("Visitors of one page", rows, lambda n: f"{n} visitor{'s' * (n != '1')}", note),)

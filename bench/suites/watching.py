@@ -13,18 +13,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
+from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.ours import DecodeCase, request
 from bench.results import Results
 from bench.settings import Settings
-from bench.tables import Group, claim_row, claims_table, figure, group_rows, long_rows, ratio, table
+from bench.tables import claim_row, claims_table, figure, group_rows, long_rows, ratio, table
 from core.config import SpeculationConfig
 from lab.order import Block
 
-__all__ = ["APART", "HEADLESS", "SHARED", "WATCHED", "Watching", "tables"]
-
-PRESETS = ("autoregressive", "specinfer")
 HEADLESS, WATCHED = "headless, no log", "page and log"
 APART, SHARED = "engine on a core of its own", "all cores shared"
 AT_LEAST = 0.95
@@ -34,14 +31,12 @@ TOP_K = 5
 
 @dataclass(frozen=True)
 class Watching(Suite):
-    """See Suite."""
-
     one_dtype: ClassVar[bool] = True
 
     name: str = "watching"
     about: str = "the engine watched by a page in a Chromium and kept in the log, against headless"
     defaults: Settings = Settings(prompts=4, tokens=256, repeats=5, dtypes=("float32",))
-    presets: tuple[str, ...] = PRESETS
+    presets: tuple[str, ...] = ("autoregressive", "specinfer")
 
     def measure(self, context: Context) -> None:
         items = [prompt.id for prompt in context.prompts]
@@ -52,7 +47,6 @@ class Watching(Suite):
 
     def _measure(self, blocks: Blocks, preset: str) -> None:
         from bench.page.browser_process import browser_client
-        from bench.page.runs import headless
         from bench.page.site import open_site
         from core.engine.engine import Engine
         from core.engine.worker import Worker
@@ -63,13 +57,10 @@ class Watching(Suite):
             open_site(Worker(Engine(models))) as site,
             browser_client(self.name, site.url) as browser,
         ):
-            browser.prepare(preset, context.settings.tokens)
+            browser.ask("prepare", preset, context.settings.tokens)
             ways = _ways(context, preset, site, browser)
-            for way in ways.values():  # what is measured once, is measured before
-                way(first)
-            headless(site, _request(context, preset, first.item))
-            blocks.measure(ways)
-            for problem in browser.problems()[:1]:
+            blocks.measure(ways, warm=first)  # what is measured once, is measured before
+            for problem in browser.ask("problems")[:1]:
                 context.say(f"the page: {problem}")
 
     def report(self, context: Context) -> Report:
@@ -77,9 +68,7 @@ class Watching(Suite):
 
 
 def _request(context: Context, preset: str, prompt: str) -> Any:
-    """The page's own request."""
-    chosen = next(one for one in context.prompts if one.id == prompt)
-    case = DecodeCase(chosen, 0, context.settings.tokens, 0.0, ignore_eos=True)
+    case = context.case(prompt, 0, 0.0, ignore_eos=True)
     return request(case, replace(SpeculationConfig.preset(preset), record_top_k=TOP_K))
 
 
@@ -87,52 +76,44 @@ def _ways(
     context: Context, preset: str, site: Any, browser: Any
 ) -> Mapping[str, Callable[[Block], float]]:
     """Tokens a second of each way to run a block's prompt."""
-    from bench.page.runs import (
-        apart,
-        can_part,
-        engine_thread,
-        headless,
-        spread_threads,
-        watched_speed,
-    )
+    from bench.page import runs
 
     def alone(block: Block) -> float:
-        return headless(site, _request(context, preset, block.item))
+        return runs.headless(site, _request(context, preset, block.item))
 
     def with_page(block: Block) -> float:
-        text = next(one.text for one in context.prompts if one.id == block.item)
-        return watched_speed(browser, site, text, context.settings.tokens)
+        case = context.case(block.item, 0, 0.0)
+        return runs.watched_speed(browser, site, case.prompt.text, case.tokens)
 
     def on_cores(run: Callable[[Block], float], parted: bool, block: Block) -> float:
-        spread_threads()
+        runs.spread_threads()
         if parted:
-            apart(engine_thread())
+            runs.apart(runs.engine_thread())
         try:
             return run(block)
         finally:
-            spread_threads()
+            runs.spread_threads()
 
-    runs = {HEADLESS: alone, WATCHED: with_page}
+    ways = {HEADLESS: alone, WATCHED: with_page}
     alone(Block(context.prompts[0].id, 0))  # so that the engine has its thread
-    if not can_part():
-        return {f"{name}, {SHARED}": run for name, run in runs.items()}
+    if not runs.can_part():
+        return {f"{name}, {SHARED}": run for name, run in ways.items()}
     return {
         f"{name}, {cores}": partial(on_cores, run, cores == APART)
         for cores in (APART, SHARED)
-        for name, run in runs.items()
+        for name, run in ways.items()
     }
-
-
-# -- tables --
 
 
 def tables(results: Results) -> tuple[str, ...]:
     """Tokens per second and what being watched costs, by preset and cores; the claim."""
     lines: list[list[str]] = []
     claims: list[list[str]] = []
-    for preset in group_rows(long_rows(results.samples), ("preset",)):
+    rows, block = long_rows(results.samples), ("preset", "prompt", "repeat")
+    for preset in group_rows(rows, ("preset",), block=block):
         for cores in (APART, SHARED):
-            headless, watched = (_of(preset, name, cores) for name in (HEADLESS, WATCHED))
+            pair = (f"{name}, {cores}" for name in (HEADLESS, WATCHED))
+            headless, watched = (preset.of(contestant=name) for name in pair)
             if not watched.rows:
                 continue
             cost = watched.ratio("value", contestant=headless["contestant"])
@@ -148,8 +129,3 @@ def tables(results: Results) -> tuple[str, ...]:
         "from it to the last; medians, ratios within blocks, 95 % intervals over prompts."
     )
     return (table("Watched and headless", heads, lines, note), claims_table(claims))
-
-
-def _of(preset: Group, name: str, cores: str) -> Group:
-    own = preset.of(contestant=f"{name}, {cores}")
-    return Group(own.rows, preset.rows)

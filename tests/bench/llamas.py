@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-__all__ = ["FakeLlama", "FakeWriter", "pretend"]
-
 
 class FakeWriter:
     """GGUFWriter as far as it is used; the file holds a word."""

@@ -1,35 +1,23 @@
-"""The `batch` suite: every size decodes the same requests; other ids than alone are a failure."""
+"""The `batch` and `passes` suites: every size decodes the same requests; other ids than alone are
+a failure; rows are given back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import torch
 
-from bench.context import Context
-from bench.ours import decode
-from bench.suites.batch import Batch, failures, tables
-
-MakeContext = Callable[..., Context]
-
-
-def test_requests_say_the_same_however_many_are_live(make_context: MakeContext) -> None:
-    said: list[str] = []
-    suite = Batch(sizes=(1, 3), presets=("autoregressive", "specinfer"))
-    context = make_context(said.append, prompts=3)
-    suite.measure(context)
-    assert len(context.results.samples) == len(said) == 4
-    for sample in context.results.samples:
-        assert [figures["tokens"] for figures in sample["figures"].values()] == [24, 24]
-    report = suite.report(context)
-    assert report.failures == () and len(report.tables) == 2
-    suite.measure(make_context(said.append, prompts=3))
-    assert len(said) == 4, "what is there is not measured again"
+from bench.contestants import decode
+from bench.suites.batch import Batch, failures
+from bench.suites.passes import Passes, contestants
+from core.errors import EngineError
+from core.models.loading.load import LoadedModels
 
 
 def test_other_ids_than_alone_are_a_failure(
-    make_context: MakeContext, monkeypatch: pytest.MonkeyPatch
+    make_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wrong(engine: Any, cases: Any, speculation: Any, together: int = 1) -> list[Any]:
         found = decode(engine, cases, speculation, together)
@@ -47,15 +35,32 @@ def test_other_ids_than_alone_are_a_failure(
     )
 
 
-def test_a_table_says_totals_and_gains(make_context: MakeContext) -> None:
-    results = make_context().results
-    for repeat, seconds in enumerate((2.0, 4.0)):
-        figures = {
-            "1": {"tokens": 64, "seconds": seconds, "differ": []},
-            "4": {"tokens": 64, "seconds": seconds / 2, "differ": []},
-        }
-        key = {"dtype": "float32", "temperature": 0.0, "preset": "best", "repeat": repeat}
-        results.add({**key, "figures": figures})
-    (shown,) = tables(results)
-    assert "| best | 24 (16 to 32) | 48 (32 to 64), 2.00x (2.00 to 2.00) |" in shown
-    assert "those they have alone: 0." in shown
+def test_a_table_says_medians_and_growth(make_context: Any) -> None:
+    context = make_context()
+    for repeat, (one, four) in enumerate([(1.0, 3.0), (2.0, 4.0), (9.0, 5.0)]):
+        for tokens, ms in ((1, one), (4, four)):
+            found: dict[str, Any] = {"ms": {"reading": 0.5 + repeat, "LLM": ms}}
+            key = {"dtype": "float32", "tokens": tokens, "repeat": repeat}
+            context.results.add({**key, **found})
+    (shown,) = Passes().report(context).tables
+    assert "| LLM | 2.00 | 4.00 (2.00x) |" in shown
+    assert "| reading | 1.50 |  |" in shown
+
+
+def test_rows_are_given_back_and_a_failing_pass_is_no_figure(
+    family: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as leaving:
+        passes = contestants(family, leaving)
+        passes["5 SSMs, together"](2)
+
+        def broken(*_: object) -> list[list[torch.Tensor]]:
+            raise RuntimeError("no memory")
+
+        stack: Any = next(iter(family.ssms.values())).stack  # type: ignore[attr-defined]
+        monkeypatch.setattr(stack, "forward", broken)
+        with pytest.raises(RuntimeError, match="no memory"):
+            passes["5 SSMs, together"](2)
+    for model in (family.llm, *family.ssms.values()):
+        with pytest.raises(EngineError, match="not open"):
+            model.length(0)

@@ -32,8 +32,8 @@ def leaving(pipe: Connection, suite: str, url: str) -> None:
 def test_it_answers_and_ends_with_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.page.browser_process, "_look", answering)
     with browser_client("watching", "http://here") as browser:
-        browser.run("Once")
-        assert browser.problems() == ["problems", "watching", "http://here"]
+        browser.ask("run", "Once")
+        assert browser.ask("problems") == ["problems", "watching", "http://here"]
     assert multiprocessing.active_children() == []
 
 
@@ -43,7 +43,7 @@ def test_what_fails_there_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> Non
         browser_client("watching", "http://here") as browser,
         pytest.raises(ConfigError, match="suite is 'watching': a Chromium that starts"),
     ):
-        browser.prepare("best", 8)
+        browser.ask("prepare", "best", 8)
 
 
 def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,5 +52,5 @@ def test_an_end_without_a_word_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         browser_client("watching", "http://here") as browser,
         pytest.raises(BenchError, match="the browser's process ended at 'wait_finished'"),
     ):
-        browser.wait_finished()
+        browser.ask("wait_finished")
     assert multiprocessing.active_children() == []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from bench.chart import Figure, bars, chart, figure_of
@@ -72,29 +69,3 @@ def test_a_bar_is_as_long_as_its_figure() -> None:
 def test_a_column_of_words_or_of_one_figure_has_no_bars() -> None:
     assert bars(["a", "b", "c"], [["x", "words", "1.0"], ["y", "more", "-"]]) is None
     assert bars(["a", "b"], [["x", "1.0"]] * 61) is None, "nor have far too many lines"
-
-
-def test_the_command_writes_the_page_beside_the_samples(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from bench.__main__ import main
-    from bench.context import Context, Report
-    from bench.settings import Settings
-
-    class Suite:
-        name, about = "toy", "a suite of nothing"
-        defaults = Settings(prompts=1, tokens=1, repeats=1, dtypes=("float32",))
-
-        def check(self, settings: Settings) -> None: ...
-
-        def measure(self, context: Context) -> None: ...
-
-        def report(self, context: Context) -> Report:
-            return Report((table("Speed", ["who", "how"], [["a", "1.00x"], ["b", "2.00x"]]),))
-
-    suites: Any = {"toy": Suite()}
-    out = tmp_path / "toy.json"
-    assert main(["--suite", "toy", "--out", str(out)], suites) == 0
-    page = (tmp_path / "toy.html").read_text("utf-8")
-    assert page.count('class="plotly-graph-div"') == 1 and "<h3>Speed</h3>" in page
-    assert str(tmp_path / "toy.html") in capsys.readouterr().err

@@ -22,17 +22,11 @@ def results(path: Path, accepted: int, tokens: int = 8) -> Results:
         if found.has(**row.key):
             continue
         drafters = row.speculation.drafters
+        alike = {"seed": 1, "rounds": 10, "nodes": 80, "distinct_4_grams": 0.9}
         prompts = [
-            {
-                "id": f"p{i}",
-                "domain": domain,
-                "seed": 1,
-                "rounds": 10,
-                "accepted": 10 * accepted // (1 if f"ssm-{domain}" in drafters else 2),
-                "nodes": 80,
-                "distinct_4_grams": 0.9,
-            }
+            {**alike, "id": f"p{i}", "domain": domain, "accepted": 10 * accepted // parts}
             for i, domain in enumerate(("stories", "code"))
+            for parts in [1 if f"ssm-{domain}" in drafters else 2]
         ]
         found.add({**row.key, "prompts": prompts})
     return found

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 from bench.__main__ import main
-from bench.context import Context
-from bench.gaps import gaps, idle_share
-from bench.ours import DecodeCase, new_ids
+from bench.contestants import DecodeCase, Theirs, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
-from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, copy_bandwidth, summon_bundled
-from bench.suites.gpu_grown import GPU_GROWN, Growing
-from bench.theirs import Theirs
+from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, summon_bundled
+from bench.suites.grown import Growing
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import LoadedModels
-
-MakeContext = Callable[..., Context]
 
 
 def test_it_is_refused_in_one_line_without_a_gpu(
@@ -37,7 +31,7 @@ def test_it_is_refused_in_one_line_without_a_gpu(
         GpuContest().check(Settings(1, 1, 1, ("float32",), processes=2))
 
 
-def test_it_measures_continues_and_reports(make_context: MakeContext, family: LoadedModels) -> None:
+def test_it_measures_continues_and_reports(make_context: Any, family: LoadedModels) -> None:
     summoned = []
 
     def summon(dtype: str, device: str) -> tuple[Engine, Theirs]:
@@ -62,7 +56,7 @@ def test_the_share_in_which_no_kernel_runs() -> None:
     assert idle_share([(3, 3)]) == 0.0
 
 
-def test_a_trace_is_told_by_round(make_context: MakeContext) -> None:
+def test_a_trace_is_told_by_round(make_context: Any) -> None:
     context = make_context(tokens=8)
     found = {PLAIN: {"rounds": 24, "kernels": 240, "idle": 0.043}}
     figures = {
@@ -91,20 +85,6 @@ def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     found = new_ids(engine, case, SpeculationConfig.preset("specinfer"))
     assert found == theirs.generate(theirs.tokenize(prompt.text), 12)
     assert found == Theirs("float32").generate(theirs.tokenize(prompt.text), 12)
-
-
-def test_both_sizes_are_there_with_both_kinds_of_ssms() -> None:
-    sizes = {s.name: (s.summon.params, s.summon.ssm_params) for s in GPU_GROWN}  # type: ignore[attr-defined]
-    assert sizes == {
-        "gpu-grown-1b": (10**9, 0),
-        "gpu-grown-1b-ssms": (10**9, 10**7),
-        "gpu-grown-7b": (7 * 10**9, 0),
-        "gpu-grown-7b-ssms": (7 * 10**9, 7 * 10**7),
-    }
-
-
-def test_copies_are_measured() -> None:
-    assert copy_bandwidth(torch.device("cpu"), 1 << 24) > 1e6
 
 
 @pytest.mark.gpu

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from itertools import product
 
 import pytest
 
-from bench.suites.law_rows import (
-    TEMPERATURE,
-    LawRow,
-    Values,
-    law_rows,
-    meets,
-    missing,
-    open_fields,
-    pairwise_rows,
-)
-from core.config import COMBINES, LENGTHS, PIPELINES
-from core.config.mechanisms import NGRAM, PRESETS, WEIGHTS
+from bench.suites.law_rows import TEMPERATURE, LawRow, Values, law_rows, meets, missing, open_fields
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES
+from core.config.mechanisms import PRESETS, WEIGHTS
 
 CROSSED = {
     "mechanisms": {"length": LENGTHS, "combine": COMBINES, "weights": WEIGHTS},
@@ -84,41 +76,49 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
     assert any(missing([r for r in rows if r is not row], fields, go_together) for row in rows)
 
 
-@pytest.mark.parametrize("pipeline", PIPELINES[1:])
-def test_nothing_is_left_unpipelined(pipeline: str) -> None:
-    """In a product that crosses it, not only in a preset."""
-    found = [row.speculation for row in every() if row.name == "pipelined"]
-    found = [config for config in found if config.pipeline == pipeline]
-    assert {config.draft for config in found} == {
-        *("topk", "best_first", "coupled", "sampled", "sampled_iid")
-    }
-    assert {NGRAM in config.drafters for config in found} == {True, False}
-    assert {config.max_tree_nodes for config in found} == {"uncut", 32}
-    assert {config.weights for config in found} == set(WEIGHTS)
-
-
-@pytest.mark.parametrize("combine", ["vote_tree", "log_pool"])
-def test_the_best_go_first_under_every_rule_that_has_branches(combine: str) -> None:
-    found = [row for row in every() if row.speculation.draft == "best_first"]
-    found = [row for row in found if row.speculation.combine == combine]
-    assert {row.name for row in found} == {"mechanisms", "pipelined"}
-    assert {row.temperature for row in found} == {0.0, TEMPERATURE}
-
-
 def test_the_suite_stays_affordable() -> None:
     assert len(every()) <= 548
     assert all(row.is_compared for row in every() if row.name in CROSSED)
 
 
-def test_what_is_filled_keeps_to_what_goes_together() -> None:
-    rows: list[Values] = [{"a": i} for i in (0, 1, 2, 0, 1, 2, 0, 1, 2)]
-    fields = {"b": ("x", "y"), "c": (True, False)}
+def test_the_product_meets_everything_there_is() -> None:
+    assert len({json.dumps(row.key, sort_keys=True) for row in every()}) == len(every())
+    kinds = {"prompt lookup", "rules", "mechanisms", "pipelined"}
+    assert {row.name for row in every()} == {*PRESETS, *kinds}
+    ways = {
+        (row.speculation.pipeline, row.speculation.combine, row.speculation.length, row.together)
+        for row in every()
+        if row.name == "pipelined"
+    }
+    every_way = product(PIPELINES[1:], COMBINES, LENGTHS, (1, 6))
+    # One request has no other to draft for, and a pool does not draft ahead.
+    assert ways == {
+        (pipeline, combine, length, together)
+        for pipeline, combine, length, together in every_way
+        if (pipeline, together) != ("across", 1) and (pipeline, combine) != ("ahead", "log_pool")
+    }
+    compared = [row for row in every() if row.is_compared and row.name == "rules"]
+    for together in (1, 6):
+        met = {
+            (row.temperature, row.speculation.draft) for row in compared if row.together == together
+        }
+        above = {(0.8, draft) for draft in DRAFTS[1:]}
+        assert met == above | {(0.0, draft) for draft in ("topk", "best_first")}
+    assert {row.speculation.verify for row in every() if not row.is_compared} == {
+        "mss",
+        "traversal",
+    }
 
-    def fits(values: Values) -> bool:
-        return (values.get("a"), values.get("b")) != (1, "y")
 
-    found = pairwise_rows(rows, fields, fits)
-    assert [row["a"] for row in found] == [row["a"] for row in rows]
-    assert all(map(fits, found))
-    assert missing(found, {"a": (0, 1, 2), **fields}, fits) == set()
-    assert found[-1] == {"a": 2, "b": "x", "c": True}  # nothing is missing: the first of each
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("together", [1, 6])
+def test_every_mechanism_meets_every_other(temperature: float, together: int) -> None:
+    met = {
+        (row.speculation.combine, row.speculation.weights, row.speculation.length)
+        for row in every()
+        if row.name == "mechanisms"
+        and row.is_compared
+        and (row.temperature, row.together) == (temperature, together)
+    }
+    weighed = {("union", "full_information"), *product(COMBINES[1:], WEIGHTS)}
+    assert met == {(*pair, length) for pair in weighed for length in LENGTHS}

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.context import Context
+from bench.contestants import DecodeCase
 from bench.length_chart import length_figure, main
-from bench.ours import DecodeCase
 from bench.prompts import load_prompts, spread
-from bench.suites.length import Length
-from bench.suites.length_rows import (
+from bench.suites.length import Length, trace_run, with_hopeless_ssm
+from bench.suites.length_tables import (
+    BEST,
     FIXED,
     GOODPUT,
+    OWN,
     PLAIN,
     POLICIES,
+    LengthContest,
     contestants,
     hopeless_contestants,
-    trace_run,
-    with_hopeless_ssm,
 )
-from bench.suites.length_tables import BEST, OWN, LengthContest
 from bench.tables import claim_row
 from core.config import LENGTHS, SpeculationConfig
 from core.engine.engine import Engine
@@ -34,22 +31,14 @@ from core.errors import ConfigError
 from core.models.loading.load import LoadedModels
 from lab.figures import Estimate
 
-MakeContext = Callable[..., Context]
 PROMPTS = load_prompts()
 SUITE = Length(temperatures=(0.0,), hopeless_prompts=2)
 
 
 def figures(seconds: float, length: int = 2) -> dict[str, Any]:
     """Ten tokens in so many seconds, in five rounds."""
-    rounds = [length] * 5
-    return {
-        "tokens": 10,
-        "seconds": seconds,
-        "accepted": 5,
-        "lengths": rounds,
-        "depths": rounds,
-        "nodes": rounds,
-    }
+    rounds = dict.fromkeys(("lengths", "depths", "nodes"), [length] * 5)
+    return {"tokens": 10, "seconds": seconds, "accepted": 5, **rounds}
 
 
 def block(prompt: str, **seconds: float) -> dict[str, Any]:
@@ -71,31 +60,9 @@ def test_only_the_length_differs() -> None:
     assert len(alike) == 1
     # A measured budget would differ between policies, and cut the longer lengths to one.
     assert isinstance(alike.pop().max_tree_nodes, int)
-
-
-@pytest.mark.nightly
-def test_measures_continues_and_reports(make_context: MakeContext) -> None:
-    def interrupt(message: str) -> None:
-        if message.startswith("contest"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        SUITE.measure(make_context(interrupt, tokens=4))
-    context = make_context(tokens=4)
-    assert context.results.found == 1
-    before = json.dumps(context.results.samples)
-    SUITE.measure(context)
-    assert json.dumps(context.results.samples[:1]) == before
-    contest, life = context.results.samples[1], context.results.samples[2]
-    assert {f["tokens"] for f in contest["figures"].values()} == {4}
-    assert sum(contest["figures"][PLAIN]["depths"]) == 0
-    assert max(contest["figures"]["fixed 1"]["depths"]) == 1
-    assert [each["prompt"] for each in life["blocks"]] == [PROMPTS[0].id, PROMPTS[30].id]
-    report = SUITE.report(context)
-    assert "goodput / trend" in report.tables[-1]
-    assert all(f"| {name} |" in report.tables[0] for name in (*FIXED, *POLICIES))
-    SUITE.measure(context)
-    assert len(context.results.samples) == 3
+    hopeless = hopeless_contestants()
+    assert set(hopeless) == {PLAIN, GOODPUT}
+    assert {config.drafters for config in hopeless.values()} == {("all",)}
 
 
 def test_half_chooses_for_the_other_half() -> None:
@@ -111,16 +78,6 @@ def test_half_chooses_for_the_other_half() -> None:
     found = contest.against(GOODPUT, BEST)
     assert found is not None and (found.value, found.groups) == (1.0, 8)  # neither helped at home
     assert contest.against("fixed 5", PLAIN, "stories").value == pytest.approx(2.5)  # type: ignore[union-attr]
-
-
-def test_each_domain_is_split_and_few_prompts_too() -> None:
-    for count in (2, 4, 8, 12):
-        prompts = spread(PROMPTS, count)
-        contest = LengthContest([block(p.id) for p in prompts], PROMPTS)
-        halves = [contest._half[p.id] for p in prompts]
-        assert sum(halves) == count / 2
-        if count >= 8:
-            assert {contest._half[p.id] for p in prompts if p.domain == "math"} == {0, 1}
 
 
 def test_a_domain_has_a_best_of_its_own() -> None:
@@ -166,19 +123,13 @@ def test_a_hopeless_ssm_costs_its_passes_and_brings_nothing(family: LoadedModels
     assert bad["tokens"] == good["tokens"] == len(bad["lengths"]) == 12
 
 
-def test_nothing_helps_the_hopeless_ssm() -> None:
-    every = hopeless_contestants()
-    assert set(every) == {PLAIN, GOODPUT}
-    assert {config.drafters for config in every.values()} == {("all",)}
-
-
 def test_one_prompt_is_too_few() -> None:
     with pytest.raises(ConfigError, match="half choose"):
         SUITE.check(dataclasses.replace(SUITE.defaults, prompts=1))
 
 
 class TestChart:
-    def test_a_bar_and_a_line_for_each_of_the_three(self, make_context: MakeContext) -> None:
+    def test_a_bar_and_a_line_for_each_of_the_three(self, make_context: Any) -> None:
         context = make_context()
         for prompt in spread(PROMPTS, 8):
             context.results.add(block(prompt.id, goodput=0.5))
@@ -190,7 +141,7 @@ class TestChart:
         assert lines[0].y == (2.0,) * 5
 
     def test_the_command_draws_what_the_suite_wrote(
-        self, make_context: MakeContext, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+        self, make_context: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         context = make_context()
         out = tmp_path / "deep" / "picture.html"
@@ -203,7 +154,7 @@ class TestChart:
 
     @pytest.mark.browser
     def test_a_picture_is_svg_where_its_name_says_so(
-        self, make_context: MakeContext, tmp_path: Path
+        self, make_context: Any, tmp_path: Path
     ) -> None:
         context, out = make_context(), tmp_path / "picture.svg"
         context.results.add(block(PROMPTS[0].id))

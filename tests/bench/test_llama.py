@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 
-from bench.context import Context
+from bench.contestants import Theirs
 from bench.ggml import peer
 from bench.ggml.layout import write_gguf
 from bench.ggml.peer import LlamaCpp, Small, load_llama_cpp
 from bench.suites.cpu_bundled import CpuBundled, alike
-from bench.suites.cpu_variants import (
-    LLAMA_ASSISTED,
-    LLAMA_LOOKUP,
-    Variant,
-    all_variants,
-    llama_variants,
-)
-from bench.theirs import Theirs
+from bench.suites.cpu_tables import LLAMA_ASSISTED, LLAMA_LOOKUP, Variant, all_variants
 from tests.bench.llamas import FakeLlama, FakeWriter, pretend
 from tests.fakes import tiny_module
 
-MakeContext = Callable[..., Context]
 VARIANTS = (Variant(LLAMA_ASSISTED, 3, "ssm-code"), Variant(LLAMA_LOOKUP, 3))
 LLAMAS = ("llama.cpp plain", LLAMA_ASSISTED, LLAMA_LOOKUP)
 installed = pytest.mark.skipif(
@@ -47,17 +39,14 @@ def llama(dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
     return tiny_module("llama", dtype=dtype, **changes)
 
 
-# -- with stand-ins --
-
-
 @pytest.mark.usefixtures("packages")
 def test_a_file_holds_the_weights_as_they_are(tmp_path: Path) -> None:
     module = llama(torch.bfloat16)
     header = write_gguf(module, tmp_path / "a.gguf")
     kept = FakeWriter.written["a.gguf"]
     assert kept["architecture"] == "llama" and kept["add_tokenizer_model"] == "no_vocab"
-    assert kept["add_vocab_size"] == header.vocabulary == module.config.vocab_size
-    assert kept["add_head_count_kv"] == header.kv_heads
+    assert kept["add_vocab_size"] == header["vocab_size"] == module.config.vocab_size
+    assert kept["add_head_count_kv"] == header["head_count_kv"]
     raw, kind = kept["token_embd.weight"]
     embedding = module.model.embed_tokens.weight.detach()
     assert kind == "bf16" and raw.shape == (len(embedding), 2 * embedding.shape[1])
@@ -112,7 +101,7 @@ def test_a_small_model_drafts_no_further_than_its_context() -> None:
 
 
 @pytest.mark.usefixtures("packages")
-def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
+def test_it_competes_where_it_is_installed(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0, 0.8), variants=VARIANTS)
     context = make_context(prompts=1, tokens=4)
     suite.measure(context)
@@ -120,9 +109,8 @@ def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
     for block in (cold, warm):
         assert list(block["figures"])[-3:] == list(LLAMAS)
         assert block["told"] == "llama.cpp is that of llama-cpp-python 1.2.3."
-    assert all(
-        set(s["figures"]) == set(map(str, VARIANTS)) for s in context.results.where(kind="sweep")
-    )
+    swept = context.results.where(kind="sweep")
+    assert all(set(sample["figures"]) == set(map(str, VARIANTS)) for sample in swept)
     assert 0.0 <= cold["figures"]["llama.cpp plain"]["same"] <= 1.0
     assert "same" not in warm["figures"]["llama.cpp plain"], "drawn with other noise"
     greedy, drawn = suite.report(context).tables
@@ -131,7 +119,7 @@ def test_it_competes_where_it_is_installed(make_context: MakeContext) -> None:
     assert f"the best competes: {VARIANTS[0]}, {VARIANTS[1]}." in greedy
 
 
-def test_a_table_says_that_it_is_not_installed(make_context: MakeContext) -> None:
+def test_a_table_says_that_it_is_not_installed(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0,), variants=())
     context = make_context(prompts=1, tokens=4)
     suite.measure(context)
@@ -146,35 +134,24 @@ def test_what_goes_wrong_is_said_and_costs_nobody_else(
     module: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if module is None:
-
-        def full(self: FakeWriter) -> None:
-            raise OSError("No space left on device")
-
-        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", full)
+        full = OSError("No space left on device")
+        monkeypatch.setattr(FakeWriter, "write_tensors_to_file", Mock(side_effect=full))
         module = llama()
     found, told = load_llama_cpp(module, {})
     assert found is None and told.startswith("llama.cpp did not compete: ")
     assert "GPT2LMHeadModel" in told or "No space left" in told
 
 
-def test_blocks_without_it_stand_beside_blocks_with_it(make_context: MakeContext) -> None:
+def test_blocks_without_it_stand_beside_blocks_with_it(make_context: Any) -> None:
     suite = CpuBundled(temperatures=(0.0,))
     context = make_context()
+    key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "repeat": 0, "load": 0.1}
     for i, speeds in enumerate(({}, {"llama.cpp plain": 40.0, LLAMA_LOOKUP: 80.0})):
-        figures = {
-            name: {"tokens": speed, "seconds": 1.0}
-            for name, speed in {
-                "autoregressive": 20.0,
-                "transformers generate": 10.0,
-                **speeds,
-            }.items()
-        }
+        every = {"autoregressive": 20.0, "transformers generate": 10.0, **speeds}
+        figures = {name: {"tokens": speed, "seconds": 1.0} for name, speed in every.items()}
         if speeds:
             figures["llama.cpp plain"]["same"] = 0.75
-        key = {"kind": "block", "dtype": "float32", "temperature": 0.0, "prompt": f"p{i}"}
-        context.results.add(
-            {**key, "repeat": 0, "load": 0.1, "told": f"told {i}.", "figures": figures}
-        )
+        context.results.add({**key, "prompt": f"p{i}", "told": f"told {i}.", "figures": figures})
     (table,) = suite.report(context).tables
     head = next(line for line in table.splitlines() if line.startswith("| contestant"))
     assert head.endswith(f"| / llama.cpp plain | / {LLAMA_LOOKUP} |"), "plain, and the best of them"
@@ -192,11 +169,7 @@ def test_the_share_of_equal_ids() -> None:
 
 
 def test_every_setting_of_it_is_swept() -> None:
-    variants = llama_variants(["a", "b"])
-    assert len({*map(str, variants), *map(str, all_variants(["a", "b"]))}) == 2 * 3 + 3 + 2 * 9 + 3
-
-
-# -- with the packages --
+    assert len(set(map(str, all_variants("ab", "ab")))) == 2 * 3 + 3 + 2 * 9 + 3
 
 
 @installed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.ggml.layout import header_of, interleaved_rows, tensors_of
+from bench.ggml.layout import ends_of, header_of, interleaved_rows, tensors_of
 from core.errors import UnsupportedModelError
 from tests.fakes import tiny_module
 
@@ -46,50 +46,29 @@ def test_rows_are_where_the_other_rotation_finds_them() -> None:
 
     torch.testing.assert_close(scores(there, neighbours_turned), scores((q, k), half_turned))
     assert not torch.allclose(scores((q, k), neighbours_turned), scores((q, k), half_turned))
-    assert interleaved_rows(torch.arange(8)[:, None], 2).flatten().tolist() == [
-        0,
-        2,
-        1,
-        3,
-        4,
-        6,
-        5,
-        7,
-    ]
+    rows = interleaved_rows(torch.arange(8)[:, None], 2).flatten().tolist()
+    assert rows == [0, 2, 1, 3, 4, 6, 5, 7]
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_every_weight_has_its_name_there(tied: bool) -> None:
-    module = llama(tie_word_embeddings=tied)
+    module = llama(tie_word_embeddings=tied).to(torch.bfloat16)
     header = header_of(module)
     found = dict(tensors_of(module, header))
-    of_layer = [
-        "attn_norm",
-        "attn_q",
-        "attn_k",
-        "attn_v",
-        "attn_output",
-        "ffn_norm",
-        "ffn_gate",
-        "ffn_up",
-        "ffn_down",
-    ]
-    layers = {f"blk.{i}.{each}.weight" for i in range(header.layers) for each in of_layer}
+    for name, weight in found.items():
+        assert weight.dtype == (torch.float32 if "norm" in name else torch.bfloat16), name
+    of_layer = [f"attn_{name}" for name in ("norm", "q", "k", "v", "output")]
+    of_layer += [f"ffn_{name}" for name in ("norm", "gate", "up", "down")]
+    layers = {f"blk.{i}.{each}.weight" for i in range(header["block_count"]) for each in of_layer}
     ends = {"token_embd.weight", "output_norm.weight"} | (set() if tied else {"output.weight"})
     assert set(found) == layers | ends
     assert sum(map(torch.numel, found.values())) == sum(map(torch.numel, module.parameters()))
     attention = module.model.layers[1].self_attn
     q, k = attention.q_proj.weight, attention.k_proj.weight
-    assert header.heads != header.kv_heads
-    assert torch.equal(found["blk.1.attn_q.weight"], interleaved_rows(q, header.heads))
-    assert torch.equal(found["blk.1.attn_k.weight"], interleaved_rows(k, header.kv_heads))
+    assert header["head_count"] != header["head_count_kv"]
+    assert torch.equal(found["blk.1.attn_q.weight"], interleaved_rows(q, header["head_count"]))
+    assert torch.equal(found["blk.1.attn_k.weight"], interleaved_rows(k, header["head_count_kv"]))
     assert torch.equal(found["blk.1.attn_v.weight"], attention.v_proj.weight)
-
-
-def test_norms_are_float32_and_all_else_as_it_is() -> None:
-    module = llama().to(torch.bfloat16)
-    for name, weight in tensors_of(module, header_of(module)):
-        assert weight.dtype == (torch.float32 if "norm" in name else torch.bfloat16), name
 
 
 def test_the_header_is_the_models() -> None:
@@ -97,13 +76,13 @@ def test_the_header_is_the_models() -> None:
     module = llama(eos_token_id=[3, 4], rope_parameters=rope, rms_norm_eps=2.5e-7)
     header, config = header_of(module), module.config
     attention = module.model.layers[0].self_attn
-    assert header.ends == (3, 4)
-    assert (header.rope_base, header.norm_eps) == (5e5, 2.5e-7)
-    assert header.head_size == attention.head_dim
-    assert (header.hidden, header.ffn) == (config.hidden_size, config.intermediate_size)
-    assert header.heads * header.head_size == len(attention.q_proj.weight)
-    assert header_of(llama()).ends == ()
-    assert header_of(llama(eos_token_id=2)).ends == (2,)
+    assert (header["rope_freq_base"], header["layer_norm_rms_eps"]) == (5e5, 2.5e-7)
+    assert header["key_length"] == header["value_length"] == attention.head_dim
+    sizes = (header["embedding_length"], header["feed_forward_length"])
+    assert sizes == (config.hidden_size, config.intermediate_size)
+    assert header["head_count"] * header["key_length"] == len(attention.q_proj.weight)
+    assert ends_of(module) == {3, 4} and ends_of(llama()) == frozenset()
+    assert ends_of(llama(eos_token_id=2)) == {2}
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,23 @@
-"""The tables of the `page` suite, from made-up samples; its measuring is a browser's work."""
+"""The tables of the `page` and `watching` suites, from made-up samples; what they see is a
+browser's work. The figure of `watching`, and its cores."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.context import Report
+from bench.page.runs import ENGINE, apart, can_part, engine_thread, pace, spread_threads
+from bench.page.site import EventClock
 from bench.results import Results
-from bench.suites.page import FACTS, Page, tables
-from core.errors import ConfigError
+from bench.suites import watching
+from bench.suites.page import FACTS, tables
+from bench.suites.watching import APART, HEADLESS, SHARED, WATCHED
 
 DELAYS = {"late_ms": [40.0, 60.0, 90.0], "updates_per_second": 14.0, "shift": 0.0}
 FRAMES = {"under_50": 0.97, "p95": 20.0, "worst": 120.0, "longest_task": 110.0}
@@ -22,17 +30,17 @@ GOOD: dict[str, Any] = {
 }
 
 
-def results_of(tmp_path: Path, changes: dict[str, Any], problems: list[str]) -> Results:
+def report_of(tmp_path: Path, changes: dict[str, Any], *problems: str) -> Report:
     results = Results.open(tmp_path / "page.json", {"suite": "page"})
     for fact, figures in {**GOOD, **changes}.items():
         sample = {"fact": fact, "repeat": 0, "load": 1.0, "figures": figures}
-        results.add({**sample, "problems": problems if fact == "frames" else []})
-    return results
+        results.add({**sample, "problems": list(problems) if fact == "frames" else []})
+    return tables(results)
 
 
 def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
     assert set(GOOD) == set(FACTS)
-    report = tables(results_of(tmp_path, {}, []))
+    report = report_of(tmp_path, {})
     assert report.failures == ()
     lines = [line for line in report.tables[0].splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + 2 * 4 + 2 * 4 + 3 + 2 and not [
@@ -53,27 +61,70 @@ def test_every_fact_has_its_line_and_all_hold(tmp_path: Path) -> None:
 def test_what_does_not_hold_is_told_and_fails(
     tmp_path: Path, fact: str, figures: Any, told: str
 ) -> None:
-    report = tables(results_of(tmp_path, {fact: figures}, []))
+    report = report_of(tmp_path, {fact: figures})
     assert len(report.failures) >= 1 and any(told in failure for failure in report.failures)
 
 
 def test_a_request_elsewhere_and_an_error_are_told_apart(tmp_path: Path) -> None:
     told = ["request to another host: http://x", "console: bad"]
-    report = tables(results_of(tmp_path, {}, told))
+    report = report_of(tmp_path, {}, *told)
     assert [failure.split(",")[0] for failure in report.failures] == [
         "no request to another host",
         "no error in the console",
     ]
 
 
-def test_what_was_measured_before_is_read_and_what_is_no_figure_is_left_out(tmp_path: Path) -> None:
-    """Files of before hold facts that are tests by now."""
-    report = tables(results_of(tmp_path, {"keys": {"failed": ["step"]}, "axe, dark": ["x"]}, []))
-    assert report.failures == () and "step" not in report.tables[0]
+def watched_tables(
+    tmp_path: Path, watched: float, cores: tuple[str, ...] = (APART, SHARED)
+) -> tuple[str, ...]:
+    results = Results.open(tmp_path / "watching.json", {"suite": "watching"})
+    for repeat in range(3):
+        figures = {}
+        for name in cores:
+            figures |= {f"{HEADLESS}, {name}": 200.0, f"{WATCHED}, {name}": 200.0 * watched}
+        sample = {"preset": "specinfer", "prompt": f"p{repeat}", "repeat": 0, "load": 1.0}
+        results.add({**sample, "figures": figures})
+    return watching.tables(results)
 
 
-def test_one_dtype_and_one_process() -> None:
-    suite = Page()
-    suite.check(suite.defaults)
-    with pytest.raises(ConfigError, match="one dtype a run"):
-        suite.check(suite.defaults.but(dtypes=("float32", "bfloat16")))
+@pytest.mark.parametrize(("watched", "verdict"), [(0.96, "reached"), (0.5, "not reached, by 0.45")])
+def test_being_watched_may_cost_five_percent(tmp_path: Path, watched: float, verdict: str) -> None:
+    whole, claims = watched_tables(tmp_path, watched)
+    assert f"| specinfer | {APART} | 200 (200 to 200) | {200 * watched:.0f} " in whole
+    assert f"| specinfer | {SHARED} | " in whole
+    assert claims.rstrip().endswith(f"| {verdict} |")
+
+
+def test_without_a_second_core_nothing_is_claimed(tmp_path: Path) -> None:
+    whole, claims = watched_tables(tmp_path, 0.9, (SHARED,))
+    assert APART not in whole and "specinfer" not in claims
+
+
+def test_the_pace_leaves_out_what_waits_for_the_prompt() -> None:
+    clock = EventClock(tokens={"a": [0.0] * 9}, rounds={"a": [0.0]})
+    clock.tokens["b"] = [1000.0, 1000.0, 1010.0, 1020.0, 1020.0, 1020.0]
+    clock.rounds["b"] = [1000.0, 1010.0, 1020.0]
+    assert pace(clock) == pytest.approx(4 / 0.020)
+
+
+@pytest.mark.skipif(not can_part(), reason="one core, or a system that keeps no thread to one")
+def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others, and processes that were started, have the rest."""
+    stop = threading.Event()
+    engine = threading.Thread(target=stop.wait, name=ENGINE)
+    engine.start()
+    # Other tests' engines may still be about in this process.
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), engine])
+    before = os.sched_getaffinity(0)
+    try:
+        while engine.native_id is None:
+            time.sleep(0.01)
+        apart(engine_thread())
+        own, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
+        assert len(own) == 1 and rest and not own & rest
+        spread_threads()
+        assert os.sched_getaffinity(engine.native_id) == os.sched_getaffinity(0) >= before
+    finally:
+        stop.set()
+        engine.join()
+        spread_threads()

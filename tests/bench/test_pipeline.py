@@ -3,40 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bench.context import Context
-from bench.ours import DecodeCase
+from bench.contestants import DecodeCase
 from bench.prompts import load_prompts, spread
 from bench.suites.pipeline import Pipeline, _Watch, groups, run_together
-from bench.suites.pipeline_rows import BEST, FITTING, WORKS, pipeline_rows
-from bench.suites.pipeline_tables import Contender
+from bench.suites.pipeline_tables import BEST, FITTING, WORKS, Contender, pipeline_rows
 from bench.tables import Group
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Ahead, RoundCompleted, Span
 from core.models.loading.load import LoadedModels
+from tests.synthetic import synthetic_run
 
-MakeContext = Callable[..., Context]
 PROMPTS = load_prompts()
-
-
-def quick() -> Pipeline:
-    rows = [row for row in pipeline_rows() if row.live == 8 and row.temperature == 0]
-    return Pipeline(only=tuple(rows[:1]))
 
 
 def test_a_pipelining_joins_by_existing(monkeypatch: pytest.MonkeyPatch) -> None:
     every = ("off", "across", "ahead", "auto")
-    for module in ("core.config", "bench.suites.pipeline_rows"):
+    for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", every)
     met = {row.live: tuple(row.contestants) for row in pipeline_rows()}
     assert met == {1: ("off", "ahead", "auto"), 8: ("off", "across", "auto")} == dict(FITTING)
-    for module in ("core.config", "bench.suites.pipeline_rows"):
+    for module in ("core.config", "bench.suites.pipeline_tables"):
         monkeypatch.setattr(f"{module}.PIPELINES", ("off", "across"))
     assert {row.live: tuple(row.contestants) for row in pipeline_rows()} == {8: ("off", "across")}
 
@@ -49,42 +41,25 @@ def test_contestants_differ_in_their_pipelining_alone() -> None:
         plain = [{**c.to_plain(), "pipeline": ""} for c in row.contestants.values()]
         assert all(each == plain[0] for each in plain)
         assert [c.pipeline for c in row.contestants.values()] == list(row.contestants)
-
-
-def test_best_is_the_preset() -> None:
-    preset = SpeculationConfig.preset(BEST).to_plain()
-    for row in pipeline_rows():
-        for config in row.contestants.values() if row.work == BEST else ():
-            changed = {name for name, value in config.to_plain().items() if value != preset[name]}
+        if row.work == BEST:
+            preset = SpeculationConfig.preset(BEST).to_plain()
+            changed = {name for name, value in plain[0].items() if value != preset[name]}
             assert changed <= {"pipeline", "max_tree_nodes"}
 
 
-@pytest.mark.nightly
-def test_measures_continues_and_reports(make_context: MakeContext) -> None:
-    def interrupt(message: str) -> None:
-        raise KeyboardInterrupt
-
-    suite = quick()
-    changes = {"tokens": 4, "repeats": 2}
-    with pytest.raises(KeyboardInterrupt):
-        suite.measure(make_context(interrupt, **changes))
-    context = make_context(**changes)
-    assert context.results.found == 1
-    suite.measure(context)
-    assert [sample["repeat"] for sample in context.results.samples] == [0, 1]
-    figures = context.results.samples[0]["figures"]
-    assert figures["off"]["tokens"] == figures["across"]["tokens"] > 8
-    assert figures["off"]["digest"] == figures["across"]["digest"]
-    assert figures["off"]["hits"] == 0 < figures["across"]["hits"]
+def test_another_text_than_serial_decoding_s_is_a_failure(make_context: Any) -> None:
+    row = next(row for row in pipeline_rows() if row.live == 8)
+    context, suite = make_context(repeats=2), Pipeline(only=(row,))
+    sums = {"draft_ms": 1.0, "round_ms": 2.0, "rounds": 9, "hits": 1, "drafts": 2, "notes": []}
+    sums |= {"tokens": 9, "seconds": 1.0, "saved_ms": 1.0, "wasted_ms": 0.0, "on_ms": 1.0}
+    for repeat, digest in enumerate(("same", "another")):
+        figures = {"off": {**sums, "digest": "same"}, "across": {**sums, "digest": digest}}
+        key = {"dtype": "float32", **row.key, "prompt": "p", "repeat": repeat}
+        context.results.add({**key, "figures": figures})
     report = suite.report(context)
-    assert report.failures == () and "| across |" in report.tables[0]
-    assert "2 of 2" in report.tables[0]
-    assert "across: gain / bound" in report.tables[-1]
-    sample = context.results.samples[1]
-    sample["figures"]["across"]["digest"] = "another"
-    (said,) = suite.report(context).failures
-    assert said.endswith(f", across: other text than serial for {sample['prompt']}")
-    assert "1 of 2" in suite.report(context).tables[0]
+    assert "1 of 2" in report.tables[0]
+    (said,) = report.failures
+    assert said.endswith(", across: other text than serial for p")
 
 
 def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:
@@ -106,27 +81,9 @@ def completed(number: int, at_ms: float, *ahead: Ahead, notes: tuple[str, ...] =
         Span("ssm", "draft", 2.0, 4.0),
         Span("llm", "forward", 4.0, 8.0),
     )
-    return RoundCompleted(
-        run_id="r",
-        seq=0,
-        at_ms=at_ms,
-        round=number,
-        position=1,
-        token_ids=(7,),
-        texts=("a",),
-        text_deltas=("a",),
-        num_accepted=0,
-        num_cut=0,
-        speculation_length=2,
-        next_speculation_length=2,
-        weights={},
-        temperatures={},
-        spans=spans,
-        kv_used=1,
-        kv_capacity=2,
-        ahead=ahead,
-        notes=notes,
-    )
+    done = next(event for event in synthetic_run(1) if isinstance(event, RoundCompleted))
+    given = {"round": number, "at_ms": at_ms, "token_ids": (7,), "spans": spans}
+    return replace(done, ahead=ahead, notes=notes, **given)
 
 
 def test_rounds_are_summed_but_for_the_first() -> None:
@@ -135,41 +92,13 @@ def test_rounds_are_summed_but_for_the_first() -> None:
     miss = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5)
     watch.add_round(completed(0, 20.0))
     watch.add_round(completed(1, 30.0, hit, miss))
-    watch.add_round(completed(2, 45.0, notes=("off: it did not pay",)))
-    assert watch.sums == {
-        "rounds": 2,
-        "round_ms": 25.0,
-        "draft_ms": 6.0,
-        "drafts": 4,
-        "hits": 1,
-        "saved_ms": 2.0,
-        "wasted_ms": 2.0,
-        "on_ms": 10.0,
-    }
+    # What was made for a round that never came is wasted, and was wanted by none.
+    last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
+    watch.add_round(completed(2, 45.0, last, notes=("off: it did not pay",)))
+    sums = {"rounds": 2, "round_ms": 25.0, "draft_ms": 6.0, "drafts": 4, "hits": 1}
+    assert watch.sums == {**sums, "saved_ms": 2.0, "wasted_ms": 6.0, "on_ms": 10.0}
     assert watch.notes == [(2, "off: it did not pay")]
     assert watch.token_ids == [7, 7, 7]
-
-
-def test_drafting_at_once_takes_the_time_that_it_took() -> None:
-    """Three SSMs, 6 ms of passes that were made for all of them."""
-    drafting = [Span(name, "draft", 2.0, 8.0, 1 / 3) for name in "abc"]
-    watch = _Watch(drafts=3)
-    for number, at_ms in enumerate((20.0, 30.0)):
-        watch.add_round(replace(completed(number, at_ms), spans=tuple(drafting)))
-    assert watch.sums["draft_ms"] == pytest.approx(6.0)
-
-
-def test_what_was_made_for_a_round_that_never_came_is_wasted_and_was_wanted_by_none() -> None:
-    watch = _Watch()
-    hit = Ahead("a", 2, 0.7, hit=True, saved_ms=2.0, wasted_ms=0.5)
-    unused = Ahead("b", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=1.5, reason="unused")
-    last = Ahead("a", 2, 0.7, hit=False, saved_ms=0.0, wasted_ms=4.0, reason="ended")
-    watch.add_round(completed(0, 20.0))
-    watch.add_round(completed(1, 30.0, hit, unused))
-    watch.add_round(completed(2, 45.0, last))
-    found = {name: watch.sums[name] for name in ("drafts", "hits", "saved_ms", "wasted_ms")}
-    assert found == {"drafts": 2, "hits": 1, "saved_ms": 2.0, "wasted_ms": 6.0}
-    assert watch.sums["on_ms"] == 10.0
 
 
 def test_share_hits_and_bound() -> None:

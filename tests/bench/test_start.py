@@ -2,38 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.application import BenchError, application, resident_mb
-from bench.context import Context
-from bench.suites import start, visitors
-from bench.suites.start import Start
-from bench.suites.visitors import Visitors
+from bench.suites.start import Start, Visitors
 from tests.ended import has_ended
 
-MakeContext = Callable[..., Context]
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.nightly
-def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
+def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
     said: list[str] = []
     context = make_context(said.append)
     Start(runs=2).measure(context)
     sample, *further = context.results.samples
     assert sample["opened_s"] > 0
     assert [one["runs"] for one in further] == [1, 2]
-    if sys.platform.startswith("linux"):
-        # The system may take pages back between two looks.
-        assert all(
-            200 < mb < 4000 for mb in (sample["opened_mb"], *(one["runs_mb"] for one in further))
-        )
+    if sys.platform.startswith("linux"):  # it may take pages back between two looks
+        memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
+        assert all(200 < mb < 4000 for mb in memory)
     assert said[0].startswith("opening 1") and said[-1] == "2 of 2 runs"
     Start(runs=2).measure(make_context(said.append))
     assert len(context.results.samples) == 3, "what is there is not measured again"
@@ -41,7 +36,7 @@ def test_the_application_opens_runs_and_ends(make_context: MakeContext) -> None:
 
 
 @pytest.mark.nightly
-def test_visitors_are_told_what_a_lone_one_is(make_context: MakeContext) -> None:
+def test_visitors_are_told_what_a_lone_one_is(make_context: Any) -> None:
     context = make_context()
     suite = Visitors(counts=(1, 3), presets=("best",))
     suite.measure(context)
@@ -61,6 +56,16 @@ def test_an_application_that_does_not_come_up_is_an_error(
     assert resident_mb(2**22 + 1) is None
 
 
+def first_line(code: str) -> str:
+    """What a process says first; it is killed then."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=pipe, stdout=pipe) as one:
+        assert one.stdout
+        line = one.stdout.readline().decode()
+        one.kill()
+    return line
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
 def test_an_application_ends_with_whoever_started_it(tmp_path: Path) -> None:
     """Even where that was killed: whatever is measured next is alone."""
@@ -74,14 +79,8 @@ with a.application() as app:
     print(app.pid, log, flush=True)
     input()
 """
-    piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", began], cwd=ROOT, **piped) as killed:
-        assert killed.stdout
-        told, log = killed.stdout.readline().decode().split()
-        pid = int(told)
-        assert Path(f"/proc/{pid}").exists()
-        killed.kill()
-    assert has_ended(pid)
+    pid, log = first_line(began).split()
+    assert has_ended(int(pid))
     assert not Path(log).parent.exists()
 
 
@@ -101,31 +100,47 @@ def opened(seconds: float, mb: float, runs: list[tuple[int, float]]) -> list[dic
     ("samples", "said"),
     [
         (opened(9.9, 1100.0, [(100, 1150.0), (500, 1190.0)]), []),
-        (opened(10.0, 1100.0, [(100, 1100.0)]), ["the page is open after 10.0 s"]),
-        (opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]), ["1200 MB", "grew by 50 MB"]),
-        (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["grew by 41 MB"]),
+        (opened(10.0, 1100.0, [(100, 1100.0)]), ["open: 10.0 (10.0 to 10.0), target"]),
+        (opened(5.0, 1100.0, [(100, 1150.0), (500, 1200.0)]), ["MB: 1200", "MB: 50, target"]),
+        (opened(5.0, 1000.0, [(50, 900.0), (100, 1000.0), (500, 1041.0)]), ["runs on, MB: 41"]),
     ],
 )
 def test_what_misses_its_bound_is_said(
-    make_context: MakeContext, samples: list[dict[str, Any]], said: list[str]
+    make_context: Any, samples: list[dict[str, Any]], said: list[str]
 ) -> None:
-    results = make_context().results
+    context = make_context()
     for sample in samples:
-        results.add(sample)
-    found = start.failures(results)
+        context.results.add(sample)
+    found = Start().report(context).failures
     assert len(found) == len(said)
     assert all(words in sentence for words, sentence in zip(said, found, strict=True))
 
 
-def test_another_text_is_a_failure(make_context: MakeContext) -> None:
-    results = make_context().results
+def test_another_text_is_a_failure(make_context: Any) -> None:
+    context = make_context()
     figures = {
         "1": {"tokens": 8, "seconds": 1.0, "differ": []},
         "8": {"tokens": 64, "seconds": 4.0, "differ": ["dev-code-45"]},
     }
-    results.add({"preset": "best", "repeat": 0, "figures": figures})
-    assert visitors.failures(results) == (
-        "best, 8 visitors: other text than alone for dev-code-45",
-    )
-    (shown,) = visitors.tables(results)
+    context.results.add({"preset": "best", "repeat": 0, "figures": figures})
+    report = Visitors().report(context)
+    assert report.failures == ("best, 8 visitors: other text than alone for dev-code-45",)
+    (shown,) = report.tables
     assert "| best | 8 (8 to 8) | 16 (16 to 16), 2.00x (2.00 to 2.00) |" in shown
+
+
+def told(seconds: float) -> None:
+    """Says which process works, and works."""
+    print(os.getpid(), flush=True)
+    time.sleep(seconds)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks in /proc")
+def test_workers_end_with_a_suite_that_was_killed() -> None:
+    began = """
+from bench.suites.process_pool import map_processes
+from tests.bench.test_start import told
+list(map_processes(1, told, [60.0]))
+"""
+    assert has_ended(int(first_line(began)))

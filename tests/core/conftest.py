@@ -1,9 +1,8 @@
 """A gated model, an engine over it, and a worker that leaves nothing behind."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -33,3 +32,18 @@ def worker(engine: Engine, llm: GatedModel) -> Iterator[Worker]:
     assert set(threading.enumerate()) <= before, "no thread is left behind"
     assert engine.models.llm.open_rows == ()
     assert not engine.busy.locked()
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many drafts each call of machine code made."""
+    from core.drafters.native_drafting import native_drafts
+
+    made: list[int] = []
+
+    def counting(places: Any) -> Any:
+        made.append(len(places))
+        return native_drafts(places)
+
+    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", counting)
+    return made

@@ -1,14 +1,15 @@
 """Engines over tables, for the tests of engine and worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
-from core import Engine, Request, SamplingParams, SpeculationConfig
-from core.events import Event, RoundCompleted
-from tests.fakes import TableModel, loaded_tables, random_table
+import torch
 
-__all__ = ["GREEDY", "TREE", "WARM", "engine_of", "ids_of_events", "open_rows", "request", "tables"]
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.engine.round_state import ActiveRequest
+from core.events import Event, RoundCompleted
+from core.events.outcome import Outcome
+from core.models.protocol import Feed
+from tests.fakes import TableModel, loaded_tables, random_table
 
 VOCAB = 8
 GREEDY = SamplingParams(12, seed=1)
@@ -30,6 +31,50 @@ def engine_of(llm: TableModel, ssms: Sequence[TableModel], eos: tuple[int, ...] 
 def ids_of_events(events: Iterable[Event]) -> list[int]:
     """The new tokens of one run."""
     return [i for e in events if isinstance(e, RoundCompleted) for i in e.token_ids]
+
+
+def rounds_of(events: Iterable[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def by_run(events: Iterable[Event]) -> list[list[Event]]:
+    """The events of each run, in order of first appearance."""
+    runs: dict[str, list[Event]] = {}
+    for event in events:
+        runs.setdefault(event.run_id, []).append(event)
+    return list(runs.values())
+
+
+def texts_of(events: Iterable[Event]) -> list[list[int]]:
+    """The new tokens of each run."""
+    return [ids_of_events(run) for run in by_run(events)]
+
+
+def outcome_of(engine: Engine, request: Request) -> Outcome:
+    outcome = Outcome()
+    for event in engine.generate(request):
+        outcome.observe(event)
+    return outcome
+
+
+def admitted(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest]:
+    """Live requests whose prompts were read."""
+    live = [engine.admit(engine.prepare(each)) for each in requests]
+    for one in live:
+        list(engine.prefill(one))
+    return live
+
+
+def failing_from(model: TableModel, passes: int, error: Exception) -> None:
+    """From its pass number `passes` on the model raises the error."""
+    forward = model.forward
+
+    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if model.passes >= passes:
+            raise error
+        return forward(feeds)
+
+    model.forward = failing  # type: ignore[method-assign]
 
 
 def open_rows(engine: Engine) -> list[tuple[int, ...]]:

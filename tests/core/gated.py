@@ -1,7 +1,5 @@
 """A model whose passes wait at a gate, and what tests of the worker do with it."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,22 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 
 from core import Request, Run, SamplingParams, SpeculationConfig, Worker
-from core.events import Event, RoundCompleted
+from core.events import Event
 from core.models.protocol import Feed
 from tests.fakes import TableModel, random_table
-
-__all__ = [
-    "CONTEXT",
-    "SOON",
-    "VOCAB",
-    "GatedModel",
-    "all_of",
-    "both_running",
-    "ids",
-    "release",
-    "request",
-    "until",
-]
 
 VOCAB = 8
 CONTEXT = 4000
@@ -72,10 +57,6 @@ def all_of(run: Run) -> list[Event]:
         assert time.monotonic() < end, "the run did not end"
         events += run.poll(timeout=0.1)
     return events
-
-
-def ids(events: Sequence[Event]) -> list[int]:
-    return [t for event in events if isinstance(event, RoundCompleted) for t in event.token_ids]
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -1,7 +1,5 @@
 """Drafting ahead within one request: the text stays, guesses come true, what is made is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,9 +9,20 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.overlap import Job
-from core.events import Drafted, Event, RoundCompleted, RunCompleted
+from core.events import Drafted, Event, RunCompleted
 from core.models.protocol import Feed
-from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
+from tests.core.engines import (
+    GREEDY,
+    WARM,
+    admitted,
+    by_run,
+    engine_of,
+    ids_of_events,
+    open_rows,
+    rounds_of,
+    tables,
+    texts_of,
+)  # fmt: skip
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import PunctualLane
 
@@ -33,10 +42,6 @@ def run(engine: Engine, sampling: SamplingParams = LONG, **fields: Any) -> list[
     return list(engine.generate(Request("w1 w2 w3", sampling, config)))
 
 
-def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def trees(events: Sequence[Event]) -> list[list[tuple[int, ...]]]:
     return [[d.token_ids for d in e.drafts] for e in events if isinstance(e, Drafted)]
 
@@ -52,16 +57,14 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("sampling", "draft", "verify"), KINDS)
-def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(
-    sampling: SamplingParams, draft: str, verify: str
-) -> None:
+def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling, draft, verify):
     fields = {"draft": draft, "verify": verify}
     on_time = run(engine_of(*tables()), sampling, pipeline="off", **fields)
     for looks in (0, 1, 2, 3, 4, 5, 7, 99):
         ahead = run(engine_ahead(looks), sampling, **fields)
         assert ids_of_events(ahead) == ids_of_events(on_time), looks
         assert trees(ahead) == trees(on_time), looks
-        assert any(one.hit for event in rounds(ahead) for one in event.ahead) or looks < 4
+        assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or looks < 4
 
 
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
@@ -78,8 +81,8 @@ def test_every_rule_and_length_keeps_the_text(combine: str, length: str) -> None
 
 def test_guesses_come_true_and_are_told() -> None:
     events = run(engine_ahead())
-    told = [(event.round, one) for event in rounds(events) for one in event.ahead]
-    assert any(one.hit for _, one in told) and not rounds(events)[0].ahead
+    told = [(event.round, one) for event in rounds_of(events) for one in event.ahead]
+    assert any(one.hit for _, one in told) and not rounds_of(events)[0].ahead
     drafted = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
     for number, one in told:
         assert 0 <= one.outcomes <= 4 and 0 <= one.probability <= 1
@@ -95,14 +98,14 @@ def test_a_draft_that_was_ready_took_no_pass() -> None:
     events = run(engine_ahead())
     drafted = [r for e in events if isinstance(e, Drafted) for r in e.drafts]
     assert all((not r.spans) == r.drafted_ahead for r in drafted)
-    spans = [span.name for event in rounds(events) for span in event.spans]
+    spans = [span.name for event in rounds_of(events) for span in event.spans]
     assert spans.count("ahead") > 4
 
 
 def test_the_same_drafter_guesses_right_always() -> None:
     """An SSM that is the LLM itself at temperature 0 knows every outcome."""
     events = run(engine_ahead(count=1))
-    hits = [one.hit for event in rounds(events) for one in event.ahead]
+    hits = [one.hit for event in rounds_of(events) for one in event.ahead]
     # Behind the last outcomes but one there is no room for a draft.
     assert len(hits) > 5 and all(hits[:-1])
 
@@ -115,15 +118,14 @@ def test_under_match_it_foretells_the_draw_itself(draft: str) -> None:
     for seed in range(3):
         sampling = SamplingParams(40, temperature=0.8, seed=seed)
         events = run(engine_ahead(count=1), sampling, draft=draft, verify="match")
-        hits += [one.hit for event in rounds(events) for one in event.ahead if one.outcomes]
+        hits += [one.hit for event in rounds_of(events) for one in event.ahead if one.outcomes]
     assert len(hits) > 30 and sum(hits) > 0.9 * len(hits)
 
 
 def test_a_row_keeps_nothing_of_wrong_guesses() -> None:
     engine = engine_ahead()
     config = SpeculationConfig(**TREE, pipeline="ahead")
-    live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, config)))
-    list(engine.prefill(live))
+    (live,) = admitted(engine, [Request("w1 w2 w3", LONG, config)])
     ssm = engine.models.ssms["same"]
     most = 0
     while not live.sequence.finish_reason:
@@ -156,12 +158,8 @@ def test_requests_of_a_batch_share_the_passes() -> None:
     asked = [Request(text, GREEDY, config) for text in ("w1 w2", "w4", "w6 w6 w1")]
     engine = engine_ahead()
     events = list(engine.generate_many(asked))
-    by_run: dict[str, list[Event]] = {}
-    for event in events:
-        by_run.setdefault(event.run_id, []).append(event)
-    alone = [ids_of_events(engine_ahead().generate(one)) for one in asked]
-    assert [ids_of_events(run) for run in by_run.values()] == alone
-    assert all(any(a.hit for e in rounds(run) for a in e.ahead) for run in by_run.values())
+    assert texts_of(events) == [ids_of_events(engine_ahead().generate(one)) for one in asked]
+    assert all(any(a.hit for e in rounds_of(run) for a in e.ahead) for run in by_run(events))
 
 
 class FailsAhead(TableModel):
@@ -199,7 +197,7 @@ def test_a_drafter_that_dies_ahead_costs_no_text(at: int) -> None:
     assert ids_of_events(events) == ids_of_events(
         run(engine_of(*tables()), drafters=(), pipeline="off")
     )
-    notes = [note for event in rounds(events) for note in event.notes]
+    notes = [note for event in rounds_of(events) for note in event.notes]
     assert len(notes) == 1 and "mortal failed" in notes[0]
     assert open_rows(engine) == [(), (), ()]
 
@@ -208,8 +206,8 @@ def test_auto_says_what_it_found() -> None:
     # Long enough for the longest of trials: where rounds are noisy it takes 24.
     engine = engine_of(*tables(context=512))
     events = run(engine, SamplingParams(400, seed=1), pipeline="auto")
-    notes = [note for event in rounds(events) for note in event.notes]
+    notes = [note for event in rounds_of(events) for note in event.notes]
     assert notes and notes[0].startswith("drafting ahead takes ")
     assert notes[0].endswith((": on", ": off"))
-    first = [event.round for event in rounds(events) if event.ahead]
+    first = [event.round for event in rounds_of(events) if event.ahead]
     assert first and first[0] > 6

@@ -2,8 +2,6 @@
 made ahead is saved, waited for or wasted.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -18,22 +16,19 @@ from core.drafters.ahead import AheadDraft
 from core.engine.drafting import ahead_drafts, ahead_results, unused_at_end
 from core.engine.overlap import DraftThread, Job, PipelineSwitch
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
-from core.events import Ahead, Drafted, Event, RoundCompleted
+from core.events import Ahead, Drafted, Event
 from core.events.parts import Timed
 from core.length.base import Choice
 from core.length.fixed import Fixed
 from core.models.protocol import Feed
 from core.trees.draft import Draft
-from tests.core.engines import ids_of_events, tables
+from tests.core.engines import by_run, ids_of_events, rounds_of, tables
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.lanes import Looks
 
 TREE: dict[str, Any] = {
-    "expansion": (2, 1),
-    "speculation_length": 4,
-    "max_tree_nodes": 24,
-    "pipeline": "ahead",
-}
+    "expansion": (2, 1), "speculation_length": 4, "max_tree_nodes": 24, "pipeline": "ahead",
+}  # fmt: skip
 LONG = SamplingParams(40, seed=1)
 WARM = SamplingParams(40, temperature=0.8, seed=1)
 
@@ -75,18 +70,14 @@ def run(engine: Engine, sampling: SamplingParams = LONG, **fields: Any) -> list[
     return list(engine.generate(Request("w1 w2 w3", sampling, config)))
 
 
-def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def told(events: Sequence[Event]) -> list[Ahead]:
-    return [one for event in rounds(events) for one in event.ahead]
+    return [one for event in rounds_of(events) for one in event.ahead]
 
 
 def worked(events: Sequence[Event]) -> dict[tuple[int, str], float]:
     """Milliseconds of work made ahead, by the round it was made in and drafter."""
     found: dict[tuple[int, str], float] = defaultdict(float)
-    for event in rounds(events):
+    for event in rounds_of(events):
         for span in event.spans:
             if span.name == "ahead":
                 found[event.round, span.lane] += span.ms
@@ -97,7 +88,7 @@ def accounted(events: Sequence[Event]) -> dict[tuple[int, str], float]:
     """What is told of it; only in the last round of what was made in that round."""
     return {
         (e.round - (one.reason != "ended"), one.drafter): one.saved_ms + one.wasted_ms
-        for e in rounds(events)
+        for e in rounds_of(events)
         for one in e.ahead
         if not one.known
     }
@@ -124,9 +115,7 @@ FULL = Choice(4)
     ],
     ids=str,
 )
-def test_saved_and_wasted_are_all_that_was_made_ahead(
-    sampling: SamplingParams, fields: dict[str, Any]
-) -> None:
+def test_saved_and_wasted_are_all_that_was_made_ahead(sampling, fields):
     if fields.get("draft") == "best_first" and not sampling.greedy:
         fields = {**fields, "verify": "match"}
     events = run(engine_hiding(), sampling, **fields)
@@ -144,15 +133,13 @@ def test_saved_and_wasted_are_all_that_was_made_ahead(
     ],
     ids=["none", "one left out", "shorter", "mixed"],
 )
-def test_a_hit_is_a_draft_that_was_used(
-    choices: tuple[Choice, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hit_is_a_draft_that_was_used(choices: tuple[Choice, ...], monkeypatch):
     plain = ids_of_events(run(engine_hiding(), drafters=()))
     changing(monkeypatch, *choices)
     events = run(engine_hiding())
     assert ids_of_events(events) == plain
     drafts = {e.round: e.drafts for e in events if isinstance(e, Drafted)}
-    for event in rounds(events):
+    for event in rounds_of(events):
         drafted = {one.drafter for one in drafts[event.round] if one.token_ids}
         early = {one.drafter for one in drafts[event.round] if one.drafted_ahead}
         assert early == {one.drafter for one in event.ahead if one.hit} <= drafted
@@ -168,8 +155,10 @@ def test_a_hit_is_a_draft_that_was_used(
 def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     changing(monkeypatch, FULL, Choice(1))
     events = run(engine_hiding(count=1))
-    ahead_drafts = [[s for s in e.spans if s.name == "ahead"] for e in rounds(events)]
-    cut = [e for e in rounds(events) if e.speculation_length == 1 and any(o.hit for o in e.ahead)]
+    ahead_drafts = [[s for s in e.spans if s.name == "ahead"] for e in rounds_of(events)]
+    cut = [
+        e for e in rounds_of(events) if e.speculation_length == 1 and any(o.hit for o in e.ahead)
+    ]
     assert len(cut) > 2
     for event in cut:
         looked, first, *others = ahead_drafts[event.round - 1]
@@ -177,9 +166,7 @@ def test_of_a_draft_cut_shorter_only_what_is_left_is_saved(monkeypatch: pytest.M
         assert event.ahead[0].saved_ms == pytest.approx(first.ms)
 
 
-def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(monkeypatch):
     """`auto` may change from the one to the other as soon as another request joins."""
     modes = itertools.chain(["ahead"] * 4, itertools.repeat("across"))
 
@@ -190,11 +177,10 @@ def test_what_was_made_ahead_is_told_when_requests_begin_to_take_turns(
     config = SpeculationConfig(**{**TREE, "pipeline": "auto"})
     asked = [Request(text, LONG, config) for text in ("w1 w2", "w4")]
     events = list(engine_hiding().generate_many(asked))
-    for name in dict.fromkeys(event.run_id for event in events):
-        own = [event for event in events if event.run_id == name]
+    for own in by_run(events):
         assert len(worked(own)) > 4
         assert accounted(own) == pytest.approx(worked(own))
-    both = [e.ahead for e in rounds(events) if len({o.known for o in e.ahead}) == 2]
+    both = [e.ahead for e in rounds_of(events) if len({o.known for o in e.ahead}) == 2]
     assert len(both) == 1, "one of them was drafted beside the other's pass"
 
 
@@ -203,7 +189,7 @@ def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
     asked = [Request("w1 w2", LONG, config) for config in configs]
     events = list(engine_hiding(count=1).generate_many(asked))
     runs = dict.fromkeys(event.run_id for event in events)
-    short, long = [[e for e in rounds(events) if e.run_id == run] for run in runs]
+    short, long = [[e for e in rounds_of(events) if e.run_id == run] for run in runs]
     passes = [[sum(s.name == "ahead" for s in e.spans) for e in run] for run in (short, long)]
     assert max(passes[0]) == 2 < 5 == max(passes[1])  # a look, and a pass for each step
     assert accounted(short) == pytest.approx(worked(short))
@@ -212,14 +198,12 @@ def test_a_neighbours_longer_draft_is_not_ones_own_work() -> None:
 
 def test_what_is_made_in_the_last_round_is_wasted() -> None:
     events = run(engine_hiding(count=1), SamplingParams(30, seed=1, stop=("w",)))
-    assert len(rounds(events)) == 1
+    assert len(rounds_of(events)) == 1
     (one,) = told(events)
     assert (one.hit, one.saved_ms, one.reason) == (False, 0.0, "ended")
     assert {(0, one.drafter): one.wasted_ms} == pytest.approx(worked(events))
     assert one.outcomes > 0
 
-
-# -- the reckoning alone --
 
 SEEN = AheadDraft(
     outcomes={(3, 5): 0.5, (4,): 0.25},
@@ -232,9 +216,8 @@ PASS = Timed("llm", "forward", 0.5, 3.25)
 def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState:
     engine = engine_hiding()
     live = engine.admit(engine.prepare(Request("w1 w2 w3", LONG, SpeculationConfig(**TREE))))
-    return RoundState(
-        live, FULL, 2, drafts, ahead_drafts=AheadDrafts({"same": SEEN}, (PASS,), committed)
-    )
+    ahead = AheadDrafts({"same": SEEN}, (PASS,), committed)
+    return RoundState(live, FULL, 2, drafts, ahead_drafts=ahead)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +231,7 @@ def state_of(committed: tuple[int, ...], drafts: dict[int, Draft]) -> RoundState
         ((4,), {}, 0.0, 1750.0, "unused"),
     ],
 )
-def test_a_round_judges_what_was_made_for_it(
-    committed: tuple[int, ...], drafts: dict[int, Draft], saved: float, wasted: float, reason: str
-) -> None:
+def test_a_round_judges_what_was_made_for_it(committed, drafts, saved, wasted, reason):
     (one,) = ahead_results(state_of(committed, drafts))
     assert one == Ahead("same", 2, 0.75, not reason, saved, wasted, reason)
 

@@ -1,23 +1,19 @@
 """Before the first round `goodput` hears which SSM foresees the prompt: that one drafts first."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence as Many
 
 import pytest
-import torch
 
 from core import Engine, Request, SpeculationConfig
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import MIN_TOKENS, SsmPool
 from core.events import Drafted, Event, RoundCompleted
-from core.models.protocol import Feed
 from core.models.stacking import Stack, stack_alike
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, TableModel
+from tests.fakes import VOCAB, TableModel, noted
 
 GOODPUT = SpeculationConfig(length="goodput", max_tree_nodes=12)
 NAMES = ("same", "ssm-2", "ssm-3")
@@ -63,9 +59,8 @@ def test_too_short_a_prompt_tells_nothing() -> None:
 def test_where_nobody_is_chosen_all_draft(fields: dict[str, str]) -> None:
     llm, ssms = tables(3)
     config = dataclasses.replace(GOODPUT, **fields)
-    assert first_to_draft(run(engine_of(llm, ssms), prompt(written(ssms[1], 30)), config)) == set(
-        NAMES
-    )
+    events = run(engine_of(llm, ssms), prompt(written(ssms[1], 30)), config)
+    assert first_to_draft(events) == set(NAMES)
 
 
 def test_the_text_is_the_same_and_no_row_is_left() -> None:
@@ -104,18 +99,9 @@ def stacked() -> SsmPool:
     return SsmPool(dict(zip(NAMES, ssms, strict=True)), VOCAB)
 
 
-def test_those_that_lie_on_one_another_are_heard_in_one_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_those_that_lie_on_one_another_are_heard_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     pool, ids = stacked(), [3 + i % 7 for i in range(40)]
-    passes: list[int] = []
-    forward = Stack.forward
-
-    def noted(self: Stack, asked: Many[Many[Feed]]) -> list[list[torch.Tensor]]:
-        passes.append(len(asked))
-        return forward(self, asked)
-
-    monkeypatch.setattr(Stack, "forward", noted)
+    passes = noted(monkeypatch, Stack, "forward", len)
     fits, timings = pool.audition(NAMES, ids)
     assert passes == [3]
     for name in NAMES:
@@ -127,9 +113,7 @@ def test_those_that_lie_on_one_another_are_heard_in_one_pass(
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_whatever_a_pass_fails_with_rows_are_given_back(
-    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_a_pass_fails_with_rows_are_given_back(error: type[BaseException], monkeypatch):
     def broken(self: Stack, asked: object) -> object:
         raise error("out of order")
 

@@ -1,8 +1,6 @@
 """The budget of nodes: no combine rule has more verified, and a recorded length is one that was
 drafted."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 
@@ -13,10 +11,10 @@ from hypothesis import strategies as st
 from core import Engine, SamplingParams, SpeculationConfig
 from core.config import COMBINES
 from core.config.budget import longest, shares
-from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted
+from core.events import Combined, Drafted, Event
 from core.length import Choice, LengthPolicy, RoundOutcome
 from core.length.cost_model import Costs
-from tests.core.engines import engine_of, ids_of_events, request, tables
+from tests.core.engines import engine_of, ids_of_events, request, rounds_of, tables
 from tests.laws.trees import LAW
 
 # Prompt lookup has something to say from the start.
@@ -44,10 +42,6 @@ def run(config: SpeculationConfig, temperature: float = 0.0, tokens: int = 12) -
     return list(engine().generate(request(PROMPT, sampling, config)))
 
 
-def completed(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 def deepest(events: list[Event]) -> list[int]:
     """Of each round's drafts."""
     return [
@@ -57,13 +51,13 @@ def deepest(events: list[Event]) -> list[int]:
     ]
 
 
-# -- how it is divided --
-
-
 @pytest.mark.parametrize(
     ("combine", "nodes", "names", "divided"),
     [
         ("union", 8, ("a", "b", "ngram"), [3, 3, 2]),
+        ("union", 2, ("a", "b", "ngram"), [1, 1, 0]),
+        ("union", 5, ("a",), [5]),
+        ("union", 5, (), []),
         ("vote", 8, ("a", "b", "ngram"), [8, 8, 8]),
         ("vote_tree", 8, ("a", "b"), [8, 8]),
         # One tree of the SSMs' shares, and the chain beside it.
@@ -76,9 +70,7 @@ def deepest(events: list[Event]) -> list[int]:
         ("log_pool", 5, (), []),
     ],
 )
-def test_each_rule_divides_it_by_what_it_verifies(
-    combine: str, nodes: int, names: tuple[str, ...], divided: list[int]
-) -> None:
+def test_each_rule_divides_it_by_what_it_verifies(combine, nodes, names, divided):
     assert shares(combine, nodes, names) == divided
 
 
@@ -105,15 +97,9 @@ def test_no_rule_verifies_more_nodes_than_are_allowed(
 ) -> None:
     drawn = draft.startswith("sampled") and combine == "union"
     config = SpeculationConfig(
-        drafters=drafters,
-        draft=draft,
-        expansion=shape,
-        max_tree_nodes=nodes,
-        combine=combine,
-        vote_nodes=vote_nodes,
-        length=length,
-        verify=verify if drawn else "auto",
-    )
+        drafters=drafters, draft=draft, expansion=shape, max_tree_nodes=nodes, combine=combine,
+        vote_nodes=vote_nodes, length=length, verify=verify if drawn else "auto",
+    )  # fmt: skip
     temperature = 0.8 if draft not in ("topk", "best_first") else 0.0
     events = run(config, temperature)
     trees = [len(event.token_ids) for event in events if isinstance(event, Combined)]
@@ -130,9 +116,6 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
     )
     sizes = [len(e.token_ids) for e in run(config) if isinstance(e, Combined)]
     assert max(sizes) >= (4 if combine == "union" else 6), "a union's drafts have nodes in common"
-
-
-# -- how deep it lets a draft be --
 
 
 @pytest.mark.parametrize(
@@ -157,19 +140,13 @@ def test_the_longest_draft_that_fits(fields: dict[str, object], names: int, most
 
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("drafters", [("all",), ("all", "ngram")])
-def test_a_length_that_was_found_is_recorded_as_it_was_drafted(
-    combine: str, drafters: tuple[str, ...]
-) -> None:
+def test_a_length_that_was_found_is_recorded_as_it_was_drafted(combine, drafters):
     config = SpeculationConfig(
-        drafters=drafters,
-        expansion=(1,),
-        combine=combine,
-        length="trend",
-        speculation_length=3,
+        drafters=drafters, expansion=(1,), combine=combine, length="trend", speculation_length=3,
         max_tree_nodes=7,
-    )
+    )  # fmt: skip
     events = run(config, tokens=110)
-    rounds = completed(events)
+    rounds = rounds_of(events)
     assert [event.speculation_length for event in rounds] == deepest(events), "to the last round"
     for before, after in pairwise(rounds):
         assert before.next_speculation_length == after.speculation_length
@@ -179,15 +156,15 @@ def test_where_the_text_ends_a_found_length_is_cut_and_says_so() -> None:
     config = SpeculationConfig(
         drafters=("ssm-2",), expansion=(1,), length="trend", speculation_length=4, max_tree_nodes=9
     )
-    assert completed(run(config, tokens=3))[0].speculation_length == 2
-    first, second = completed(run(config, tokens=5))[:2]
+    assert rounds_of(run(config, tokens=3))[0].speculation_length == 2
+    first, second = rounds_of(run(config, tokens=5))[:2]
     assert (first.speculation_length, len(first.token_ids)) == (4, 1), "four are left"
     assert (first.next_speculation_length, second.speculation_length) == (3, 3)
     assert first.length_reason == (
         "4 stays: 1 of 16 verifications made with it; "
         "drafts are at most 3 deep (the text ends after 4 more)"
     )
-    (last,) = completed(run(config, tokens=1))
+    (last,) = rounds_of(run(config, tokens=1))
     assert (last.speculation_length, last.next_speculation_length) == (0, 4)
 
 
@@ -216,23 +193,19 @@ def test_a_given_length_stays_and_the_reason_says_what_becomes_of_it(length: str
         expansion=(1,), length=length, max_tree_nodes=6, speculation_length=5
     )
     events = run(config)
-    rounds = completed(events)
+    rounds = rounds_of(events)
     assert {event.speculation_length for event in rounds} == {5}
     assert max(deepest(events)) <= 2
     assert rounds[0].length_reason.endswith(
         "drafts are at most 2 deep (max_tree_nodes is 6, for 3 drafters)"
     )
     fitting = SpeculationConfig(expansion=(1,), max_tree_nodes=6, speculation_length=2)
-    assert completed(run(fitting))[0].length_reason == ""
+    assert rounds_of(run(fitting))[0].length_reason == ""
 
 
 def test_the_setting_of_a_run_keeps_what_the_user_asked_for() -> None:
     (started, *_) = run(SpeculationConfig(max_tree_nodes=3, speculation_length=8))
-    assert isinstance(started, RunStarted)
     assert started.config["speculation"]["speculation_length"] == 8
-
-
-# -- a vote is over sequences --
 
 
 @pytest.mark.parametrize(("temperature", "draft"), [(0.0, "topk"), (0.8, "coupled")])

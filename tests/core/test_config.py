@@ -1,7 +1,5 @@
 """Configuration: only lossless pairs pass; presets, text and JSON to fields and back."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any
@@ -23,8 +21,6 @@ from core.config import (
 )
 from core.config.field_text import parse_field
 from core.errors import ConfigError
-
-# -- what is lossless --
 
 DETERMINISTIC = ("topk", "coupled", "best_first")
 DRAWN = ("sampled", "sampled_iid")
@@ -71,9 +67,7 @@ def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature:
         (0.7, "sampled_iid", "match", ("sampled_iid", "match")),
     ],
 )
-def test_what_auto_becomes(
-    temperature: float, draft: str, verify: str, becomes: tuple[str, str]
-) -> None:
+def test_what_auto_becomes(temperature: float, draft: str, verify: str, becomes: tuple[str, str]):
     resolved = SpeculationConfig(draft=draft, verify=verify).resolved(temperature)
     assert (resolved.draft, resolved.verify) == becomes
 
@@ -84,9 +78,6 @@ def test_a_refusal_names_the_lossless_choices() -> None:
     assert "lossless choices are auto, match" in str(caught.value)
     with pytest.raises(ConfigError, match=r"choose auto, topk or best_first"):
         SpeculationConfig(draft="sampled").resolved(0.0)
-
-
-# -- presets, shapes, text --
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -35,12 +35,10 @@ def metaspace() -> Any:
     core.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first")
     core.decoder = decoders.Sequence(
         [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
+            decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
             decoders.Strip(content=" ", left=1, right=0),
         ]
-    )
+    )  # fmt: skip
     return PreTrainedTokenizerFast(
         tokenizer_object=core, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
     )

@@ -1,7 +1,5 @@
 """A drafter that dies in mid-run costs no text: the run goes on without it, and says so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.protocol import Feed
-from tests.core.engines import ids_of_events
+from tests.core.engines import by_run, ids_of_events, texts_of
 from tests.fakes import TableModel, loaded_tables, random_table
 from tests.laws.pairwise import paired
 
@@ -82,12 +80,8 @@ def test_whatever_a_drafter_may_raise(error: type[Exception]) -> None:
 def test_neighbours_in_a_batch_lose_it_too_and_go_on() -> None:
     engine = engine_with(4)
     events = list(engine.generate_many([request(), request(0.9), request(drafters=("ssm-2",))]))
-    by_run: dict[str, list[Event]] = {}
-    for event in events:
-        by_run.setdefault(event.run_id, []).append(event)
-    texts = [ids_of_events(run) for run in by_run.values()]
-    assert texts == [plain(0.0), plain(0.9), plain(0.0)]
-    assert [len(notes(run)) for run in by_run.values()] == [1, 1, 0]
+    assert texts_of(events) == [plain(0.0), plain(0.9), plain(0.0)]
+    assert [len(notes(run)) for run in by_run(events)] == [1, 1, 0]
 
 
 def test_the_next_run_tries_it_again() -> None:

@@ -1,28 +1,15 @@
 """Engine: the order of events, what they add up to, and many runs at once."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 import torch
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.events import (
-    Combined,
-    Drafted,
-    Event,
-    RoundCompleted,
-    RunCompleted,
-    RunStarted,
-    Verified,
-)
-from core.events.outcome import Outcome
+from core.events import Combined, Drafted, Event, RoundCompleted, RunCompleted, RunStarted, Verified
 from core.metrics import StatsFold
-from tests.core.engines import GREEDY, TREE, WARM, engine_of, request, tables
+from tests.core.engines import GREEDY, TREE, WARM, by_run, engine_of, outcome_of, request, tables
 from tests.fakes import word_tokenizer
-
-# -- the events of a run --
 
 
 def test_events_come_in_their_order_and_are_numbered() -> None:
@@ -55,9 +42,8 @@ def test_events_of_a_round_agree_with_each_other(sampling: SamplingParams) -> No
         assert list(done.token_ids) == [*path, *own][: len(done.token_ids)]
         assert done.num_accepted == len(path) - done.num_cut
         assert len(verified.outcomes) == len(verified.llm_probabilities) == len(combined.token_ids)
-        assert [i for i, o in enumerate(verified.outcomes) if o == "accepted"] == sorted(
-            verified.path
-        )
+        accepted = [i for i, o in enumerate(verified.outcomes) if o == "accepted"]
+        assert accepted == sorted(verified.path)
         assert all(0.0 <= p <= 1.0 for p in (*verified.llm_probabilities, verified.own_probability))
         tokens += done.token_ids
         assert done.kv_used == len(tokens) - 1
@@ -102,13 +88,7 @@ def test_spans_lie_within_their_round_and_name_every_stage() -> None:
         for span in done.spans:
             assert begin - 1e-6 <= span.start_ms <= span.end_ms <= done.at_ms
         names = {(span.lane, span.name) for span in done.spans}
-        stages = {
-            ("llm", "forward"),
-            ("combine", "combine"),
-            ("verify", "verify"),
-            ("commit", "commit"),
-        }
-        assert stages <= names
+        assert {("llm", "forward"), *((s, s) for s in ("combine", "verify", "commit"))} <= names
         assert (("llm", "prefill") in names) == first
         assert (("same", "prefill") in names) == first
 
@@ -117,7 +97,6 @@ def test_the_start_tells_the_whole_request_resolved() -> None:
     engine = engine_of(*tables())
     asked = Request("w1 w2", SamplingParams(4, temperature=0.7))
     started = next(iter(engine.generate(asked)))
-    assert isinstance(started, RunStarted)
     assert started.asked == asked.to_plain()
     assert started.drafters == ("same", "ssm-2")
     config = started.config
@@ -134,11 +113,9 @@ def test_a_run_can_be_repeated_from_what_it_recorded() -> None:
     engine = engine_of(*tables())
     for draft in ("coupled", "sampled", "sampled_iid"):
         config = SpeculationConfig(draft=draft, expansion=(2, 1), max_tree_nodes=9)
-        first, again = Outcome(), Outcome()
-        for event in engine.generate(Request("w1 w2", SamplingParams(20, temperature=1.0), config)):
-            first.observe(event)
-        for event in engine.generate(Request.from_plain(first.to_plain()["config"])):
-            again.observe(event)
+        asked = Request("w1 w2", SamplingParams(20, temperature=1.0), config)
+        first = outcome_of(engine, asked)
+        again = outcome_of(engine, Request.from_plain(first.to_plain()["config"]))
         assert first.token_ids == again.token_ids
         assert len(first.token_ids) == 20
 
@@ -169,17 +146,11 @@ def test_top_k_lists_are_recorded_on_request() -> None:
 
 
 def test_texts_joined_are_the_decoded_continuation() -> None:
-    outcome = Outcome()
-    for event in engine_of(*tables()).generate(request()):
-        outcome.observe(event)
-    plain = outcome.to_plain()
+    plain = outcome_of(engine_of(*tables()), request()).to_plain()
     assert plain["text"] == word_tokenizer().decode(plain["token_ids"])
     assert plain["summary"]["finish_reason"] == "length"
     assert plain["prompt_token_ids"] == [1, 2, 3]
     assert plain["error"] == ""
-
-
-# -- many at once --
 
 
 def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
@@ -194,11 +165,7 @@ def test_many_runs_are_told_apart_and_do_not_disturb_each_other() -> None:
             SpeculationConfig(drafters=("ngram", "ssm-2"), draft="sampled", max_tree_nodes=6),
         ),
     ]
-    together: dict[str, list[Event]] = {}
-    for event in engine.generate_many(requests):
-        together.setdefault(event.run_id, []).append(event)
-    assert len(together) == 4
-    for events, one in zip(together.values(), requests, strict=True):
+    for events, one in zip(by_run(engine.generate_many(requests)), requests, strict=True):
         one = Request.from_plain(events[0].config)
         alone = list(engine.generate(one))
         assert [type(e) for e in events] == [type(e) for e in alone]
@@ -248,26 +215,14 @@ def test_drafts_stand_in_the_drafters_order_also_in_a_batch() -> None:
             assert made == sorted(made)
 
 
-# -- plain decoding --
-
-
 def test_without_drafters_no_drafter_runs() -> None:
     llm, ssms = tables()
     config = SpeculationConfig(speculation_length=0)
     for settings in (config, SpeculationConfig.preset("autoregressive")):
         events = list(engine_of(llm, ssms).generate(request(config=settings)))
         assert sum(ssm.passes for ssm in ssms) == 0
+        said = ("no drafters: this is plain decoding",) if not settings.drafters else ()
+        assert events[0].warnings == said
         kinds = {event.own_kind for event in events if isinstance(event, Verified)}
         assert kinds == {"plain"}
         assert events[-1].stats.num_rounds == 12
-
-
-def test_plain_decoding_says_so() -> None:
-    started = next(
-        iter(
-            engine_of(*tables()).generate(
-                request(config=SpeculationConfig.preset("autoregressive"))
-            )
-        )
-    )
-    assert started.warnings == ("no drafters: this is plain decoding",)

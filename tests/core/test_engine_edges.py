@@ -1,7 +1,5 @@
 """Engine: one owner, nothing left behind, what a prompt may be, what verification costs."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections import Counter
@@ -21,10 +19,16 @@ from core.errors import ConfigError, ContextLengthError, EngineBusyError
 from core.events import RunCompleted, RunStarted
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
-from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, request, tables
+from tests.core.engines import (
+    GREEDY,
+    engine_of,
+    failing_from,
+    ids_of_events,
+    open_rows,
+    request,
+    tables,
+)  # fmt: skip
 from tests.fakes import TableModel, word_tokenizer
-
-# -- busy, closed, broken --
 
 
 def test_one_call_at_a_time() -> None:
@@ -72,13 +76,7 @@ def test_an_error_of_the_llm_gives_everything_back() -> None:
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
     forward = llm.forward
-
-    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        if llm.passes >= 3:
-            raise RuntimeError("out of memory")
-        return forward(feeds)
-
-    llm.forward = failing  # type: ignore[method-assign]
+    failing_from(llm, 3, RuntimeError("out of memory"))
     with pytest.raises(RuntimeError, match="out of memory"):
         list(engine.generate(request()))
     assert open_rows(engine) == [(), (), ()]
@@ -92,9 +90,6 @@ def test_a_bad_request_among_good_ones_is_refused_before_any_work() -> None:
     with pytest.raises(ContextLengthError):
         next(engine.generate_many([request(), request("w1 " * 80)]))
     assert llm.passes == 0 and not engine.busy.locked()
-
-
-# -- what a prompt may be --
 
 
 @pytest.mark.parametrize(("words", "fits"), [(62, True), (63, True), (64, False), (90, False)])
@@ -260,9 +255,8 @@ class OneToken(TableModel):
 def test_a_special_token_may_be_a_stop_string(stop: str, ends: bool) -> None:
     engine = engine_of(OneToken(5), [])
     tokenizer = engine.models.tokenizer
-    engine = Engine(
-        dataclasses.replace(engine.models, tokenizer=WithSpecial(tokenizer, 5, "<|im_end|>"))
-    )
+    special = WithSpecial(tokenizer, 5, "<|im_end|>")
+    engine = Engine(dataclasses.replace(engine.models, tokenizer=special))
     sampling = dataclasses.replace(GREEDY, stop=(stop,))
     last = list(engine.generate(Request("w1 w2", sampling, SpeculationConfig(drafters=()))))[-1]
     assert isinstance(last, RunCompleted)
@@ -300,9 +294,6 @@ def test_unknown_drafters_are_refused_with_the_names_there_are() -> None:
         engine_of(*tables()).prepare(request(config=SpeculationConfig(drafters=("nobody",))))
     with pytest.raises(ConfigError, match="no SSM is loaded"):
         engine_of(tables()[0], []).prepare(request())
-
-
-# -- what verification costs --
 
 
 def test_the_affordable_tree_is_the_largest_within_half_as_much_again() -> None:

@@ -1,6 +1,5 @@
-"""Events: plain, frozen, and the same after a trip through JSON."""
-
-from __future__ import annotations
+"""Events: plain, frozen, and the same after a trip through JSON; the one object that they fold to,
+of `--json` and of the page's endpoints."""
 
 import dataclasses
 import json
@@ -12,16 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import ConfigError
-from core.events import Event, RunCancelled, event_from_plain, event_to_plain
+from core.events import (
+    Event,
+    RoundCompleted,
+    RunCancelled,
+    RunStarted,
+    event_from_plain,
+    event_to_plain,
+)
 from core.events.events import EVENT_TYPES
-from tests.synthetic import synthetic_run
+from core.events.outcome import Outcome
+from tests.synthetic import ENDINGS, synthetic_run
 
 PLAIN = {
-    str: st.text(),
-    int: st.integers(-(2**53), 2**53),
-    float: st.floats(allow_nan=False, allow_infinity=False),
-    bool: st.booleans(),
-}
+    str: st.text(), int: st.integers(-(2**53), 2**53),
+    float: st.floats(allow_nan=False, allow_infinity=False), bool: st.booleans(),
+}  # fmt: skip
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
@@ -89,3 +94,44 @@ def test_unknown_events_and_fields_are_refused_by_name() -> None:
     plain = event_to_plain(synthetic_run(rounds=1)[-1])
     with pytest.raises(ConfigError, match=r"^field is 'mood': one of .* in RunCompleted$"):
         event_from_plain({**plain, "mood": 1})
+
+
+def observed(end: str) -> tuple[Outcome, list[str]]:
+    outcome = Outcome()
+    deltas = [outcome.observe(event) for event in synthetic_run(rounds=5, end=end)]
+    return outcome, deltas
+
+
+@pytest.mark.parametrize("end", ENDINGS)
+def test_an_outcome_is_what_the_events_hold(end: str) -> None:
+    events = synthetic_run(rounds=5, end=end)
+    outcome, deltas = observed(end)
+    rounds = [event for event in events if isinstance(event, RoundCompleted)]
+    started = next(event for event in events if isinstance(event, RunStarted))
+    plain = json.loads(json.dumps(outcome.to_plain()))
+    assert plain["token_ids"] == [t for event in rounds for t in event.token_ids]
+    assert plain["text"] == "".join(deltas) == outcome.text
+    assert plain["text"].startswith("".join(d for event in rounds for d in event.text_deltas))
+    assert plain["run_id"] == started.run_id
+    assert plain["prompt_token_ids"] == list(started.prompt_token_ids)
+    assert plain["config"] == started.config
+    assert [model["name"] for model in plain["models"]] == [m.name for m in started.models]
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [("completed", None), ("cancelled", "cancelled"), ("failed", "failed")]
+)
+def test_the_summary_tells_how_it_ended(end: str, reason: str | None) -> None:
+    outcome, _ = observed(end)
+    last = synthetic_run(rounds=5, end=end)[-1]
+    summary = outcome.summary
+    assert summary["finish_reason"] == (reason or last.finish_reason)
+    assert summary["wall_ms"] == last.stats.queue_ms + last.stats.total_ms
+    assert summary["num_new_tokens"] == len(outcome.token_ids)
+    error = outcome.to_plain()["error"]
+    assert error == (f"{last.error}: {last.message}" if end == "failed" else "")
+
+
+def test_a_run_without_an_end_has_no_summary_yet() -> None:
+    assert observed("cut")[0].summary == {}
+    assert Outcome().to_plain()["text"] == ""

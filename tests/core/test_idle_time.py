@@ -1,7 +1,5 @@
 """What of a round lies between its stages, on a made-up clock and as a length policy is told it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -63,9 +61,7 @@ def test_a_draft_of_an_earlier_round_covers_nothing_of_this(clock: Any) -> None:
 
 
 @pytest.mark.parametrize(("run", "behind"), [("a", 0.25), ("b", 0.0)])
-def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(
-    clock: Any, run: str, behind: float
-) -> None:
+def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, run, behind):
     gaps, before, after = IdleTime(), state("a", (10.0, 11.0)), state(run, (14.0, 14.5))
     clock.s = 11.0
     measure(gaps, before, 10.0)

@@ -1,7 +1,5 @@
 """`python -m core`: what it prints, its exit codes, its one-line errors."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -82,9 +80,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-# -- what it prints --
-
-
 def test_json_is_one_object_with_what_was_promised(capsys: pytest.CaptureFixture[str]) -> None:
     made = result(capsys, *SHORT)
     assert {"text", "token_ids", "prompt_token_ids", "summary", "config", "models"} <= made.keys()
@@ -123,9 +118,7 @@ def test_plain_output_is_the_text_and_a_summary_apart(capsys: pytest.CaptureFixt
     )
 
 
-def test_events_are_one_object_a_line_and_can_be_read_back(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_events_are_one_object_a_line_and_can_be_read_back(capsys: pytest.CaptureFixture[str]):
     code, out, err = run(capsys, *SHORT, "--events")
     assert (code, err) == (0, "")
     events = [event_from_plain(json.loads(line)) for line in out.splitlines()]
@@ -158,9 +151,7 @@ def test_fields_can_be_set(capsys: pytest.CaptureFixture[str]) -> None:
     }  # fmt: skip
 
 
-def test_prompts_come_from_files_and_standard_input(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_come_from_files_and_standard_input(capsys, tmp_path, monkeypatch):
     wanted = result(capsys, *SHORT)["token_ids"]
     file = tmp_path / "prompt.txt"
     file.write_text(PROMPT, encoding="utf-8")
@@ -173,12 +164,7 @@ def test_prompts_come_from_files_and_standard_input(
         assert result(capsys, "--prompt-file", "-", *rest)["token_ids"] == wanted
 
 
-# -- models --
-
-
-def test_a_model_without_ssms_decodes_plainly(
-    capsys: pytest.CaptureFixture[str], alone: str
-) -> None:
+def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str], alone: str):
     made = result(capsys, "--prompt", "w1 w2", "--llm", alone, "--max-new-tokens", "5")
     assert len(made["models"]) == 1
     assert made["config"]["speculation"]["drafters"] == []
@@ -186,9 +172,7 @@ def test_a_model_without_ssms_decodes_plainly(
 
 
 @pytest.mark.parametrize("preset", ["specinfer", "specinfer-paper", "sequence"])
-def test_a_preset_that_needs_ssms_is_refused_naming_the_flag(
-    capsys: pytest.CaptureFixture[str], alone: str, preset: str
-) -> None:
+def test_a_preset_that_needs_ssms_is_refused_naming_the_flag(capsys, alone, preset: str):
     code, out, err = run(capsys, "--prompt", "w1", "--llm", alone, "--preset", preset)
     assert (code, out) == (2, "")
     assert "--ssm" in err and "no SSM is loaded" in err
@@ -209,50 +193,38 @@ def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> Non
     assert made["summary"]["num_accepted_tokens"] > 0
 
 
-# -- errors --
-
+X = ["--prompt", "x"]
 BAD: list[tuple[list[str], str]] = [
     ([], "one of the arguments --prompt --prompt-file is required"),
     (["--prompt", ""], "prompt is '': a text with at least one visible character"),
-    (["--prompt", "x", "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
-    (["--prompt", "x", "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
-    (["--prompt", "x", "--temperature", "hot"], "temperature is 'hot': a number"),
-    (
-        ["--prompt", "x", "--temperature", "nan"],
-        "temperature is nan: 0 or a number from 0.001 to 100",
-    ),
-    (
-        ["--prompt", "x", "--temperature", "-1"],
-        "temperature is -1.0: 0 or a number from 0.001 to 100",
-    ),
-    (["--prompt", "x", "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
-    (["--prompt", "x", "--top-k", "-2"], "top_k is -2: a whole number from 0"),
-    (["--prompt", "x", "--seed", "-1"], "seed is -1: a whole number from 0"),
-    (["--prompt", "x", "--preset", "fastest"], "preset is 'fastest': one of autoregressive, "),
-    (["--prompt", "x", "--set", "draft"], "--set is 'draft': FIELD=VALUE"),
-    (["--prompt", "x", "--set", "speed=3"], "field is 'speed': one of "),
-    (["--prompt", "x", "--set", "draft=wild"], "draft is 'wild': one of auto, topk"),
-    (["--prompt", "x", "--set", "verify=mss"], "lossless choices are auto, greedy, match"),
-    (
-        ["--prompt", "x", "--set", "drafters=nobody"],
-        "drafters is 'nobody': one of all, first, ssm-",
-    ),
-    (["--prompt", "x", "--chat"], "chat is True: false: llm has no chat template"),
-    (["--prompt", "x", "--dtype", "float8"], "dtype is 'float8': one of auto, float32, bfloat16"),
-    (["--prompt", "x", "--device", "tpu"], "device is 'tpu': one of auto, cpu, cuda"),
-    (["--prompt", "x", "--threads", "0"], "threads is 0: a whole number from 1"),
-    (["--prompt", "x", "--llm", "./nowhere"], "no such folder"),
+    ([*X, "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
+    ([*X, "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),
+    ([*X, "--temperature", "hot"], "temperature is 'hot': a number"),
+    ([*X, "--temperature", "nan"], "temperature is nan: 0 or a number from 0.001 to 100"),
+    ([*X, "--temperature", "-1"], "temperature is -1.0: 0 or a number from 0.001 to 100"),
+    ([*X, "--top-p", "1.5"], "top_p is 1.5: a number above 0 to 1"),
+    ([*X, "--top-k", "-2"], "top_k is -2: a whole number from 0"),
+    ([*X, "--seed", "-1"], "seed is -1: a whole number from 0"),
+    ([*X, "--preset", "fastest"], "preset is 'fastest': one of autoregressive, "),
+    ([*X, "--set", "draft"], "--set is 'draft': FIELD=VALUE"),
+    ([*X, "--set", "speed=3"], "field is 'speed': one of "),
+    ([*X, "--set", "draft=wild"], "draft is 'wild': one of auto, topk"),
+    ([*X, "--set", "verify=mss"], "lossless choices are auto, greedy, match"),
+    ([*X, "--set", "drafters=nobody"], "drafters is 'nobody': one of all, first, ssm-"),
+    ([*X, "--chat"], "chat is True: false: llm has no chat template"),
+    ([*X, "--dtype", "float8"], "dtype is 'float8': one of auto, float32, bfloat16"),
+    ([*X, "--device", "tpu"], "device is 'tpu': one of auto, cpu, cuda"),
+    ([*X, "--threads", "0"], "threads is 0: a whole number from 1"),
+    ([*X, "--llm", "./nowhere"], "no such folder"),
     (["--prompt", "x " * 2000], "the context of llm is 1024 tokens"),
     (["--prompt-file", "/nowhere/at.all"], "--prompt-file is '/nowhere/at.all': a UTF-8 text file"),
-    (["--prompt", "x", "--json", "--events"], "not allowed with argument"),
-    (["--prompt", "x", "--nonsense"], "unrecognized arguments: --nonsense"),
+    ([*X, "--json", "--events"], "not allowed with argument"),
+    ([*X, "--nonsense"], "unrecognized arguments: --nonsense"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD)
-def test_bad_input_is_one_line_and_code_two(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
+def test_bad_input_is_one_line_and_code_two(capsys, arguments: list[str], message: str):
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -269,9 +241,7 @@ def test_a_file_that_is_no_text(capsys: pytest.CaptureFixture[str], tmp_path: Pa
 @pytest.mark.parametrize(
     ("error", "code"), [(KeyboardInterrupt(), 130), (EngineBusyError("busy"), 1)]
 )
-def test_other_ends_have_their_codes(
-    monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
-) -> None:
+def test_other_ends_have_their_codes(monkeypatch, error: BaseException, code: int):
     def failing(self: Engine, request: object) -> Iterator[object]:
         raise error
         yield
@@ -280,26 +250,17 @@ def test_other_ends_have_their_codes(
     assert main(SHORT) == code
 
 
-# -- as a process --
-
-
 def process(*arguments: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONWARNINGS": "error", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "core", *arguments],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_interrupts,
-    )
+        [sys.executable, "-m", "core", *arguments], cwd=ROOT, env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts,
+    )  # fmt: skip
 
 
 @pytest.mark.nightly
 def test_an_interrupt_ends_with_130_and_no_traceback() -> None:
     running = process(*LONG)
-    assert running.stdout is not None
     for _ in range(9):
         assert running.stdout.readline()
     running.send_signal(signal.SIGINT)

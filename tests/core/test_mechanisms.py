@@ -1,7 +1,5 @@
 """Every mechanism has what its record says it has, and a new one needs its record alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from core import SpeculationConfig
@@ -26,12 +24,9 @@ from tests.core.engines import WARM, engine_of, tables
 
 HERE = __name__
 DEEPEST = CombineRule(
-    "deepest",
-    "the deepest draft alone",
-    f"{HERE}:deepest",
-    node_budget="each",
+    "deepest", "the deepest draft alone", f"{HERE}:deepest", node_budget="each",
     words=PictureWords(dropped="Less deep than another draft"),
-)
+)  # fmt: skip
 TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("eta",))
 
 

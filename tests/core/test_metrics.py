@@ -1,7 +1,5 @@
 """RunStats on rounds made by hand, with answers computed by hand."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,19 +12,9 @@ from tests.synthetic import synthetic_run
 def combined(depths: tuple[int, ...]) -> Combined:
     count = len(depths)
     return Combined(
-        "r",
-        0,
-        0.0,
-        0,
-        (1,) * count,
-        ("x",) * count,
-        (-1,) * count,
-        depths,
-        ((),) * count,
-        (),
-        0,
+        "r", 0, 0.0, 0, (1,) * count, ("x",) * count, (-1,) * count, depths, ((),) * count, (), 0,
         "",
-    )
+    )  # fmt: skip
 
 
 def completed(
@@ -79,15 +67,11 @@ def test_counts_of_four_rounds() -> None:
 def test_times_of_serial_stages() -> None:
     prefill = Span("llm", "prefill", 1.0, 21.0)
     first = (
-        prefill,
-        Span("ssm", "prefill", 21.0, 25.0),
-        Span("ssm", "catch_up", 25.0, 26.0),
-        Span("ssm", "draft", 26.0, 30.0),
-        Span("combine", "combine", 30.0, 30.5),
-        Span("llm", "forward", 31.0, 41.0),
-        Span("verify", "verify", 41.0, 42.0),
+        prefill, Span("ssm", "prefill", 21.0, 25.0), Span("ssm", "catch_up", 25.0, 26.0),
+        Span("ssm", "draft", 26.0, 30.0), Span("combine", "combine", 30.0, 30.5),
+        Span("llm", "forward", 31.0, 41.0), Span("verify", "verify", 41.0, 42.0),
         Span("commit", "commit", 42.0, 43.0),
-    )
+    )  # fmt: skip
     second = (Span("ssm", "draft", 43.0, 48.0), Span("llm", "forward", 48.0, 60.0))
     stats = folded(
         completed(2, 1, at_ms=44.0, spans=first), completed(3, 2, at_ms=62.0, spans=second)

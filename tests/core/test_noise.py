@@ -1,7 +1,5 @@
 """Noise: a pure function of seed and key, uniform, and never asked twice by mistake."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter
@@ -32,9 +30,6 @@ def by_hand(seed: int, position: int, token_id: int) -> float:
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
     x ^= x >> 31
     return -math.log(-math.log(max(x >> 11, 1) * 2.0**-53))
-
-
-# -- the target's Gumbel noise --
 
 
 def test_the_target_noise_is_the_documented_hash() -> None:
@@ -95,9 +90,6 @@ def test_the_extremes_of_the_hash_stay_finite() -> None:
     assert bool(values.isfinite().all())
 
 
-# -- coins and choices --
-
-
 def test_coins_are_fair_and_strict() -> None:
     noise = SeededNoise(4, 3)
     keys = [("accept", i, (), 0) for i in range(4000)]
@@ -154,9 +146,6 @@ def test_what_has_no_weight_is_never_chosen(weights: list[float]) -> None:
     assert {noise.choose(tensor, ("final", i)) for i in range(200)} == {only}
 
 
-# -- draws without replacement --
-
-
 def test_distinct_draws_have_the_sequential_distribution() -> None:
     weights = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
     seen: Counter[tuple[int, ...]] = Counter()
@@ -164,9 +153,8 @@ def test_distinct_draws_have_the_sequential_distribution() -> None:
         seen[drawn] += noise.probability
     for (a, b), probability in seen.items():
         assert a != b
-        assert probability == pytest.approx(
-            float(weights[a] * weights[b] / (1 - weights[a])), abs=1e-12
-        )
+        drawn = float(weights[a] * weights[b] / (1 - weights[a]))
+        assert probability == pytest.approx(drawn, abs=1e-12)
     assert len(seen) == 6
     assert weights.tolist() == [0.5, 0.3, 0.2], "the caller's weights stay as they are"
 

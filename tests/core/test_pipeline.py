@@ -1,7 +1,5 @@
 """Pipelining across requests: whose turn it is, what overlaps, and that the text stays the same."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +13,20 @@ from core.drafters.ahead import PassEnded
 from core.engine.overlap import ALONE, DraftPool, DraftThread
 from core.engine.round_state import ActiveRequest
 from core.engine.worker import Worker
-from core.events import Event, RoundCompleted, RunCompleted
+from core.events import Event, RunCompleted
 from core.models.protocol import Feed
-from tests.core.engines import GREEDY, WARM, engine_of, ids_of_events, open_rows, tables
+from tests.core.engines import (
+    GREEDY,
+    WARM,
+    admitted,
+    engine_of,
+    failing_from,
+    ids_of_events,
+    open_rows,
+    rounds_of,
+    tables,
+    texts_of,
+)  # fmt: skip
 from tests.fakes import TableModel, loaded_tables, random_table
 
 TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3}
@@ -29,31 +38,19 @@ def requests(count: int, sampling: SamplingParams = GREEDY, **fields: Any) -> li
     return [Request(prompt, sampling, config) for prompt in PROMPTS[:count]]
 
 
-def texts(events: Sequence[Event]) -> list[list[int]]:
-    by_run: dict[str, list[Event]] = {}
-    for event in events:
-        by_run.setdefault(event.run_id, []).append(event)
-    return [ids_of_events(run) for run in by_run.values()]
-
-
 def drafting_threads() -> list[str]:
     return [t.name for t in threading.enumerate() if t.name.startswith("drafting")]
-
-
-# -- the text --
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
 @pytest.mark.parametrize("combine", ["union", "vote", "log_pool"])
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
-def test_ids_are_those_of_the_plain_loop(
-    count: int, combine: str, sampling: SamplingParams
-) -> None:
+def test_ids_are_those_of_the_plain_loop(count: int, combine: str, sampling: SamplingParams):
     found = []
     for pipeline in PIPELINES:
         asked = requests(count, sampling, combine=combine, pipeline=pipeline)
         events = list(engine_of(*tables()).generate_many(asked))
-        found.append(texts(events))
+        found.append(texts_of(events))
         assert sum(isinstance(event, RunCompleted) for event in events) == count
     assert found[0] == found[1]
 
@@ -61,10 +58,9 @@ def test_ids_are_those_of_the_plain_loop(
 def test_sampled_drafts_draw_the_same_tokens_made_ahead_or_on_time() -> None:
     found = []
     for pipeline in PIPELINES:
-        asked = requests(
-            3, WARM, draft="sampled", verify="mss", max_tree_nodes="uncut", pipeline=pipeline
-        )
-        found.append(texts(list(engine_of(*tables()).generate_many(asked))))
+        own = {"draft": "sampled", "verify": "mss", "max_tree_nodes": "uncut"}
+        asked = requests(3, WARM, pipeline=pipeline, **own)
+        found.append(texts_of(list(engine_of(*tables()).generate_many(asked))))
     assert found[0] == found[1]
 
 
@@ -72,24 +68,17 @@ def test_pipelined_and_plain_requests_share_a_batch() -> None:
     across = requests(3, pipeline="across")
     plain = requests(3)
     mixed = [across[0], plain[1], across[2]]
-    alone = texts(list(engine_of(*tables()).generate_many(plain)))
-    assert texts(list(engine_of(*tables()).generate_many(mixed))) == alone
-
-
-# -- the turns --
-
-
-def rounds(events: Sequence[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
+    alone = texts_of(list(engine_of(*tables()).generate_many(plain)))
+    assert texts_of(list(engine_of(*tables()).generate_many(mixed))) == alone
 
 
 def test_groups_take_turns() -> None:
     events = list(engine_of(*tables()).generate_many(requests(4, pipeline="across")))
     runs = list(dict.fromkeys(event.run_id for event in events))
-    order = [runs.index(event.run_id) for event in rounds(events)]
+    order = [runs.index(event.run_id) for event in rounds_of(events)]
     assert order[:8] == [0, 1, 2, 3, 0, 1, 2, 3]
     # Half of the requests are verified in a pass; the first group alone was drafted on time.
-    first = [event for event in rounds(events) if not event.ahead]
+    first = [event for event in rounds_of(events) if not event.ahead]
     assert {runs.index(event.run_id) for event in first} == {0, 1}
     assert [event.round for event in first] == [0, 0]
 
@@ -100,11 +89,7 @@ def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
     long = SamplingParams(30, seed=1)
 
     def joined(count: int) -> list[ActiveRequest]:
-        asked = requests(count, long, pipeline="across")
-        live = [engine.admit(engine.prepare(each)) for each in asked]
-        for one in live:
-            list(engine.prefill(one))
-        return live
+        return admitted(engine, requests(count, long, pipeline="across"))
 
     live, waiting = joined(2), []
     for joining in (0, 0, 5, 0, 0, 0):
@@ -123,9 +108,9 @@ def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
 
 def test_a_single_request_is_decoded_as_in_the_plain_loop() -> None:
     events = list(engine_of(*tables()).generate_many(requests(1, pipeline="across")))
-    assert not any(event.ahead for event in rounds(events))
+    assert not any(event.ahead for event in rounds_of(events))
     assert not drafting_threads()
-    assert [(event.round, note) for event in rounds(events) for note in event.notes] == [(0, ALONE)]
+    assert [(e.round, note) for e in rounds_of(events) for note in e.notes] == [(0, ALONE)]
 
 
 class Meeting(TableModel):
@@ -158,9 +143,7 @@ def test_the_drafters_work_while_the_llm_does() -> None:
     llm = Meeting()
     engine = Engine(loaded_tables(llm, [Telling(llm)]))
     llm.wait = False
-    live = [engine.admit(engine.prepare(each)) for each in requests(2, pipeline="across")]
-    for one in live:
-        list(engine.prefill(one))
+    live = admitted(engine, requests(2, pipeline="across"))
     events: list[Event] = []
     events += engine.round(live)  # the first group; the second is drafted beside it
     llm.drafting.clear()
@@ -175,12 +158,9 @@ def test_the_drafters_work_while_the_llm_does() -> None:
 
 def test_hidden_drafting_is_counted() -> None:
     events = list(engine_of(*tables()).generate_many(requests(4, pipeline="across")))
-    ahead = [entry for event in rounds(events) for entry in event.ahead]
+    ahead = [entry for event in rounds_of(events) for entry in event.ahead]
     assert ahead and all(entry.hit and entry.wasted_ms == 0 for entry in ahead)
     assert all(entry.saved_ms >= 0 for entry in ahead)
-
-
-# -- ends --
 
 
 @pytest.mark.parametrize("steps", range(1, 30, 3))
@@ -194,7 +174,7 @@ def test_closing_in_mid_run_leaves_nothing_behind(steps: int) -> None:
     assert not drafting_threads()
     assert not engine._draft_pool._drafted
     again = list(engine.generate_many(requests(2, pipeline="across")))
-    assert texts(again) == texts(list(engine_of(*tables()).generate_many(requests(2))))
+    assert texts_of(again) == texts_of(list(engine_of(*tables()).generate_many(requests(2))))
 
 
 def test_a_worker_cancels_one_of_several() -> None:
@@ -204,7 +184,7 @@ def test_a_worker_cancels_one_of_several() -> None:
         runs = [worker.submit(each) for each in requests(4, many, pipeline="across")]
         runs[1].cancel()
         kept = [ids_of_events(list(run.events())) for i, run in enumerate(runs) if i != 1]
-        alone = texts(list(engine_of(*tables()).generate_many(requests(4, many))))
+        alone = texts_of(list(engine_of(*tables()).generate_many(requests(4, many))))
         assert kept == [alone[0], alone[2], alone[3]]
     finally:
         worker.close()
@@ -214,37 +194,19 @@ def test_a_worker_cancels_one_of_several() -> None:
 @pytest.mark.loses_drafters
 def test_a_drafter_that_dies_beside_a_pass_costs_no_text() -> None:
     llm, ssms = tables()
-    broken = ssms[1]
-    forward = broken.forward
-
-    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        if broken.passes >= 6:
-            raise RuntimeError("the device went away")
-        return forward(feeds)
-
-    broken.forward = failing  # type: ignore[method-assign]
+    failing_from(ssms[1], 6, RuntimeError("the device went away"))
     events = list(engine_of(llm, ssms).generate_many(requests(4, pipeline="across")))
-    assert texts(events) == texts(list(engine_of(*tables()).generate_many(requests(4))))
-    assert sum(len(event.notes) for event in rounds(events)) == 4
+    assert texts_of(events) == texts_of(list(engine_of(*tables()).generate_many(requests(4))))
+    assert sum(len(event.notes) for event in rounds_of(events)) == 4
 
 
 def test_the_llms_failure_ends_everything() -> None:
     llm, ssms = tables()
     engine = engine_of(llm, ssms)
-    forward = llm.forward
-
-    def failing(feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        if llm.passes >= 8:
-            raise RuntimeError("out of memory")
-        return forward(feeds)
-
-    llm.forward = failing  # type: ignore[method-assign]
+    failing_from(llm, 8, RuntimeError("out of memory"))
     with pytest.raises(RuntimeError, match="out of memory"):
         list(engine.generate_many(requests(4, pipeline="across")))
     assert open_rows(engine) == [(), (), ()] and not drafting_threads()
-
-
-# -- the lane --
 
 
 def test_a_lane_raises_what_its_job_raised() -> None:

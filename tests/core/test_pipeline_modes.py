@@ -1,8 +1,6 @@
 """Runs whose pipelining changes from round to round, and runs of several modes side by side."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -11,11 +9,11 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.drafters.ahead import AheadDrafting
-from core.events import Event, RoundCompleted
+from core.events import RoundCompleted
 from core.length.base import Choice
 from core.length.fixed import Fixed
 from core.models.loading.load import LoadedModels
-from tests.core.engines import ids_of_events
+from tests.core.engines import texts_of
 from tests.fakes import loaded, perturbed, tiny_module
 from tests.lanes import PunctualLane
 
@@ -34,16 +32,9 @@ def requests(temperature: float = 0.0, tokens: int = 24, **fields: Any) -> list[
     return [Request(p, sampling, SpeculationConfig(**{**TREE, **fields})) for p in PROMPTS]
 
 
-def texts(events: Sequence[Event]) -> list[list[int]]:
-    runs: dict[str, list[Event]] = {}
-    for event in events:
-        runs.setdefault(event.run_id, []).append(event)
-    return [ids_of_events(run) for run in runs.values()]
-
-
 @cache
 def plain(temperature: float, tokens: int = 24) -> list[list[int]]:
-    return texts(list(Engine(models()).generate_many(requests(temperature, tokens, drafters=()))))
+    return texts_of(Engine(models()).generate_many(requests(temperature, tokens, drafters=())))
 
 
 def rows_held(engine: Engine) -> list[object]:
@@ -60,14 +51,12 @@ def modes_by_round(monkeypatch: pytest.MonkeyPatch, mode: Callable[[int], str]) 
 
 @pytest.mark.parametrize("pipeline", ["ahead", "across"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_mode_may_change_after_any_round(
-    temperature: float, pipeline: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_mode_may_change_after_any_round(temperature: float, pipeline: str, monkeypatch):
     """As `auto` switches: every third round is pipelined."""
     modes_by_round(monkeypatch, lambda number: "off" if number % 3 else pipeline)
     engine = Engine(models())
     events = list(engine.generate_many(requests(temperature, pipeline=pipeline)))
-    assert texts(events) == plain(temperature)
+    assert texts_of(events) == plain(temperature)
     assert not rows_held(engine) and not engine.busy.locked()
     assert not [note for e in events if isinstance(e, RoundCompleted) for note in e.notes]
 
@@ -79,7 +68,7 @@ def test_neighbours_of_every_mode_share_an_engine(temperature: float, combine: s
         requests(temperature, combine=combine, pipeline=pipeline)[i]
         for i, pipeline in enumerate(("ahead", "off", "across"))
     ]
-    assert texts(list(Engine(models()).generate_many(several))) == plain(temperature)
+    assert texts_of(list(Engine(models()).generate_many(several))) == plain(temperature)
 
 
 def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,5 +79,5 @@ def test_where_no_ssm_drafts_none_drafts_ahead(monkeypatch: pytest.MonkeyPatch) 
     engine = Engine(models())
     engine._draft_thread = PunctualLane()
     events = list(engine.generate_many(requests(pipeline="ahead", drafters=("all", "ngram"))))
-    assert texts(events) == plain(0.0) and not ran
+    assert texts_of(events) == plain(0.0) and not ran
     assert any(e.num_accepted for e in events if isinstance(e, RoundCompleted))

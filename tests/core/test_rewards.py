@@ -1,27 +1,20 @@
 """The paper's weights in whole runs: replayed by hand from the recorded events, round by round."""
 
-from __future__ import annotations
-
-from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
 
 from core import Engine, SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, Verified
-from tests.core.engines import VOCAB, engine_of, request
+from tests.core.engines import VOCAB, by_run, engine_of, request
 from tests.fakes import Table, TableModel, random_table
 
 NAMES = ("left", "right")
 ETA, LOW, HIGH = 0.3, 0.5, 1.6
 CONFIG = SpeculationConfig(
-    combine="vote",
-    weights="paper",
-    eta=ETA,
-    weight_bounds=(LOW, HIGH),
-    speculation_length=3,
+    combine="vote", weights="paper", eta=ETA, weight_bounds=(LOW, HIGH), speculation_length=3,
     max_tree_nodes=3,
-)
+)  # fmt: skip
 Win = tuple[str, float]
 
 
@@ -34,13 +27,6 @@ def engine() -> Engine:
     llm, other = random_table(VOCAB, 1, sharpness=2.5), random_table(VOCAB, 2)
     models = [TableModel(n, VOCAB, half(llm, other, n == "left"), 512) for n in NAMES]
     return engine_of(TableModel("llm", VOCAB, llm, 512), models)
-
-
-def by_run(events: list[Event]) -> list[list[Event]]:
-    runs: dict[str, list[Event]] = defaultdict(list)
-    for event in events:
-        runs[event.run_id].append(event)
-    return list(runs.values())
 
 
 def rounds(run: list[Event]) -> Iterator[tuple[Combined, Verified, RoundCompleted]]:

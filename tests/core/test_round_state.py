@@ -1,20 +1,20 @@
-"""What a length policy is told of a round, on made-up times: what the LLM's pass for another
-request hid is none of the round's. What a combine rule is told."""
+"""What is told of a round, on made-up times: to a length policy, without what the LLM's pass for
+another request hid; to a combine rule; and to the switch of `pipeline=auto`."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Mapping
 
 import pytest
 
-from core import Request, SamplingParams, SpeculationConfig
-from core.engine.overlap import DraftPool, RoundBatch
-from core.engine.round_state import RoundState, round_outcome
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.engine.overlap import DraftPool, RoundBatch, observe_switch, pipeline_switch
+from core.engine.round_state import ActiveRequest, RoundState, round_outcome
 from core.events.parts import Timed
 from core.trees.draft import Draft
 from core.trees.verify import Verdict
 from tests.core.engines import engine_of, tables
 
-CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="across")
-PROMPTS = ("w1 w2 w3", "w2 w2 w6")
+ACROSS = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="across")
+TWO_PROMPTS = ("w1 w2 w3", "w2 w2 w6")
 
 
 @pytest.mark.parametrize(
@@ -25,13 +25,11 @@ PROMPTS = ("w1 w2 w3", "w2 w2 w6")
         ((1.0, 1.4), 500.0 + 30.0 + 400.0),  # waited for
     ],
 )
-def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
-    drafting: tuple[float, float], round_ms: float
-) -> None:
+def test_drafting_that_a_pass_hid_is_no_part_of_the_round(drafting, round_ms):
     engine = engine_of(*tables(1))
     live = [
-        engine.admit(engine.prepare(Request(prompt, SamplingParams(9, seed=1), CONFIG)))
-        for prompt in PROMPTS
+        engine.admit(engine.prepare(Request(prompt, SamplingParams(9, seed=1), ACROSS)))
+        for prompt in TWO_PROMPTS
     ]
     first, second = (RoundState(one, one.policy.choose(), 2) for one in live)
     first.timings = [Timed("llm", "forward", 0.0, 1.0)]
@@ -56,6 +54,101 @@ def test_drafting_that_a_pass_hid_is_no_part_of_the_round(
 def test_a_vote_keeps_no_more_than_may_be_verified(most: int | str, kept: int) -> None:
     engine = engine_of(*tables(2))
     config = SpeculationConfig(combine="vote_tree", vote_nodes=7, max_tree_nodes=most)
-    live = engine.admit(engine.prepare(Request(PROMPTS[0], SamplingParams(9, seed=1), config)))
+    live = engine.admit(engine.prepare(Request(TWO_PROMPTS[0], SamplingParams(9, seed=1), config)))
     assert RoundState(live, live.policy.choose(), 2).vote_weights.vote_nodes == kept
     engine.release(live)
+
+
+CONFIG = SpeculationConfig(expansion=(1,), speculation_length=2, pipeline="auto")
+PROMPTS = ("w1 w2 w3", "w2 w2 w6", "w4")
+BEGAN = 10.0
+Shown = list[tuple[float, float]]
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    made = engine_of(*tables(1))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def live(engine: Engine) -> Iterator[list[ActiveRequest]]:
+    sampling = SamplingParams(9, seed=1)
+    live = [engine.admit(engine.prepare(Request(p, sampling, CONFIG))) for p in PROMPTS]
+    yield live
+    for one in live:
+        engine.release(one)
+
+
+def state_of(live: ActiveRequest, *timings: Timed, depth: int = 2) -> RoundState:
+    state = RoundState(live, live.policy.choose(), 2)
+    parents = list(range(-1, depth - 1))
+    ones = [1.0] * depth
+    state.drafts = {0: Draft([5] * depth, parents, ones, ones, [0] * depth)}
+    state.timings = list(timings)
+    return state
+
+
+def drafted(start: float, end: float) -> Timed:
+    return Timed("same", "draft", BEGAN + start, BEGAN + end)
+
+
+def verified(start: float, end: float) -> Timed:
+    return Timed("llm", "forward", BEGAN + start, BEGAN + end)
+
+
+def shown(
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, up: RoundBatch, live: list[ActiveRequest]
+) -> Mapping[str, Shown]:
+    """By kind: milliseconds and steps of what its switch observed."""
+    seen: dict[str, Shown] = {"across": [], "ahead": []}
+    for kind, one in seen.items():
+        switch = engine.costs.pipelining(kind, ["same"])
+        monkeypatch.setattr(
+            switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
+        )
+    observe_switch(up, pipeline_switch(live, engine.costs), BEGAN)
+    return seen
+
+
+def test_a_round_counts_by_request(monkeypatch, engine, live):
+    """A pass serves as many as are verified in it, so its time is theirs together."""
+    both = verified(0.04, 0.1)
+    first = state_of(live[0], drafted(0.0, 0.03), both, depth=1)
+    second = state_of(live[1], drafted(0.0, 0.04), both, depth=4)
+    seen = shown(monkeypatch, engine, RoundBatch((), (first, second)), live[:2])
+    assert seen == {"across": [pytest.approx((50.0, 2.5))], "ahead": []}
+
+
+def test_what_an_earlier_round_did_is_not_counted_again(monkeypatch, engine, live):
+    """A turn from the pool was drafted beside an earlier pass; the one that is drafted meanwhile
+    lengthens the round by what it lasts longer than the pass."""
+    up = state_of(live[0], drafted(-0.5, -0.4), verified(0.0, 0.1))
+    meanwhile = state_of(live[1], drafted(0.01, 0.12), depth=6)
+    seen = shown(monkeypatch, engine, RoundBatch((up,), (), (meanwhile,)), live[:2])
+    assert seen["across"] == [pytest.approx((120.0, 2.0))]
+
+
+def test_reading_a_prompt_is_no_round(monkeypatch, engine, live):
+    prefill = Timed("same", "prefill", BEGAN, BEGAN + 3.0)
+    one = state_of(live[0], prefill, verified(3.0, 3.1))
+    seen = shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1])
+    assert seen == {"across": [], "ahead": [pytest.approx((100.0, 2.0))]}
+
+
+def test_a_round_without_drafts_tells_nothing(monkeypatch, engine, live):
+    one = state_of(live[0], verified(0.0, 0.1))
+    one.drafts = {}
+    assert not any(shown(monkeypatch, engine, RoundBatch((), (one,)), live[:1]).values())
+
+
+@pytest.mark.loses_drafters
+def test_a_round_that_lost_a_drafter_is_shown_to_the_switch_it_ran_under(monkeypatch, engine, live):
+    seen: list[Shown] = []
+    auto = pipeline_switch(live[:1], engine.costs)
+    monkeypatch.setattr(auto.switch, "observe", lambda ms, steps: seen.append((ms, steps)))
+    one = state_of(live[0], verified(0.0, 0.1))
+    live[0].drop_drafter(0, RuntimeError("once"))
+    observe_switch(RoundBatch((), (one,)), auto, BEGAN)
+    assert seen == [pytest.approx((100.0, 2.0))]

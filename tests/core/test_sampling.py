@@ -1,7 +1,5 @@
 """Processing equals transformers' warpers and their definition; residuals; what a Target shows."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -81,9 +79,8 @@ def test_processing_is_transformers(
 ) -> None:
     sampling = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     for logits in (logits_of(1), tied(2), tied(3)):
-        assert torch.equal(
-            process_logits(logits, sampling), warped(logits, temperature, top_k, top_p, min_p)
-        )
+        wanted = warped(logits, temperature, top_k, top_p, min_p)
+        assert torch.equal(process_logits(logits, sampling), wanted)
 
 
 @WAYS
@@ -99,9 +96,8 @@ def test_processing_is_its_definition(
 
 
 def test_tokens_tied_at_the_top_k_edge_all_stay() -> None:
-    got = process_logits(
-        torch.tensor([[1.0, 3.0, 2.0, 2.0]]), SamplingParams(temperature=1.0, top_k=2)
-    )
+    logits = torch.tensor([[1.0, 3.0, 2.0, 2.0]])
+    got = process_logits(logits, SamplingParams(temperature=1.0, top_k=2))
     assert got.tolist() == [[MINUS, 3.0, 2.0, 2.0]]
 
 
@@ -162,8 +158,6 @@ def test_the_unprocessed_softmax_knows_a_calibration() -> None:
     assert torch.allclose(unprocessed_probabilities(logits, 2.0), (logits / 2).softmax(-1))
 
 
-# -- residuals --
-
 P = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
 
 
@@ -198,9 +192,6 @@ def test_acceptance_and_residual_give_p_back() -> None:
         assert (total - p).abs().max() < 1e-12
 
 
-# -- Target --
-
-
 @pytest.mark.parametrize("vocab", [3, 17, 64, 4096])
 def test_ties_go_to_the_lowest_id(vocab: int) -> None:
     logits = torch.zeros(2, vocab)
@@ -214,9 +205,8 @@ def test_a_target_shows_p_or_at_temperature_zero_the_plain_softmax() -> None:
     assert torch.allclose(
         Target(logits, drawn).display_probabilities, process_logits(logits, drawn).softmax(-1)
     )
-    assert torch.allclose(
-        Target(logits, SamplingParams()).display_probabilities, logits.softmax(-1)
-    )
+    plain = SamplingParams()
+    assert torch.allclose(Target(logits, plain).display_probabilities, logits.softmax(-1))
     assert len(Target(logits, drawn)) == 3
 
 

@@ -1,7 +1,5 @@
 """Sequence: what ends a text, and where; how much room a draft has."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import SamplingParams, SpeculationConfig

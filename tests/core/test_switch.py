@@ -1,17 +1,23 @@
-"""The switch of `pipeline=auto` on made-up rounds whose right answer is known."""
-
-from __future__ import annotations
+"""The switch of `pipeline=auto` on made-up rounds whose right answer is known: steady ones, and
+ones that vary by chance or with what is drafted, where what it may cost is bounded."""
 
 import random
+from collections.abc import Callable
+from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.length.cost_model import Switch
 from tests.core.engines import engine_of, tables
 
+SEEDS, ROUNDS = 12, 1000
+World = Callable[[random.Random, bool], tuple[float, float]]
+"""By whether it is on: a round's milliseconds without noise, and its drafted steps."""
 
-def rounds(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
+
+def fed(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float = 0.0) -> list:
     """Feeds rounds; how the switch stood in each."""
     random.seed(7)
     stood = []
@@ -23,13 +29,13 @@ def rounds(switch: Switch, on_ms: float, off_ms: float, count: int, noise: float
 
 
 def test_what_pays_is_left_on() -> None:
-    stood = rounds(Switch(), on_ms=8.0, off_ms=10.0, count=400, noise=0.2)
+    stood = fed(Switch(), on_ms=8.0, off_ms=10.0, count=400, noise=0.2)
     assert not any(stood[:6]) and all(stood[7:20])
     assert sum(stood) > 0.8 * len(stood)
 
 
 def test_what_does_not_pay_is_tried_ever_more_seldom() -> None:
-    stood = rounds(Switch(), on_ms=13.0, off_ms=10.0, count=1000, noise=0.2)
+    stood = fed(Switch(), on_ms=13.0, off_ms=10.0, count=1000, noise=0.2)
     starts = [i for i in range(1, 1000) if stood[i] and not stood[i - 1]]
     gaps = [b - a for a, b in zip(starts, starts[1:], strict=False)]
     assert gaps == sorted(gaps) and gaps[-1] > 128
@@ -37,28 +43,14 @@ def test_what_does_not_pay_is_tried_ever_more_seldom() -> None:
     assert sum(stood) < 0.08 * len(stood)
 
 
-def test_no_difference_is_no_reason() -> None:
-    assert sum(rounds(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50
-
-
 def test_it_follows_a_change() -> None:
     switch = Switch()
-    rounds(switch, on_ms=13.0, off_ms=10.0, count=300)
+    fed(switch, on_ms=13.0, off_ms=10.0, count=300)
     assert not switch.on
-    after = rounds(switch, on_ms=7.0, off_ms=10.0, count=300)
+    after = fed(switch, on_ms=7.0, off_ms=10.0, count=300)
     assert all(after[-100:-40]) or sum(after[-150:]) > 120
-    back = rounds(switch, on_ms=13.0, off_ms=10.0, count=300)
+    back = fed(switch, on_ms=13.0, off_ms=10.0, count=300)
     assert sum(back[-150:]) < 30
-
-
-def test_it_tells_what_it_compared() -> None:
-    switch, told = Switch(), []
-    for _ in range(40):
-        found = switch.observe(8.0 if switch.on else 10.0)
-        if found:
-            told.append(found)
-    assert told[0] == (8.0, 10.0)
-    assert told[1:] == [(8.0, 10.0)] and switch.on
 
 
 def test_one_outlier_decides_nothing() -> None:
@@ -90,8 +82,125 @@ def test_no_times_break_it(seen: list[tuple[float, float]]) -> None:
 
 def test_what_holds_for_some_drafters_does_not_for_others() -> None:
     costs = engine_of(*tables()).costs
-    rounds(costs.pipelining("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
-    rounds(costs.pipelining("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
+    fed(costs.pipelining("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
+    fed(costs.pipelining("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
     assert costs.pipelining("across", ("b", "a")).on
     assert not costs.pipelining("across", ["a"]).on
     assert not costs.pipelining("ahead", ["a", "b"]).on
+
+
+@dataclass(frozen=True)
+class Found:
+    """`on`: its share of the rounds; `flips`: changes of verdict in a thousand; `lost`: the share
+    of the time that was spent beyond having it off always."""
+
+    on: float
+    flips: float
+    lost: float
+
+
+def served(world: World, factor: float, noise: float, *, told: bool = True) -> Found:
+    """Rounds take `factor` as long with it on. `told`: whether the switch is told the steps."""
+    on = flips = 0
+    spent = always_off = 0.0
+    for seed in range(SEEDS):
+        chance, switch = random.Random(seed), Switch()
+        for _ in range(ROUNDS):
+            kept = switch._default
+            ms, steps = world(chance, switch.on)
+            on += switch.on
+            always_off += 1
+            spent += factor if switch.on else 1
+            ms *= (factor if switch.on else 1) * chance.lognormvariate(0, noise)
+            switch.observe(ms, steps if told else 0.0)
+            flips += switch._default != kept
+    rounds = SEEDS * ROUNDS
+    return Found(on / rounds, 1000 * flips / rounds, spent / always_off - 1)
+
+
+def steady(chance: random.Random, on: bool) -> tuple[float, float]:
+    return 5.0, 4.0
+
+
+def short_or_long(chance: random.Random, on: bool) -> tuple[float, float]:
+    """4 ms without a draft, or 12 with one."""
+    steps = chance.choice((0.0, 0.0, 8.0))
+    return 4.0 + steps, steps
+
+
+def further(chance: random.Random, on: bool) -> tuple[float, float]:
+    """As `goodput` does: what is hidden is drafted further, in rounds of more milliseconds."""
+    steps = chance.choice((5.0, 6.0, 7.0) if on else (2.0, 3.0, 4.0))
+    return 4.0 + steps, steps
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_rounds_that_vary_are_no_reason_to_leave_on_what_does_not_pay(told: bool) -> None:
+    found = served(short_or_long, 1.15, 0.1, told=told)
+    assert found.on < 0.15 and found.lost < 0.025 and found.flips < 1
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.25])
+def test_without_a_difference_the_verdict_stands(noise: float) -> None:
+    assert served(steady, 1.0, noise).flips < 2
+    assert sum(fed(Switch(), on_ms=10.0, off_ms=10.0, count=500)) < 50, "that is no reason"
+
+
+def test_without_a_difference_short_and_long_rounds_do_not_flip_it() -> None:
+    assert served(short_or_long, 1.0, 0.1).flips < 2
+    assert served(short_or_long, 1.0, 0.1, told=False).flips < 2.5
+
+
+@pytest.mark.parametrize(("factor", "noise", "on"), [(0.9, 0.05, 0.93), (0.8, 0.25, 0.9)])
+def test_what_pays_is_found_in_noise(factor: float, noise: float, on: float) -> None:
+    assert served(steady, factor, noise).on > on
+    assert served(short_or_long, factor, 0.1).on > 0.85
+
+
+def test_what_was_left_on_and_loses_is_turned_off() -> None:
+    """As where another text paid: 10 % worse, in rounds that vary by a quarter."""
+    on = 0
+    for seed in range(40):
+        chance, switch = random.Random(seed), Switch()
+        switch.on = switch._default = True
+        for _ in range(600):
+            on += switch.on
+            switch.observe(5 * (1.1 if switch.on else 1.0) * chance.lognormvariate(0, 0.25), 4.0)
+    assert on / 40 / 600 < 0.13
+
+
+def test_a_trial_in_vain_costs_little() -> None:
+    assert served(steady, 1.15, 0.05).lost < 0.008
+    assert served(steady, 1.15, 0.25).lost < 0.015
+
+
+def test_drafting_further_where_it_is_hidden_is_not_held_against_it() -> None:
+    found = served(further, 0.8, 0.1)
+    assert found.on > 0.9 and found.flips < 2
+    assert served(further, 1.15, 0.1).on < 0.1
+
+
+def test_the_round_behind_a_change_counts_for_neither() -> None:
+    switch, told, stood = Switch(), [], False
+    for _ in range(40):
+        changed, stood = switch.on != stood, switch.on
+        ms = 8.0 if switch.on else 10.0
+        told.append(switch.observe(ms * 2 if changed else ms))
+    assert [found for found in told if found] == [(8.0, 10.0)] * 2, "what it compared"
+    assert switch.on
+
+
+def test_what_is_plainly_worse_is_tried_for_three_rounds() -> None:
+    switch, stood = Switch(), []
+    for _ in range(12):
+        stood.append(switch.on)
+        switch.observe(13.0 if switch.on else 10.0)
+    assert stood == [False] * 6 + [True] * 4 + [False] * 2
+
+
+def test_what_is_no_time_is_no_round() -> None:
+    switch = Switch()
+    for ms in (float("nan"), 0.0, float("inf")):
+        for _ in range(20):
+            assert switch.observe(ms, 3.0) is None
+    assert not switch.on

@@ -1,7 +1,5 @@
 """TokenTree: parallel arrays, paths, depths, masks."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 

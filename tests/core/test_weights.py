@@ -1,7 +1,5 @@
 """Drafter weights on traces in which the right answer is known beforehand."""
 
-from __future__ import annotations
-
 import math
 import random
 
@@ -26,9 +24,6 @@ def paper(**fields: float) -> Paper:
 
 def full() -> FullInformation:
     return FullInformation(SpeculationConfig(), NAMES)
-
-
-# -- the paper's --
 
 
 def test_all_begin_at_one() -> None:
@@ -132,9 +127,6 @@ def test_equal_to_the_mean_but_for_rounding_is_equal() -> None:
     weights.observe_wins([("a", share) for share in (1.0, 1.0, 1 / 3, 1.0, 0.0)])
     weights.observe_wins([("b", 2 / 3)])
     assert weights.values() == dict.fromkeys(NAMES, 1.0)
-
-
-# -- full information --
 
 
 def test_weights_are_the_likelihoods_with_forgetting() -> None:
@@ -253,9 +245,6 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
     assert all(value >= 0 for value in values.values())
 
 
-# -- by name --
-
-
 @pytest.mark.parametrize(
     ("combine", "rule", "wanted"),
     [
@@ -266,9 +255,7 @@ def test_a_very_long_text_neither_overflows_nor_vanishes() -> None:
         ("log_pool", "full_information", True),
     ],
 )
-def test_likelihoods_are_kept_only_where_they_are_read(
-    combine: str, rule: str, wanted: bool
-) -> None:
+def test_likelihoods_are_kept_only_where_they_are_read(combine: str, rule: str, wanted: bool):
     assert needs_likelihoods(SpeculationConfig(combine=combine, weights=rule)) == wanted
 
 

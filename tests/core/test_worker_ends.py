@@ -1,34 +1,18 @@
 """Worker: stops, failures, and the end; whoever waits is told, and nothing is left behind."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest
 
 from core import Engine, Worker
-from core.errors import (
-    EngineBusyError,
-    EngineClosedError,
-)
+from core.errors import EngineBusyError, EngineClosedError
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
-from tests.core.gated import (
-    SOON,
-    GatedModel,
-    all_of,
-    both_running,
-    ids,
-    release,
-    request,
-    until,
-)
+from tests.core.engines import ids_of_events as ids
+from tests.core.gated import SOON, GatedModel, all_of, both_running, release, request, until
 
 
 class Mistake(Exception):
     """An error that no model raises."""
-
-
-# -- stops --
 
 
 def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:
@@ -101,13 +85,8 @@ def test_stopping_a_finished_run_changes_nothing(worker: Worker) -> None:
     assert run.poll(timeout=0.05) == [] and run.done
 
 
-# -- failures --
-
-
 @pytest.mark.parametrize("when", [0, 1, 4])
-def test_a_failing_run_says_so_and_the_next_one_works(
-    worker: Worker, llm: GatedModel, when: int
-) -> None:
+def test_a_failing_run_says_so_and_the_next_one_works(worker: Worker, llm: GatedModel, when: int):
     llm.open.clear()
     run = worker.submit(request())
     for _ in range(when):
@@ -134,9 +113,7 @@ def test_a_pass_that_failed_once_costs_no_run_a_token(worker: Worker, llm: Gated
 
 
 @pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, TypeError, OSError])
-def test_what_the_pass_of_one_request_raises_ends_that_request_alone(
-    worker: Worker, llm: GatedModel, error: type[Exception]
-) -> None:
+def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm, error):
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
     innocent = worker.submit(request("w1", tokens=30))
@@ -153,9 +130,7 @@ def test_what_the_pass_of_one_request_raises_ends_that_request_alone(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_unforeseen_error_is_heard_by_everyone_who_waits(
-    worker: Worker, llm: GatedModel
-) -> None:
+def test_an_unforeseen_error_is_heard_by_everyone_who_waits(worker: Worker, llm: GatedModel):
     llm.open.clear()
     runs = [worker.submit(request(tokens=100, seed=i)) for i in range(4)]
     until(lambda: both_running(worker, llm))
@@ -166,9 +141,6 @@ def test_an_unforeseen_error_is_heard_by_everyone_who_waits(
         assert isinstance(last, RunFailed) and last.error == "Mistake"
     assert llm.open_rows == ()
     assert len(ids(all_of(worker.submit(request())))) == 20
-
-
-# -- the end --
 
 
 def test_closing_stops_everything_and_twice_is_harmless(engine: Engine, llm: GatedModel) -> None:

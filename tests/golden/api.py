@@ -15,11 +15,11 @@ from typing import Any
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from bench.page.site import serve
 from core import Engine, Worker
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.ui.serving import serve
 from ui.server.context import make_context
 from ui.server.page import build_page
 from ui.server.visitors import Access

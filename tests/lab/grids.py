@@ -1,8 +1,7 @@
 """Studies of grids with results whose figures a test chooses; no run is behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from core.config import SamplingParams, SpeculationConfig
 from core.events import RunStats
@@ -10,46 +9,37 @@ from lab.grid import Axis, axis_from_text, grid
 from lab.measured import Measured
 from lab.order import Cell
 from lab.prompts import StudyPrompt
-from lab.study import Study, plain_configuration
-
-__all__ = ["AXES", "grid_results", "grid_study", "result"]
+from lab.study import Configuration, Study, plain_configuration
 
 AXES = (axis_from_text("speculation_length", "2, 4"), axis_from_text("expansion", "1 | 2,1"))
 
 
-def grid_study(
-    axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1, temperature: float = 0.0
-) -> Study:
+def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
+    """A study of these configurations with one short prompt, unless `fields` say otherwise."""
+    given: dict[str, Any] = {
+        "study_id": "t", "kind": "tune", "title": "A grid", "models": ("llm", "a"),
+        "created_utc": "2026-01-01T00:00:00+00:00", "sampling": SamplingParams(max_new_tokens=8),
+        "configurations": tuple(configurations), "prompts": (StudyPrompt("1", "Once"),),
+    }  # fmt: skip
+    return Study(**{**given, **fields})
+
+
+def grid_study(axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1) -> Study:
     """Plain decoding and every point of the axes that can run."""
-    sampling = SamplingParams(max_new_tokens=8, temperature=temperature)
-    made = grid(SpeculationConfig(), axes, sampling)
-    return Study(
-        study_id="t",
-        kind="tune",
-        title="A grid",
-        created_utc="2026-01-01T00:00:00+00:00",
-        models=("llm", "a"),
-        sampling=sampling,
-        configurations=(plain_configuration(), *made.configurations),
-        prompts=tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts)),
-        repeats=repeats,
-    )
+    made = grid(SpeculationConfig(), axes, SamplingParams(max_new_tokens=8))
+    several = tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts))
+    configurations = (plain_configuration(), *made.configurations)
+    return study_of(configurations, prompts=several, repeats=repeats)
 
 
 def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:
     """A run of 4 rounds at so many tokens a second."""
     stats = RunStats(
-        num_new_tokens=4 + accepted,
-        num_rounds=4,
-        num_accepted_tokens=accepted,
-        num_draft_tokens=12,
-        draft_acceptance_rate=accepted / 12,
-        mean_acceptance_length=1 + accepted / 4,
-        draft_ms=40.0,
-        verify_ms=60.0,
-        tokens_per_second=tps,
-        ttft_ms=5.0,
-    )
+        num_new_tokens=4 + accepted, num_rounds=4, num_accepted_tokens=accepted,
+        num_draft_tokens=12, draft_acceptance_rate=accepted / 12,
+        mean_acceptance_length=1 + accepted / 4, draft_ms=40.0, verify_ms=60.0,
+        tokens_per_second=tps, ttft_ms=5.0,
+    )  # fmt: skip
     run_id = f"{cell.contestant}/{cell.item}/{cell.repeat}"
     rounds = (accepted, 0, 0, 0)
     return Measured(run_id, (1, 2, token), stats, "length", "greedy", accepted_per_round=rounds)

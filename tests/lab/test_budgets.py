@@ -1,7 +1,5 @@
 """What `auto` comes to in a study is one number, however often measuring is cut off."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.config import Request, SpeculationConfig
-from core.events import Event, RunStarted
+from core.events import Event
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.conductor import Conductor
 from lab.study import Configuration, Study
@@ -33,7 +31,6 @@ def timed(lab: Lab, nodes: int) -> None:
 
     def play(request: Request, run_id: str) -> list[Event]:
         first, *rest = script(request, run_id)
-        assert isinstance(first, RunStarted)
         if request.speculation.max_tree_nodes == "auto":
             speculation = {**first.config["speculation"], "max_tree_nodes": nodes}
             first = replace(first, config={**first.config, "speculation": speculation})

@@ -1,7 +1,5 @@
 """Grids: axes as they are typed, every combination, what is refused, a study's own grid."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -13,8 +11,8 @@ from hypothesis import strategies as st
 from core.config import VERIFIES, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 from lab.grid import FIELDS, Axis, Grid, axis_from_text, axis_of, grid, grid_of, value_text
-from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration
+from tests.lab import grids
 
 BASE = SpeculationConfig()
 
@@ -23,19 +21,14 @@ def reasons(made: Grid) -> dict[str, str]:
     return {one.name: one.reason for one in made.refused}
 
 
-def study_of(made: Grid, sampling: SamplingParams | None = None) -> Study:
-    """A study of a grid, after its way through the log."""
-    study = Study(
-        study_id="t",
-        kind="tune",
-        title="A grid",
-        created_utc="2026-01-01T00:00:00+00:00",
-        models=("llm", "a"),
-        sampling=sampling or SamplingParams(),
-        configurations=(plain_configuration(), *made.configurations),
-        prompts=(StudyPrompt("1", "Once"),),
-    )
+def logged(study: Study) -> Study:
+    """After its way through the log."""
     return Study.from_plain(json.loads(json.dumps(study.to_plain())))
+
+
+def study_of(made: Grid, sampling: SamplingParams | None = None) -> Study:
+    configurations = (plain_configuration(), *made.configurations)
+    return logged(grids.study_of(configurations, sampling=sampling or SamplingParams()))
 
 
 @pytest.mark.parametrize(
@@ -102,15 +95,12 @@ def test_every_combination_is_a_configuration_the_last_axis_fastest() -> None:
     axes = [axis_from_text("speculation_length", "2,4"), axis_from_text("expansion", "1 | 2,1")]
     made = grid(BASE, axes)
     assert [one.name for one in made.configurations] == [
-        "speculation_length=2, expansion=1",
-        "speculation_length=2, expansion=2,1",
-        "speculation_length=4, expansion=1",
-        "speculation_length=4, expansion=2,1",
-    ]
+        "speculation_length=2, expansion=1", "speculation_length=2, expansion=2,1",
+        "speculation_length=4, expansion=1", "speculation_length=4, expansion=2,1",
+    ]  # fmt: skip
     assert made.points[3] == {"speculation_length": 4, "expansion": (2, 1)}
-    assert made.configurations[3].speculation == replace(
-        BASE, speculation_length=4, expansion=(2, 1)
-    )
+    last = replace(BASE, speculation_length=4, expansion=(2, 1))
+    assert made.configurations[3].speculation == last
     assert made.refused == ()
 
 
@@ -146,9 +136,6 @@ def test_a_grid_has_axes_each_once_and_not_too_many_points() -> None:
     many = ",".join(map(str, range(1, 41)))
     with pytest.raises(ConfigError, match="points of the grid is 1600: at most 1000"):
         grid(BASE, [axis_from_text("vote_nodes", many), axis_from_text("eta", many)])
-
-
-# -- the grid behind a study --
 
 
 def test_the_grid_of_a_study_comes_back_with_what_was_refused() -> None:
@@ -192,8 +179,7 @@ def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
     made = grid(BASE, axes, drafters=loaded)
     kept = tuple((axis.field, axis.values) for axis in made.axes)
     models = ("llm (float32, cpu)", "a (float32, cpu)", "b (float32, cpu)")
-    study = replace(study_of(made), axes=kept, models=models)
-    study = Study.from_plain(json.loads(json.dumps(study.to_plain())))
+    study = logged(replace(study_of(made), axes=kept, models=models))
     assert study.axes == kept
     back = grid_of(study)
     assert back.axes[0].values == (4, 99) and back.axes[1].values == (("all",), ("nobody",))

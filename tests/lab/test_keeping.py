@@ -2,8 +2,6 @@
 it were still measured.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time
@@ -56,9 +54,7 @@ def test_a_cell_waits_for_a_log_that_is_locked_and_says_so(lab: Lab) -> None:
     assert len(lab.results()) == 8
 
 
-def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_whose_end_cannot_be_written_is_at_rest_and_can_be_gone_on_with(lab, monkeypatch):
     monkeypatch.setattr("lab.keeping.KEEP_TRYING_S", 0.2)
     lab.conductor.begin(study())
     until(lab, 1)
@@ -103,9 +99,7 @@ class Slow:
         self.written.append((study_id, state, reason))
 
 
-def test_a_study_taken_up_again_is_not_set_to_its_rest_later(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_study_taken_up_again_is_not_set_to_its_rest_later(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lab.keeping.AGAIN_S", 0.01)
     store = Slow()
     rests = Rests(store)  # type: ignore[arg-type]

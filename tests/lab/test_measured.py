@@ -1,7 +1,5 @@
 """What is kept of a cell, counted again from its run's events in another way."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import cycle
@@ -9,7 +7,7 @@ from itertools import cycle
 import pytest
 
 from core.errors import CellInterruptedError, StudyError
-from core.events import Combined, Event, RoundCompleted, RunCompleted, RunStarted, Verified
+from core.events import Combined, Event, RoundCompleted, RunStarted, Verified
 from lab.measured import Measured, measure_run
 from tests.synthetic import MINIONS, synthetic_run
 from tests.ui.fakes import plain_twin
@@ -25,7 +23,6 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     trees = [e for e in events if isinstance(e, Combined)]
     verdicts = [e for e in events if isinstance(e, Verified)]
     end = events[-1]
-    assert isinstance(end, RunCompleted)
     assert found.run_id == "r" and found.stats == end.stats
     assert found.token_ids == tuple(t for e in rounds for t in e.token_ids)
     assert found.accepted_per_round == tuple(e.num_accepted for e in rounds)
@@ -80,9 +77,8 @@ def test_of_a_run_without_drafts_it_is_kept_why(lengths: list[int], reason: str,
     found = measure_run(undrafted(lengths, reason))
     assert found.idle == told.format(found.stats.num_rounds)
     assert measure_run(synthetic_run(6, run_id="r")).idle == ""
-    assert measure_run(plain_twin(synthetic_run(6, run_id="r"))).idle == "", (
-        "it has nobody to draft"
-    )
+    alone = measure_run(plain_twin(synthetic_run(6, run_id="r")))
+    assert alone.idle == "", "it has nobody to draft"
 
 
 def test_it_survives_json() -> None:
@@ -90,15 +86,13 @@ def test_it_survives_json() -> None:
     assert Measured.from_plain(json.loads(json.dumps(found.to_plain()))) == found
 
 
-def test_a_run_without_its_end_is_measured_again() -> None:
+def test_a_run_without_its_end_is_measured_again_and_a_failed_one_is_not() -> None:
     for end in ("cancelled", "cut"):
         with pytest.raises(CellInterruptedError):
             measure_run(synthetic_run(6, end=end))
     with pytest.raises(CellInterruptedError):
         measure_run([])
 
-
-def test_a_failed_run_is_not() -> None:
     with pytest.raises(StudyError, match="failed") as caught:
         measure_run(synthetic_run(6, end="failed"))
     assert not isinstance(caught.value, CellInterruptedError)

@@ -1,7 +1,5 @@
 """What a grid found: figures with their spread, the best, who is as good, who drafted alike."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ A `CachedModel` answers for the prefix and for every single token behind it. Beh
 what it said before: only the first two tokens of a round are looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -14,8 +12,6 @@ from core.models.hf_model import HfModel
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 from tests.fakes import TableModel
-
-__all__ = ["CachedModel"]
 
 AT_ONCE = 256
 LIKELY = 1e-3

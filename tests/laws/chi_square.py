@@ -1,13 +1,9 @@
 """Pearson's chi-square of counts against exact probabilities, small cells pooled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 
 import torch
-
-__all__ = ["pooled_chi_square", "survival"]
 
 SMALLEST = 5.0
 

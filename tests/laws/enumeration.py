@@ -4,8 +4,6 @@
 `every_walk` runs the script through all of them. Knows no engine.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
@@ -13,8 +11,6 @@ from typing import Any, Self
 import torch
 
 from core.trees.noise import Key
-
-__all__ = ["KeyAskedTwiceError", "WalkNoise", "every_walk"]
 
 
 class KeyAskedTwiceError(Exception):

@@ -3,8 +3,6 @@
 Each is a partial of `case` that still takes the verification rule, as `verify=`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,21 +12,6 @@ import pytest
 from core import SamplingParams, SpeculationConfig
 from tests.fakes import TableModel, random_table
 from tests.laws.whole_rounds import Case, joint_of_rounds, plain_joint, total_variation
-
-__all__ = [
-    "DEEP",
-    "ENDS",
-    "EXACT",
-    "LOOKUP_PROMPT",
-    "NOTICED",
-    "ONE_ROUND",
-    "SHOWN_BELOW",
-    "SHOWN_BY",
-    "TWO_ROUNDS",
-    "case",
-    "deviation",
-    "tables",
-]
 
 EXACT = 1e-12
 NOTICED = 0.01
@@ -110,12 +93,7 @@ ONE_ROUND: Cases = {
         case, 1, "sampled", (2, 1), eos_ids=ENDS, prompt_ids=(0, 1)
     ),
     "two drafters and prompt lookup": partial(
-        case,
-        2,
-        "sampled",
-        (1,),
-        drafters=("model-1", "ngram", "model-2"),
-        prompt_ids=LOOKUP_PROMPT,
+        case, 2, "sampled", (1,), drafters=("model-1", "ngram", "model-2"), prompt_ids=LOOKUP_PROMPT
     ),
 }
 # Where a chance below 1 meets several proposals: what `traversal` does beyond `mss`.
@@ -131,11 +109,7 @@ DEEP: Cases = {
     ),
     "three chains": partial(case, 3, "sampled_iid", (1, 1), 2, vocab=2, prompt_ids=(0, 1, 0)),
     "prompt lookup and chains": partial(
-        case,
-        2,
-        "sampled",
-        (1, 1),
-        drafters=("model-1", "ngram", "model-2"),
+        case, 2, "sampled", (1, 1), drafters=("model-1", "ngram", "model-2"),
         prompt_ids=LOOKUP_PROMPT,
     ),
     "prompt lookup before forks": partial(
@@ -145,46 +119,24 @@ DEEP: Cases = {
         case, 1, "sampled_iid", (1, 2, 1), 2, eos_ids=ENDS, prompt_ids=(0, 1)
     ),
     "top-k of two below": partial(case, 2, "sampled", (1, 2), 1, temperature=0.7, top_k=2),
-}
+}  # fmt: skip
 
+TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
+DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
+LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
 # For each trap the smallest cases that show it.
 SHOWN_BY: dict[str, list[Callable[..., Case]]] = {
-    "duplicates_merged": [
-        partial(case, 1, "sampled_iid", (2,), 3),
-        partial(case, 2, "sampled_iid", (1,), 3),
-    ],
-    "one_hot_merged": [
-        partial(
-            case, 1, "sampled", (1,), 1, drafters=("ngram", "model-1"), prompt_ids=LOOKUP_PROMPT
-        )
-    ],
-    "low_q_dropped": [
-        partial(case, 1, "sampled_iid", (2,), 1),
-        partial(case, 1, "sampled", (1,), 1),
-    ],
-    "likelier_of_two_kept": [
-        partial(case, 1, "sampled_iid", (2,), 1),
-        partial(case, 1, "sampled", (2,), 1),
-    ],
+    "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
+    "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],
+    "low_q_dropped": [partial(TWICE, (2,), 1), partial(DISTINCT, (1,), 1)],
+    "likelier_of_two_kept": [partial(TWICE, (2,), 1), partial(DISTINCT, (2,), 1)],
     "vote_with_the_winners_q": [partial(case, 3, "sampled", (1,), 1)],
-    "top_k_with_the_real_q": [
-        partial(case, 1, "sampled", (2,), 1),
-        partial(case, 1, "sampled_iid", (1,), 1),
-    ],
-    "without_replacement_with_the_full_q": [partial(case, 1, "sampled", (2,), 3)],
-    "by_token_id": [
-        partial(case, 1, "sampled_iid", (2,), 2),
-        partial(case, 2, "sampled", (1,), 2),
-    ],
-    "by_descending_q": [
-        partial(case, 1, "sampled_iid", (2,), 1),
-        partial(case, 2, "sampled", (1,), 2),
-    ],
-    "confident_drafter_first": [partial(case, 2, "sampled", (1,), 2)],
-    "uniform_over_nodes": [
-        partial(case, 1, "sampled_iid", (3,), 1),
-        partial(case, 2, "sampled_iid", (1,), 2),
-    ],
+    "top_k_with_the_real_q": [partial(DISTINCT, (2,), 1), partial(TWICE, (1,), 1)],
+    "without_replacement_with_the_full_q": [partial(DISTINCT, (2,), 3)],
+    "by_token_id": [partial(TWICE, (2,), 2), partial(TWO_DISTINCT, (1,), 2)],
+    "by_descending_q": [partial(TWICE, (2,), 1), partial(TWO_DISTINCT, (1,), 2)],
+    "confident_drafter_first": [partial(TWO_DISTINCT, (1,), 2)],
+    "uniform_over_nodes": [partial(TWICE, (3,), 1), partial(TWO, (1,), 2)],
 }
 # The same where the trap waits below a draw: a case of DEEP for each.
 SHOWN_BELOW = {

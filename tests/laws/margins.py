@@ -4,8 +4,6 @@ At a first divergence the float64, teacher-forced margin between the two tokens 
 and at most one prompt of a law's prompts may diverge at all (laws 1 and 2).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from functools import cache
@@ -16,8 +14,6 @@ import torch
 from core import SamplingParams
 from core.trees.noise import SeededNoise
 from core.trees.sampling import penalize_repetition, process_logits
-
-__all__ = ["Divergences", "first_difference"]
 
 NEAR_TIE = 1e-4
 
@@ -67,7 +63,6 @@ class Divergences:
             penalty = sampling.repetition_penalty
             scores = logits = penalize_repetition(logits[None], penalty, context, [()])[0]
         if not sampling.greedy:
-            assert sampling.seed is not None
             gumbel = SeededNoise(sampling.seed, len(logits)).gumbel(len(context))
             scores = process_logits(logits[None], sampling)[0].double() + gumbel
         return float((scores[one] - scores[other]).abs())

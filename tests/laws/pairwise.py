@@ -5,17 +5,38 @@ value that covers most of what is missing; among equals the first, so the cheape
 The same fields give the same rows.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
-__all__ = ["NEVER", "affordable", "missing_pairs", "of_effect", "paired", "pairwise"]
+from core.config import COMBINES, PIPELINES, ROUTINGS, WEIGHTS
+
+# What laws 1 and 2 pair on the bundled models, beside the drafts and rules that are their own.
+TREES: dict[str, Sequence[Any]] = {
+    "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
+    "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
+    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "combine": COMBINES,
+    "routing": ROUTINGS,
+    "routed_drafters": (2, 1),
+    "weights": WEIGHTS,
+    "vote_nodes": (12, 3, 1),
+    "speculation_length": (4, 1, 8, 16),
+    "max_speculation_length": (16, 24),
+}
+ROUNDS: dict[str, Sequence[Any]] = {
+    "length": ("fixed", "confidence", "goodput", "trend"),
+    "confidence_threshold": (0.4, 0.9),
+    "pipeline": PIPELINES,
+    "carry_over": (False, True),
+    "record_top_k": (0, 5),
+    "mode": ("batched", "mixed", "alone"),
+}
 
 Row = dict[str, Any]
+FUSED = ("fused", "fused_credit")
 ONE_SSM = (("ngram",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 # What never drafts is no value of a pairwise field: every other would be idle beside it.
@@ -72,6 +93,9 @@ def of_effect(row: Row) -> bool:
         pipeline == "ahead" and combine == "log_pool",
         combine == "vote" and row.get("draft") == "best_first",
         combine == "union" and row.get("weights") == "paper",
+        # Fused drafts are one tree: no other rule has anything to combine.
+        combine not in ("union", None) and row.get("draft") in FUSED,
+        pipeline == "ahead" and row.get("draft") in FUSED,
         # One SSM leaves nothing to route.
         row.get("routing", "all") != "all" and row.get("drafters") in ONE_SSM,
     )

@@ -1,7 +1,5 @@
 """What the laws share: running requests, and what transformers and plain decoding say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -13,20 +11,6 @@ import torch
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.events import Event, RoundCompleted, RunCompleted
 from core.events.outcome import Outcome
-
-__all__ = [
-    "PLAIN",
-    "PROMPTS",
-    "bundled_engine",
-    "completed",
-    "ids_of",
-    "ids_of_many",
-    "module_of",
-    "outcomes",
-    "prompts",
-    "some",
-    "transformers_ids",
-]
 
 PROMPTS = Path(__file__).resolve().parents[2] / "bench" / "prompts.jsonl"
 PLAIN = SpeculationConfig.preset("autoregressive")
@@ -86,14 +70,10 @@ def transformers_ids(
     """What transformers' own greedy `generate` continues with; `options` go to it as they are."""
     ids = torch.tensor([list(prompt_ids)])
     out = module.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        do_sample=False,
-        max_new_tokens=sampling.max_new_tokens,
-        eos_token_id=list(eos_ids) or None,
-        pad_token_id=0,
+        ids, attention_mask=torch.ones_like(ids), do_sample=False,
+        max_new_tokens=sampling.max_new_tokens, eos_token_id=list(eos_ids) or None, pad_token_id=0,
         **options,
-    )
+    )  # fmt: skip
     return [int(i) for i in out[0, len(prompt_ids) :]]
 
 

@@ -4,8 +4,6 @@ The verifier looks at a position more than once: a branch that fails leaves its 
 the next round. With keys that forget the round those decisions would share one uniform number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -13,8 +11,6 @@ import torch
 
 from core.trees.noise import Key
 from tests.laws.enumeration import WalkNoise
-
-__all__ = ["RepeatedNoise", "SharedNoise", "by_position"]
 
 Part = tuple[Any, float, float]
 """An answer, and the interval of the uniform number that gives it."""
@@ -24,7 +20,6 @@ def by_position(key: Key) -> Key:
     """(kind, position decided) of a key of production: its path, from the root's position on."""
     kind, root = key[0], key[1]
     path = key[3] if kind == "draft" else key[2]
-    assert isinstance(root, int) and isinstance(path, tuple)
     # "accept" and "draft" keys name the parent's path, "final" the last node's.
     return kind, root + len(path) + 1
 

@@ -3,8 +3,6 @@
 Every value of every field, pairwise, alone, batched, and in a batch with other settings.
 """
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from functools import cache
@@ -12,9 +10,19 @@ from functools import cache
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, ROUTINGS, WEIGHTS
+from core.config import LENGTHS, PIPELINES, PRESETS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import NEVER, Row, affordable, missing_pairs, of_effect, pairwise
+from tests.laws.pairwise import (
+    FUSED,
+    NEVER,
+    ROUNDS,
+    TREES,
+    Row,
+    affordable,
+    missing_pairs,
+    of_effect,
+    pairwise,
+)  # fmt: skip
 from tests.laws.runs import (
     bundled_engine,
     ids_of,
@@ -30,24 +38,10 @@ pytestmark = pytest.mark.usefixtures("bundled")
 SAMPLING = SamplingParams(max_new_tokens=24)
 PROMPTS = prompts(4)
 FIELDS = {
-    "draft": ("auto", "topk", "best_first"),
-    "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
-    "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
-    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
-    "combine": COMBINES,
-    "routing": ROUTINGS,
-    "routed_drafters": (2, 1),
-    "weights": WEIGHTS,
-    "vote_nodes": (12, 3, 1),
-    "speculation_length": (4, 1, 8, 16),
-    "max_speculation_length": (16, 24),
+    "draft": ("auto", "topk", "best_first", *FUSED),
+    **TREES,
     "verify": ("auto", "greedy", "match"),
-    "length": ("fixed", "confidence", "goodput", "trend"),
-    "confidence_threshold": (0.4, 0.9),
-    "pipeline": PIPELINES,
-    "carry_over": (False, True),
-    "record_top_k": (0, 5),
-    "mode": ("batched", "mixed", "alone"),
+    **ROUNDS,
 }
 
 
@@ -64,11 +58,6 @@ def expected(prompt: str) -> list[int]:
     models = bundled_engine().models
     ids = models.tokenizer(prompt)["input_ids"]
     return transformers_ids(module_of(models), ids, SAMPLING, models.eos_ids)
-
-
-@pytest.fixture(scope="module")
-def divergences() -> Divergences:
-    return Divergences(module_of(bundled_engine().models))
 
 
 def check(divergences: Divergences, texts: list[list[int]], of: tuple[str, ...] = PROMPTS) -> None:
@@ -131,13 +120,9 @@ def test_stop_strings_end_the_text_where_transformers_does() -> None:
         ids = models.tokenizer(prompt)["input_ids"]
         sampling = SamplingParams(max_new_tokens=32, stop=stop)
         wanted = transformers_ids(
-            module,
-            ids,
-            sampling,
-            models.eos_ids,
-            stop_strings=list(stop),
+            module, ids, sampling, models.eos_ids, stop_strings=list(stop),
             tokenizer=models.tokenizer,
-        )
+        )  # fmt: skip
         assert ids_of(bundled_engine(), Request(prompt, sampling)) == wanted
 
 

@@ -4,8 +4,6 @@ No exception is allowed. The texts are longer than the sliding windows of the fa
 one, and the drafters are right some of the time, so that both verdicts occur.
 """
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 
@@ -15,7 +13,7 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, ROUTINGS, WEIGHTS
 from tests.fakes import FAMILIES, WINDOW, loaded, perturbed, tiny_module
-from tests.laws.pairwise import missing_pairs, of_effect, pairwise
+from tests.laws.pairwise import FUSED, missing_pairs, of_effect, pairwise
 from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
 
 SAMPLING = SamplingParams(max_new_tokens=14)
@@ -27,7 +25,7 @@ WORDS = (
 TEXTS = tuple(" ".join(f"w{word}" for word in words) for words in WORDS)
 FIELDS = {
     "family": tuple(FAMILIES),
-    "draft": ("auto", "topk", "best_first"),
+    "draft": ("auto", "topk", "best_first", *FUSED),
     "expansion": ((2, 2, 1), (3, 2, 2), (1,)),
     "max_tree_nodes": (9, "auto", "uncut"),
     "drafters": (("all",), ("ssm-1", "ngram", "ssm-0"), ("first",)),

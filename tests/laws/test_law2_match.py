@@ -3,23 +3,31 @@
 For every tree rule, coupled or not, with top-k and top-p, alone and batched.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import cache
+from typing import Any
 
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
-from core.config import COMBINES, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
+from core.config import LENGTHS
 from tests.laws.margins import Divergences
-from tests.laws.pairwise import NEVER, Row, affordable, missing_pairs, of_effect, pairwise
+from tests.laws.pairwise import (
+    FUSED,
+    NEVER,
+    ROUNDS,
+    TREES,
+    Row,
+    affordable,
+    missing_pairs,
+    of_effect,
+    pairwise,
+)  # fmt: skip
 from tests.laws.runs import (
     PLAIN,
     bundled_engine,
     ids_of,
     ids_of_many,
-    module_of,
     outcomes,
     prompts,
     some,
@@ -39,24 +47,10 @@ SAMPLINGS = (
 )
 FIELDS = {
     "sampling": tuple(range(len(SAMPLINGS))),
-    "draft": ("auto", "coupled", "topk", "best_first", "sampled", "sampled_iid"),
-    "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
-    "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
-    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
-    "combine": COMBINES,
-    "routing": ROUTINGS,
-    "routed_drafters": (2, 1),
-    "weights": WEIGHTS,
-    "vote_nodes": (12, 3, 1),
-    "speculation_length": (4, 1, 8, 16),
-    "max_speculation_length": (16, 24),
+    "draft": ("auto", "coupled", "topk", "best_first", *FUSED, "sampled", "sampled_iid"),
+    **TREES,
     "verify": ("auto", "match"),
-    "length": ("fixed", "confidence", "goodput", "trend"),
-    "confidence_threshold": (0.4, 0.9),
-    "pipeline": PIPELINES,
-    "carry_over": (False, True),
-    "record_top_k": (0, 5),
-    "mode": ("batched", "mixed", "alone"),
+    **ROUNDS,
 }
 
 
@@ -73,14 +67,8 @@ ROWS = [*PAIRS, *({**PAIRS[0], **row} for row in NEVER)]
 @cache
 def plain(index: int) -> list[list[int]]:
     """Plain decoding of every prompt; rows without drafters repeat it one request at a time."""
-    return ids_of_many(
-        bundled_engine(), [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
-    )
-
-
-@pytest.fixture(scope="module")
-def divergences() -> Divergences:
-    return Divergences(module_of(bundled_engine().models))
+    requests = [Request(prompt, SAMPLINGS[index], PLAIN) for prompt in PROMPTS]
+    return ids_of_many(bundled_engine(), requests)
 
 
 def texts_of(
@@ -134,9 +122,8 @@ def test_coupling_is_worth_its_name() -> None:
     """Coupled drafts are accepted more often than the same number of most probable tokens."""
     accepted = {}
     for draft in ("coupled", "topk"):
-        config = SpeculationConfig(
-            draft=draft, expansion=(3,), speculation_length=2, max_tree_nodes="uncut"
-        )
+        shape: dict[str, Any] = {"expansion": (3,), "speculation_length": 2}
+        config = SpeculationConfig(draft=draft, max_tree_nodes="uncut", **shape)
         requests = [Request(prompt, SAMPLINGS[0], config) for prompt in PROMPTS]
         runs = outcomes(bundled_engine().generate_many(requests)).values()
         accepted[draft] = sum(run.summary["num_accepted_tokens"] for run in runs)

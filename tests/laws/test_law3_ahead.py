@@ -2,8 +2,6 @@
 true, they leave the distribution of whole rounds as it is. By enumeration of both rounds.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -79,9 +77,7 @@ def test_guesses_come_true_in_these_cases() -> None:
     assert any(hits) and len(hits) > 20
 
 
-def test_control_a_guess_changed_for_what_it_drew_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_control_a_guess_changed_for_what_it_drew_is_noticed(monkeypatch: pytest.MonkeyPatch):
     """A draft made ahead whose first token is exchanged for one that is liked better."""
     begun = SsmDrafter._matching_guess
 

@@ -4,8 +4,6 @@ Logits are cached, the noise is drawn anew for every round. Chi-square at a fals
 control that tries a token proposed twice only once must fail it.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -27,11 +25,9 @@ FALSE_ALARM = 1e-6
 RULES = ("mss", "traversal")
 PREFIXES = prompts(8)
 SAMPLINGS = (
-    SamplingParams(3, temperature=1.0),
-    SamplingParams(3, temperature=1.0, top_k=4),
-    SamplingParams(3, temperature=0.7, top_p=0.9),
-    SamplingParams(3, temperature=1.3, top_k=30),
-)
+    SamplingParams(3, temperature=1.0), SamplingParams(3, temperature=1.0, top_k=4),
+    SamplingParams(3, temperature=0.7, top_p=0.9), SamplingParams(3, temperature=1.3, top_k=30),
+)  # fmt: skip
 DRAFTS = (
     SpeculationConfig(
         draft="sampled", expansion=(2, 2), speculation_length=2, max_tree_nodes="uncut"
@@ -40,13 +36,10 @@ DRAFTS = (
         draft="sampled_iid", expansion=(3, 1), speculation_length=2, max_tree_nodes="uncut"
     ),
     SpeculationConfig(
-        drafters=("ngram", "ssm-code", "ssm-stories"),
-        draft="sampled",
-        expansion=(2, 1),
-        speculation_length=2,
-        max_tree_nodes="uncut",
+        drafters=("ngram", "ssm-code", "ssm-stories"), draft="sampled", expansion=(2, 1),
+        speculation_length=2, max_tree_nodes="uncut",
     ),
-)
+)  # fmt: skip
 
 
 class Rounds:
@@ -151,9 +144,7 @@ def test_twenty_thousand_rounds_are_plain_sampling(prefix: int, rule: str) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("prefix", range(len(PREFIXES)))
-def test_control_duplicates_are_noticed(
-    prefix: int, rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_duplicates_are_noticed(prefix: int, rule: str, monkeypatch: pytest.MonkeyPatch):
     config = replace(DRAFTS[1], expansion=(10, 1), verify=rule)
     duplicates_merged(monkeypatch)
     with rounds_from(PREFIXES[prefix]) as rounds:

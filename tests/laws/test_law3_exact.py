@@ -5,8 +5,6 @@ The production engine (draft, combine, verify, commit) runs under the enumeratin
 three tokens; the joint of the first tokens is compared with plain sampling's. Cases: law3_cases.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from core import SamplingParams, SpeculationConfig
@@ -73,13 +71,8 @@ def a_pair(draft: str, rule: str) -> SpeculationConfig:
     )
 
 
-# -- negative controls --
-
-
 @pytest.mark.parametrize("name", TRAPS)
-def test_control_every_trap_is_noticed(
-    name: str, rule: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_every_trap_is_noticed(name: str, rule: str, monkeypatch: pytest.MonkeyPatch):
     cases = [make(verify=rule) for make in SHOWN_BY[name]]
     assert max(deviation(of, rounds=1, count=2) for of in cases) <= EXACT
     TRAPS[name](monkeypatch)

@@ -2,9 +2,6 @@
 two rounds, and no fewer accepted tokens than `mss` on average. Every figure is by enumeration.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from importlib import import_module
 
 import pytest
@@ -43,8 +40,6 @@ def test_two_rounds_of_a_tree_are_plain_sampling() -> None:
     assert deviation(of, rounds=2, count=4) <= EXACT
 
 
-# -- accepted tokens --
-
 ALL = {**TWO_ROUNDS, **ONE_ROUND, **DEEP}
 BY_A_TENTH = ("a chain of three", "a fork in the middle")
 
@@ -57,13 +52,8 @@ def test_no_fewer_tokens_are_accepted_than_by_mss(name: str) -> None:
     assert accepted > of_mss + 0.1 or name not in BY_A_TENTH
 
 
-# -- negative controls --
-
-
 @pytest.mark.parametrize("name", TRAPS)
-def test_control_every_trap_below_a_draw_is_noticed(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_every_trap_below_a_draw_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch):
     TRAPS[name](monkeypatch)
     trapped = deviation(DEEP[SHOWN_BELOW[name]](verify="traversal"), rounds=1, count=4)
     print(name, round(trapped, 4))
@@ -102,9 +92,7 @@ def unweighted(chance: float, left: torch.Tensor, offer: Offer) -> Left:
 @pytest.mark.parametrize(
     "wrong", [kept_where_nothing_is_left, chance_kept, not_renormalised, unweighted]
 )
-def test_control_a_wrong_rest_is_noticed(
-    wrong: Callable[[float, torch.Tensor, Offer], Left], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_wrong_rest_is_noticed(wrong, monkeypatch):
     monkeypatch.setattr(MODULE, "_rest", wrong)
     names = ("three draws below a draw", "an end of text below")
     found = [deviation(DEEP[name](verify="traversal"), rounds=1, count=4) for name in names]

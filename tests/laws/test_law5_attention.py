@@ -4,8 +4,6 @@ Another token is changed and the logits must not move; a token that is seen is c
 (the control). For full attention, one window for all layers, and layers of both kinds.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest

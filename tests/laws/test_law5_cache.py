@@ -2,8 +2,6 @@
 of a fresh prefill of the same tokens.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -125,9 +123,7 @@ def test_the_bundled_models_keep_what_a_prefill_gives(name: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma2", "gpt2", "opt", "gpt_neox", "qwen3"])
-def test_every_family_keeps_what_a_prefill_gives(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_family_keeps_what_a_prefill_gives(family: str, monkeypatch: pytest.MonkeyPatch):
     # Random models are never sure of anything: more guesses, and less likely ones.
     monkeypatch.setattr("core.drafters.base.LEAST", 0.0)
     monkeypatch.setattr("core.drafters.ahead.OUTCOMES", 60)

@@ -4,8 +4,6 @@ Tokens a round are 1 to depth + 1. An end-of-text token, a stop string, the limi
 end the text at the same token whatever the trees look like.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,9 +46,6 @@ def speculation(shape: tuple[int, ...], **fields: object) -> SpeculationConfig:
     return SpeculationConfig(**settings)
 
 
-# -- tokens a round --
-
-
 @LAW
 @given(
     seed=st.integers(0, 500),
@@ -82,18 +77,11 @@ def test_a_round_gives_one_to_depth_plus_one_tokens(
     assert len(given_lengths) == 20 or length > 0
 
 
-# -- the end of text --
-
-
 def expected_story(prompt: int, count: int) -> list[int]:
     return [STORY[(prompt + i) % len(STORY)] for i in range(count)]
 
 
-@paired(
-    place=range(len(STORY) - 2),
-    shape=SHAPES,
-    rule=("greedy", "match", "mss", "traversal"),
-)
+@paired(place=range(len(STORY) - 2), shape=SHAPES, rule=("greedy", "match", "mss", "traversal"))
 def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
     prompt = 2
     eos = STORY[prompt + place]
@@ -142,17 +130,11 @@ def test_ignored_ends_go_on() -> None:
     assert ids_of(engine, Request("w3 w7", sampling, speculation((2, 2)))) == expected_story(2, 20)
 
 
-# -- stop strings --
-
-
 @LAW
 @given(
-    first=st.integers(0, 10),
-    size=st.integers(1, 3),
-    cut_left=st.integers(0, 1),
-    length=st.integers(0, 5),
-    shape=st.sampled_from(SHAPES),
-)
+    first=st.integers(0, 10), size=st.integers(1, 3), cut_left=st.integers(0, 1),
+    length=st.integers(0, 5), shape=st.sampled_from(SHAPES),
+)  # fmt: skip
 def test_a_stop_string_ends_the_text_across_rounds(
     first: int, size: int, cut_left: int, length: int, shape: tuple[int, ...]
 ) -> None:
@@ -177,9 +159,6 @@ def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
     (only,), last = completed(engine.generate(request))
     assert (len(only.token_ids), only.num_accepted, only.num_cut) == (3, 3, 2)
     assert (last.stats.num_accepted_tokens, last.stats.num_draft_tokens) == (3, 3)
-
-
-# -- limits --
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -4,8 +4,6 @@ Merging is idempotent on the set of root paths, multiplicities add, and the orde
 changes nothing but the order of the lists. What best first keeps is closed under ancestors.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 

@@ -5,8 +5,6 @@ The control: whatever column of the log is changed, what is read back differs, b
 named here, which repeat what others hold.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -202,9 +200,7 @@ def kept(tmp_path: Path) -> dict[Path, tuple[Event, ...]]:
         return paths | {thin: tuple(store.events(events[0].run_id))}
 
 
-def test_control_every_changed_column_is_noticed(
-    kept: dict[Path, tuple[Event, ...]], tmp_path: Path
-) -> None:
+def test_control_every_changed_column_is_noticed(kept, tmp_path):
     unnoticed: dict[str, set[str]] = {}
     never_held = set()
     for table, column in columns(next(iter(kept))):
@@ -221,9 +217,7 @@ def test_control_every_changed_column_is_noticed(
     assert not never_held
 
 
-def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(
-    kept: dict[Path, tuple[Event, ...]],
-) -> None:
+def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(kept):
     path, events = list(kept.items())[-1]
     assert reads_back(path, events)
     assert change_one(path, "rounds", "thinned")
@@ -231,9 +225,7 @@ def test_control_a_thinned_round_that_is_said_to_be_whole_is_noticed(
 
 
 @pytest.mark.parametrize("part", [field.name for field in fields(Ahead)])
-def test_control_every_part_of_what_came_of_a_draft_made_ahead_is_noticed(
-    part: str, tmp_path: Path
-) -> None:
+def test_control_every_part_of_what_came_of_a_draft_made_ahead_is_noticed(part: str, tmp_path):
     events = events_of("ahead")
     recorded(tmp_path / "runs.db", events)
     place = [field.name for field in fields(Ahead)].index(part)

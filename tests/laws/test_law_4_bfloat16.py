@@ -4,22 +4,19 @@ The gap is measured in the run: twice the 99.9th percentile of what the number o
 does to a logit. The same tests run on CUDA under `-m gpu`, with laws 1 and 2 in float32 there.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
-from core.events.outcome import Outcome
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.protocol import chain
+from tests.laws.runs import PROMPTS
+from tests.laws.runs import ids_of as run_ids
 
-PROMPTS = Path(__file__).parents[2] / "bench" / "prompts.jsonl"
 DEVICES = [
     pytest.param("cpu", marks=pytest.mark.nightly),
     pytest.param("cuda", marks=pytest.mark.gpu),
@@ -37,10 +34,7 @@ def ids_of(engine: Engine, prompt: str, preset: str, temperature: float = 0.0) -
     speculation = SpeculationConfig.preset(preset, temperature)
     if preset != "autoregressive":
         speculation = dataclasses.replace(speculation, verify="auto", draft="auto")
-    outcome = Outcome()
-    for event in engine.generate(Request(prompt, sampling, speculation)):
-        outcome.observe(event)
-    return outcome.token_ids
+    return run_ids(engine, Request(prompt, sampling, speculation))
 
 
 def stepped_logits(
@@ -78,9 +72,7 @@ def compiled() -> Engine:
     return engine_on("cpu")
 
 
-def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(
-    uncompiled: Engine,
-) -> None:
+def test_every_bfloat16_token_is_within_the_rounding_gap_of_the_argmax(uncompiled: Engine) -> None:
     gap, margin, last = measured(uncompiled)
     assert gap > 0, "a pass of 12 tokens should round differently from 12 passes"
     assert float(margin.max()) <= gap

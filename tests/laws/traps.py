@@ -4,8 +4,6 @@ Each installs itself with pytest's monkeypatch; law 3 must notice every one. All
 plausible, and all of them change the distribution of the text.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,8 +23,6 @@ from core.trees.sampling import process_logits, to_probabilities
 from core.trees.tree import Proposal
 from core.trees.verify import VerifyInput
 from core.trees.verify import base as offers
-
-__all__ = ["TRAPS", "PositionlessKeys"]
 
 Patch = pytest.MonkeyPatch
 Order = list[tuple[Proposal, int]]
@@ -62,9 +58,6 @@ def _without(draft: Draft, lost: set[int]) -> Draft:
         if node not in lost and (parent == -1 or parent in kept):
             kept.append(node)
     return _restrict(draft, kept)
-
-
-# -- what is merged or dropped --
 
 
 def duplicates_merged(patch: Patch) -> None:
@@ -115,9 +108,6 @@ def vote_with_the_winners_q(patch: Patch) -> None:
     _combine_with(patch, rule)
 
 
-# -- what q is --
-
-
 class _TopKWithQ(TopKProposer):
     def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         found = super().propose(frontiers, widths)
@@ -138,9 +128,6 @@ def without_replacement_with_the_full_q(patch: Patch) -> None:
     patch.setattr(
         offers, "_distribution", lambda case, proposal, earlier: distribution(case, proposal, [])
     )
-
-
-# -- the order of trying --
 
 
 def _ordering(patch: Patch, key: Callable[[VerifyInput, Proposal, int], object]) -> None:
@@ -217,17 +204,9 @@ TRAPS: Mapping[str, Callable[[Patch], None]] = MappingProxyType(
     {
         trap.__name__: trap
         for trap in (
-            duplicates_merged,
-            one_hot_merged,
-            low_q_dropped,
-            likelier_of_two_kept,
-            vote_with_the_winners_q,
-            top_k_with_the_real_q,
-            without_replacement_with_the_full_q,
-            by_token_id,
-            by_descending_q,
-            confident_drafter_first,
-            uniform_over_nodes,
+            duplicates_merged, one_hot_merged, low_q_dropped, likelier_of_two_kept,
+            vote_with_the_winners_q, top_k_with_the_real_q, without_replacement_with_the_full_q,
+            by_token_id, by_descending_q, confident_drafter_first, uniform_over_nodes,
         )
     }
-)
+)  # fmt: skip

@@ -1,7 +1,5 @@
 """Strategies for random trees and drafts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -10,8 +8,6 @@ from hypothesis import strategies as st
 
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
-
-__all__ = ["LAW", "ancestors", "drafts", "parents"]
 
 LAW = settings(derandomize=True, deadline=None, max_examples=40)
 """The same examples in every run, however slow the machine."""
@@ -35,17 +31,9 @@ def drafts(draw: st.DrawFn, vocab: int = 3, most: int = 8) -> Draft:
     q = torch.full((len(rows), vocab), 1.0 / vocab, dtype=torch.float64)
     drawn = draw(st.booleans())
     return Draft(
-        token_ids,
-        found,
-        scores,
-        [1.0 / vocab if drawn else 1.0] * len(found),
-        ranks,
-        rows,
-        {},
-        None,
-        None,
-        q if drawn else None,
-    )
+        token_ids, found, scores, [1.0 / vocab if drawn else 1.0] * len(found), ranks, rows, {},
+        None, None, q if drawn else None,
+    )  # fmt: skip
 
 
 def ancestors(parents: Sequence[int], node: int) -> set[int]:

@@ -5,8 +5,6 @@ state of engine and drafters they lead to. The drafts of the last round that is 
 once and verified in every way.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,15 +21,6 @@ from core.trees.noise import Noise
 from core.trees.verify import Verdict
 from tests.fakes import TableModel, loaded_tables, sequence_of
 from tests.laws.enumeration import WalkNoise, every_walk
-
-__all__ = [
-    "Case",
-    "expected_accepted",
-    "joint_of_rounds",
-    "joint_of_walks",
-    "plain_joint",
-    "total_variation",
-]
 
 END = -1
 """Stands behind an end-of-text token in a joint of a fixed number of tokens."""
@@ -67,7 +56,6 @@ class _Thorough(Engine):
         (state,) = states
         sequence = state.request.sequence
         noise = sequence.noise
-        assert isinstance(noise, WalkNoise)
         sequence.noise = noise.fork()
         self._decide(states)
         sequence.noise = noise
@@ -106,7 +94,7 @@ class Case:
     def __post_init__(self) -> None:
         self.engine = _Thorough(loaded_tables(self.llm, self.ssms, self.eos_ids))
 
-    def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> _End:
+    def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> "_End":
         """Runs `count` whole rounds of the production engine, the last with all `ways` on."""
         live = self.engine.admit(self._sequence(noise))
         try:
@@ -131,15 +119,11 @@ class Case:
         if asked.drafters == ("all",):
             asked = replace(asked, drafters=names)
         return sequence_of(
-            self.prompt_ids,
-            asked,
-            self.sampling,
-            noise,
-            eos_ids=frozenset(self.eos_ids),
+            self.prompt_ids, asked, self.sampling, noise, eos_ids=frozenset(self.eos_ids),
             context_length=self.llm.context_length,
-        )
+        )  # fmt: skip
 
-    def _end(self, sequence: Live, lengths: tuple[int, ...]) -> _End:
+    def _end(self, sequence: Live, lengths: tuple[int, ...]) -> "_End":
         models = (self.llm, *self.ssms)
         kept = tuple(model.tokens(row) for model in models for row in model.open_rows)
         tokens = tuple(sequence.tokens[len(self.prompt_ids) :])

@@ -1,7 +1,5 @@
 """A store in a fresh folder, and how to wait for what another thread does."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -3,8 +3,6 @@
 Each strategy is built once: where an event stands in its run is filled in when it is drawn.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -70,18 +68,11 @@ WEIGHTS = st.dictionaries(texts, floats, max_size=3)
 def drafts(size: int) -> Strategy:
     """A drafter's draft of `size` nodes."""
     return st.builds(
-        DraftRecord,
-        drafter=names,
-        token_ids=many(tokens, size),
-        texts=many(texts, size),
-        parents=many(st.integers(-1, 9), size),
-        depths=many(small, size),
-        scores=many(floats, size),
-        qs=many(floats, size),
-        ranks=many(small, size),
-        drafted_ahead=st.booleans(),
+        DraftRecord, drafter=names, token_ids=many(tokens, size), texts=many(texts, size),
+        parents=many(st.integers(-1, 9), size), depths=many(small, size), scores=many(floats, size),
+        qs=many(floats, size), ranks=many(small, size), drafted_ahead=st.booleans(),
         spans=many(spans),
-    )
+    )  # fmt: skip
 
 
 DRAFTED = st.builds(Drafted, **ROUND, drafts=many(st.integers(0, 4).flatmap(drafts)))
@@ -90,22 +81,12 @@ DRAFTED = st.builds(Drafted, **ROUND, drafts=many(st.integers(0, 4).flatmap(draf
 @cache
 def combinations(size: int) -> Strategy:
     return st.builds(
-        Combined,
-        **ROUND,
-        token_ids=many(tokens, size),
-        texts=many(texts, size),
-        parents=many(st.integers(-1, 9), size),
-        depths=many(small, size),
-        proposals=many(PROPOSALS, size),
-        dropped=many(st.tuples(names, small)),
-        root_token_id=tokens,
-        root_text=texts,
-        rule=texts,
-        weights=WEIGHTS,
-        masses=many(floats),
-        dropped_masses=many(floats),
-        winner=texts,
-    )
+        Combined, **ROUND, token_ids=many(tokens, size), texts=many(texts, size),
+        parents=many(st.integers(-1, 9), size), depths=many(small, size),
+        proposals=many(PROPOSALS, size), dropped=many(st.tuples(names, small)),
+        root_token_id=tokens, root_text=texts, rule=texts, weights=WEIGHTS, masses=many(floats),
+        dropped_masses=many(floats), winner=texts,
+    )  # fmt: skip
 
 
 @cache
@@ -129,63 +110,31 @@ def verdicts(size: int) -> Strategy:
 @cache
 def commits(new: int) -> Strategy:
     return st.builds(
-        RoundCompleted,
-        **ROUND,
-        position=small,
-        token_ids=many(tokens, new),
-        texts=many(texts, new),
-        text_deltas=many(texts, new),
-        num_accepted=small,
-        num_cut=small,
-        speculation_length=small,
-        next_speculation_length=small,
-        weights=WEIGHTS,
-        temperatures=WEIGHTS,
-        spans=many(spans),
-        kv_used=small,
-        kv_capacity=small,
-        length_reason=texts,
-        estimates=ESTIMATES,
-        predicted_ms=floats,
-        between_ms=floats,
+        RoundCompleted, **ROUND, position=small, token_ids=many(tokens, new),
+        texts=many(texts, new), text_deltas=many(texts, new), num_accepted=small, num_cut=small,
+        speculation_length=small, next_speculation_length=small, weights=WEIGHTS,
+        temperatures=WEIGHTS, spans=many(spans), kv_used=small, kv_capacity=small,
+        length_reason=texts, estimates=ESTIMATES, predicted_ms=floats, between_ms=floats,
+        ahead=AHEAD, notes=many(texts), routing_reason=texts,
         routing=many(st.builds(RoutedDrafter, names, texts, floats)),
-        routing_reason=texts,
-        ahead=AHEAD,
-        notes=many(texts),
-    )
+    )  # fmt: skip
 
 
 STARTS = st.builds(
-    RunStarted,
-    **HEAD,
-    created_utc=texts,
-    prompt=texts,
-    prompt_token_ids=many(tokens),
-    prompt_texts=many(texts),
-    config=st.dictionaries(texts, plain, max_size=3),
-    asked=st.dictionaries(texts, plain, max_size=3),
-    models=MODELS,
-    drafters=many(names),
-    dtype=texts,
-    device=texts,
-    versions=st.dictionaries(texts, texts, max_size=3),
-    seed=st.integers(0, 2**63 - 1),
-    queue_ms=floats,
-    warnings=many(texts),
-)
+    RunStarted, **HEAD, created_utc=texts, prompt=texts, prompt_token_ids=many(tokens),
+    prompt_texts=many(texts), config=st.dictionaries(texts, plain, max_size=3),
+    asked=st.dictionaries(texts, plain, max_size=3), models=MODELS, drafters=many(names),
+    dtype=texts, device=texts, versions=st.dictionaries(texts, texts, max_size=3),
+    seed=st.integers(0, 2**63 - 1), queue_ms=floats, warnings=many(texts),
+)  # fmt: skip
 END: dict[str, Any] = {
     **HEAD,
     "text_tail": texts,
     "stats": st.builds(
-        RunStats,
-        num_new_tokens=small,
-        num_rounds=small,
-        acceptance_histogram=many(small),
-        acceptance_rate_per_position=many(floats),
-        tokens_per_second=floats,
-        ttft_ms=floats,
+        RunStats, num_new_tokens=small, num_rounds=small, acceptance_histogram=many(small),
+        acceptance_rate_per_position=many(floats), tokens_per_second=floats, ttft_ms=floats,
     ),
-}
+}  # fmt: skip
 ENDS = st.one_of(
     st.builds(RunCompleted, **END, finish_reason=texts),
     st.builds(RunCancelled, **END),

@@ -1,7 +1,5 @@
 """kill -9, a disk that is really full, and two processes on one file."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import subprocess
@@ -95,7 +93,6 @@ def recorder(path: Path, run_id: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def lines_until(process: subprocess.Popen[str], number: int) -> list[str]:
-    assert process.stdout is not None
     return list(itertools.islice(process.stdout, number))
 
 
@@ -106,7 +103,6 @@ def test_after_kill_9_every_round_older_than_250_ms_is_there(path: Path, rounds:
         lines = lines_until(process, rounds)
         process.kill()
         killed_at = time.time()
-        assert process.stdout is not None
         lines += process.stdout.readlines()  # what it still printed before it died
         process.wait()
     assert process.returncode != 0
@@ -186,7 +182,6 @@ def test_a_killed_process_nobody_waited_for_counts_as_gone(path: Path) -> None:
     with recorder(path, "zombie") as process:
         lines_until(process, 30)
         process.kill()
-        assert process.stdout is not None
         process.stdout.read()  # ends when it is dead; it stays a zombie until wait()
         time.sleep(0.05)
         with RunStore(path) as store:

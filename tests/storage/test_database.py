@@ -1,7 +1,5 @@
 """Opening the file: making it, migrating it, refusing it with a message that helps."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -22,20 +20,9 @@ from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
 TABLES = {
-    "models",
-    "runs",
-    "run_models",
-    "rounds",
-    "drafts",
-    "nodes",
-    "proposals",
-    "trials",
-    "top_k",
-    "tokens",
-    "spans",
-    "run_drafters",
-    "settings",
-}
+    "models", "runs", "run_models", "rounds", "drafts", "nodes", "proposals", "trials", "top_k",
+    "tokens", "spans", "run_drafters", "settings",
+}  # fmt: skip
 VIEWS = {"run_summary", "acceptance_by_position", "ssm_scoreboard", "span_times", "overlaps"}
 
 
@@ -49,30 +36,18 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         applied = [migration.name for migration in migrations.applied(database)]
     assert applied == [
-        "m001_runs",
-        "m002_rounds",
-        "m003_search",
-        "m004_views",
-        "m005_minions",
-        "m006_overlap",
-        "m007_studies",
-        "m008_notes",
-        "m009_lists",
-        "m010_thinning",
-        "m011_seen",
-        "m012_baselines",
-        "m013_shares",
-        "m014_between",
-        "m015_fingerprints",
-        "m016_routing",
-        "m017_fusion",
-    ]
+        "m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions", "m006_overlap",
+        "m007_studies", "m008_notes", "m009_lists", "m010_thinning", "m011_seen", "m012_baselines",
+        "m013_shares", "m014_between", "m015_fingerprints", "m016_routing", "m017_fusion",
+    ]  # fmt: skip
 
 
-def test_an_empty_file_is_a_blank_one(path: Path) -> None:
+def test_an_empty_file_is_a_blank_one_and_folders_are_made(path: Path) -> None:
     path.touch()
     with RunStore(path) as store:
         assert store.runs(RunQuery()).total == 0
+    with RunStore(path.parent / "a" / "b" / "log.db") as store:
+        assert store.path.exists()
 
 
 def test_opening_again_changes_nothing(path: Path, keep: Any, sql: Any) -> None:
@@ -104,10 +79,8 @@ def test_several_processes_may_make_the_file_at_once(path: Path) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, cwd=ROOT, **pipes) for _ in range(4)]
     for process in started:
-        assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
     for process in started:
-        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in started:
@@ -124,9 +97,6 @@ def test_writer_and_reader_use_the_pragmas(store: RunStore, keep: Any, path: Pat
             assert connection.execute("PRAGMA synchronous").fetchone()[0] == 1
 
 
-# -- where it is --
-
-
 def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path / "data")
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
@@ -141,20 +111,12 @@ def test_the_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert store.path == tmp_path / "env.db"
 
 
-def test_the_folder_is_made(tmp_path: Path) -> None:
-    with RunStore(tmp_path / "a" / "b" / "log.db") as store:
-        assert store.path.exists()
-
-
 @pytest.mark.parametrize("name", ["with blank.db", "per%cent?.db", "hash#ä&=.db"])
 def test_any_file_name_will_do(tmp_path: Path, keep: Any, name: str) -> None:
     with RunStore(tmp_path / name) as store:
         keep(store, synthetic_run(1))
         assert list(store.events("synthetic-0")) == synthetic_run(1)
     assert (tmp_path / name).exists()
-
-
-# -- what is refused --
 
 
 def refused(path: Path) -> str:
@@ -190,18 +152,13 @@ def test_another_programs_database_is_refused_and_left_alone(path: Path, sql: An
     assert path.read_bytes() == content
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_folder_and_a_place_below_a_file_are_refused(tmp_path: Path) -> None:
     assert "a folder" in refused(tmp_path)
-
-
-def test_a_place_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "cannot be made" in refused(tmp_path / "file" / "log.db")
 
 
-def test_an_unwritable_default_place_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_default_place_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Checked through os.access, so that the test holds for root too."""
     monkeypatch.delenv("SPECSCOPE_DB", raising=False)
     monkeypatch.setattr(platformdirs, "user_data_path", lambda *a, **k: tmp_path)
@@ -229,9 +186,7 @@ def test_a_file_that_vanished_is_an_error_and_is_not_made_again(store: RunStore)
     assert not store.path.exists()
 
 
-def test_a_locked_new_file_is_refused(
-    path: Path, sql: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_new_file_is_refused(path: Path, sql: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("storage.database.OPEN_TIMEOUT_S", 0.05)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

@@ -1,7 +1,5 @@
 """metadata.yaml: what Datasette is told of a log is true, and every query of it runs."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +12,7 @@ import yaml
 from storage import RunStore
 from storage.datasette import METADATA, datasette_command
 from tests.storage.test_views import view
+from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, synthetic_run
 
 TOLD = yaml.safe_load(METADATA.read_text(encoding="utf-8"))["databases"]["specscope"]
@@ -24,8 +23,7 @@ OF_A_RUN = [name for name in TOLD["queries"] if name.endswith("_of_a_run")]
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
     with RunStore(tmp_path_factory.mktemp("filled") / "log.db") as store:
         for seed in range(4):
-            for event in synthetic_run(12, seed=seed, hostile=seed == 1):
-                store.record(event)
+            record(store, synthetic_run(12, seed=seed, hostile=seed == 1))
         store.annotate("synthetic-2", "a note")
         study = {"study_id": "s", "kind": "tune", "title": "a grid", "created_utc": "2026-01-01"}
         store.studies.save(study, 1)
@@ -95,9 +93,6 @@ def test_all_it_names_is_there(filled: RunStore) -> None:
             named = {*told.get("facets", ()), *told.get("columns", ())}
             named |= {told[k] for k in ("sort", "sort_desc", "label_column", "fts_pk") if k in told}
             assert named <= columns, table
-
-
-# -- the command --
 
 
 def test_the_command_for_the_usual_name(tmp_path: Path) -> None:

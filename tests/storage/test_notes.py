@@ -1,9 +1,9 @@
-"""Notes on runs, and lists by what a run was made with and when."""
-
-from __future__ import annotations
+"""What is kept beside a run, notes and what plain decoding was measured at; lists by what a run was
+made with and when."""
 
 import dataclasses
 import gzip
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,19 +12,17 @@ from typing import Any
 
 import pytest
 
-from core.errors import ConfigError, UnknownRunError
-from core.events import Event, RunStarted
-from storage import NO_DRAFTER, ORDERS, RunChoices, RunQuery, RunStore
+from core.errors import ConfigError
+from core.events import Event
+from storage import NO_DRAFTER, ORDERS, PlainSpeed, RunChoices, RunQuery, RunStore
 from storage.database import reading
 from storage.selection import _where
 from storage.store import MAX_NOTE
 from tests.storage.test_queries import ids
+from tests.storage.trouble import locked, record_quickly
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 
 OLDER = Path(__file__).parent / "older" / "m004.db.gz"
-
-
-# -- notes --
 
 
 def test_a_note_is_kept_found_and_changed(store: RunStore, keep: Any) -> None:
@@ -61,11 +59,6 @@ def test_what_is_no_note_is_refused(store: RunStore, keep: Any, note: Any) -> No
     assert store.run("synthetic-1").note == ""
 
 
-def test_a_note_on_an_unknown_run_is_an_error(store: RunStore) -> None:
-    with pytest.raises(UnknownRunError, match="run_id is 'nobody': no such run"):
-        store.annotate("nobody", "hello")
-
-
 def test_a_running_run_may_have_a_note_and_goes_on(store: RunStore, keep: Any) -> None:
     events = synthetic_run(4, seed=1)
     keep(store, events[:5])
@@ -94,12 +87,8 @@ def test_the_index_is_touched_by_texts_alone(store: RunStore, keep: Any, sql: An
     assert sql("SELECT * FROM runs_fts_data") != before
 
 
-# -- filters --
-
-
 def made(seed: int, created: str, drafters: tuple[str, ...], llm: str) -> list[Event]:
     first, *rest = synthetic_run(2 + seed, seed=seed, drafters=drafters)
-    assert isinstance(first, RunStarted)
     models = (dataclasses.replace(first.models[0], name=llm), *first.models[1:])
     return [dataclasses.replace(first, created_utc=created, models=models), *rest]
 
@@ -147,22 +136,6 @@ def test_filters(several: RunStore, asked: dict[str, Any], found: list[int]) -> 
     assert several.runs(RunQuery(**asked)).total == len(found)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("llm", 7),
-        ("drafter", None),
-        ("since_utc", "yesterday"),
-        ("until_utc", 5),
-        ("since_utc", "0001-01-01T00:00+10:00"),
-        ("noted", 1),
-    ],
-)
-def test_a_filter_that_makes_no_sense_is_refused(field: str, value: Any) -> None:
-    with pytest.raises(ConfigError, match=field):
-        RunQuery(**{field: value})
-
-
 def test_the_choices_are_the_names_that_runs_have(several: RunStore, store: RunStore) -> None:
     assert several.choices() == RunChoices(("big", "small \udce9"), ("ngram", *sorted(DRAFTERS)))
     assert store.choices() == RunChoices((), ())
@@ -174,9 +147,6 @@ def test_fewest_passes_come_first_and_runs_without_figures_last(store: RunStore,
     ):
         keep(store, synthetic_run(rounds, seed=seed, end=end))
     assert ids(store, order="passes") == [f"synthetic-{seed}" for seed in (2, 3, 0, 1)]
-
-
-# -- older logs --
 
 
 def test_runs_of_an_older_log_are_found_and_sorted_too(path: Path) -> None:
@@ -234,3 +204,64 @@ def test_no_run_is_read_to_be_skipped_or_sorted(several: RunStore, order: str) -
             plan = [row["detail"] for row in found]
             assert "runs USING COVERING INDEX" in plan[0], (asked, plan)
             assert not [step for step in plan if "TEMP B-TREE" in step], (asked, plan)
+
+
+RATES = (1 / 3, 17.0, 1e-300, 1.7e308, 100 / 7)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_it_reads_back_to_the_last_bit(path: Path, keep: Any, rate: float) -> None:
+    with RunStore(path) as store:
+        keep(store, synthetic_run(2, seed=1))
+        assert store.run("synthetic-1").baseline is None
+        store.keep_baseline("synthetic-1", rate, "plain", "told")
+    with RunStore(path) as store:
+        assert store.run("synthetic-1").baseline == PlainSpeed(rate, "plain", "told")
+        assert store.runs(RunQuery()).rows[0].baseline == PlainSpeed(rate, "plain", "told")
+        assert list(store.events("synthetic-1")) == synthetic_run(2, seed=1)
+
+
+def test_it_may_be_measured_at_any_time_of_the_run(store: RunStore, keep: Any) -> None:
+    first, *rest = synthetic_run(3, seed=1)
+    store.record(first)
+    store.keep_baseline("synthetic-1", 1.0, "before", "")
+    assert store.run("synthetic-1").baseline == PlainSpeed(1.0, "before", "")
+    keep(store, rest)
+    assert store.run("synthetic-1").baseline == PlainSpeed(1.0, "before", "")
+    store.keep_baseline("synthetic-1", 2.0, "after", "")
+    assert store.run("synthetic-1").baseline == PlainSpeed(2.0, "after", "")
+    assert store.run("synthetic-1").num_lost_events == 0 and store.status().dropped == 0
+
+
+def test_it_stays_where_the_measured_run_goes_and_goes_with_its_own(store: RunStore, keep: Any):
+    keep(store, synthetic_run(2, seed=1))
+    keep(store, synthetic_run(2, seed=2))
+    store.keep_baseline("synthetic-1", 3.0, "synthetic-2", "")
+    store.keep_baseline("nosuch", 3.0, "synthetic-2", "")
+    store.delete("synthetic-2")
+    assert store.run("synthetic-1").baseline == PlainSpeed(3.0, "synthetic-2", "")
+    store.delete("synthetic-1")
+    store.keep_baseline("synthetic-1", 3.0, "synthetic-2", "")
+    assert store.flush() and store.runs(RunQuery()).total == 0
+
+
+def test_it_waits_while_the_log_is_paused(store: RunStore) -> None:
+    events: list[Event] = synthetic_run(2, seed=1)
+    with locked(store.path):
+        record_quickly(store, events)
+        store.keep_baseline("synthetic-1", 5.0, "plain", "")
+    assert store.flush(20.0)
+    assert store.run("synthetic-1").baseline == PlainSpeed(5.0, "plain", "")
+
+
+@pytest.mark.parametrize("note", [*HOSTILE_TEXTS, "\udce9"], ids=range(15))
+def test_any_text_is_told_of_it(store: RunStore, keep: Any, note: str) -> None:
+    keep(store, synthetic_run(1, seed=1))
+    store.keep_baseline("synthetic-1", 1.0, note, note)
+    assert store.run("synthetic-1").baseline == PlainSpeed(1.0, note, note)
+
+
+def test_a_speed_that_is_no_number_is_none(store: RunStore, keep: Any) -> None:
+    keep(store, synthetic_run(1, seed=1))
+    store.keep_baseline("synthetic-1", math.nan, "plain", "")
+    assert store.run("synthetic-1").baseline is None

@@ -1,7 +1,5 @@
 """A log written by an earlier version opens, is brought up to date, and reads back whole."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Who records a run, and whether it is still there."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil
@@ -29,16 +27,11 @@ def test_this_process_is_not_gone() -> None:
     assert Process.current() == me
 
 
-def test_an_ended_process_is_gone() -> None:
-    assert dataclasses.replace(Process.current(), pid=dead_pid()).is_gone()
-
-
-def test_another_process_with_the_same_id_is_not_the_owner() -> None:
-    assert dataclasses.replace(Process.current(), start="another boot 123").is_gone()
-
-
-def test_of_another_hosts_processes_nothing_is_known() -> None:
-    assert not dataclasses.replace(Process.current(), host="elsewhere", start="x").is_gone()
+def test_gone_is_what_ended_or_has_another_start_on_this_host() -> None:
+    me = Process.current()
+    assert dataclasses.replace(me, pid=dead_pid()).is_gone()
+    assert dataclasses.replace(me, start="another boot 123").is_gone(), "its id was given again"
+    assert not dataclasses.replace(me, host="elsewhere", start="x").is_gone(), "nothing is known"
 
 
 def test_a_process_of_unknown_start_counts_as_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +51,7 @@ def test_two_processes_have_different_marks() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no ps")
 @pytest.mark.skipif(shutil.which("ps") is None, reason="no ps")
-def test_where_there_is_no_proc_ps_tells_the_same(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_there_is_no_proc_ps_tells_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(module, "PROC", tmp_path)
     me = Process.current()
     assert me.start
@@ -70,9 +61,7 @@ def test_where_there_is_no_proc_ps_tells_the_same(
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
-def test_a_program_name_with_brackets_and_blanks_does_not_confuse(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_program_name_with_brackets_and_blanks_does_not_confuse(monkeypatch, tmp_path):
     numbers = " ".join(str(number) for number in range(4, 53))
     for pid, state in ((7, "S"), (8, "Z")):
         (tmp_path / str(pid)).mkdir()

@@ -1,7 +1,5 @@
 """A run of the bundled models: thinned and exported as the synthetic ones are."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Retention: thinning bit by bit, beside others, by itself; and the space it gives back."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 import time
@@ -18,16 +16,12 @@ from storage.database import connect
 from storage.thinned import THINNED
 from storage.thinning import thin_some
 from tests.storage.test_thinning import thinned, told
-from tests.storage.trouble import locked
+from tests.storage.trouble import locked, record
 from tests.synthetic import synthetic_run
 from ui.run.view import reduce_all
 
-# -- in portions --
 
-
-def test_a_run_is_thinned_in_portions_and_reads_well_at_each(
-    store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_thinned_in_portions_and_reads_well_at_each(store, keep, monkeypatch):
     monkeypatch.setattr("storage.thinning.PORTION_S", 1e-9)
     monkeypatch.setattr("storage.thinning.ROUNDS_AT_ONCE", 8)
     run = synthetic_run(20, seed=1)
@@ -69,9 +63,6 @@ def test_others_write_while_it_is_thinned(store: RunStore, keep: Any) -> None:
     assert max(slowest) < 2
 
 
-# -- the setting --
-
-
 def test_the_setting_is_kept_in_the_log(path: Path) -> None:
     with RunStore(path) as store:
         assert store.retention() is None
@@ -91,9 +82,7 @@ def test_a_setting_that_makes_no_sense_is_refused(store: RunStore, keep_: Any) -
             ask(keep_)
 
 
-def test_it_happens_by_itself_when_set_and_when_a_run_ends(
-    store: RunStore, keep: Any, wait_for: Any
-) -> None:
+def test_it_happens_by_itself_when_set_and_when_a_run_ends(store, keep, wait_for):
     for seed in range(4):
         keep(store, synthetic_run(3, seed=seed))
     store.set_retention(2)
@@ -115,25 +104,20 @@ def test_a_store_opened_later_goes_on_with_it(path: Path, keep: Any, sql: Any) -
             time.sleep(0.01)
 
 
-def test_a_locked_file_stops_neither_the_log_nor_the_thinning(
-    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_file_stops_neither_the_log_nor_the_thinning(store, keep, wait_for, monkeypatch):
     monkeypatch.setattr("storage.sink.LOCK_TIMEOUT_S", 0.05)
     monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.05)
     keep(store, synthetic_run(3, seed=1))
     store.set_retention(0)
     with locked(store.path):
         run = synthetic_run(3, seed=2)
-        for event in run:
-            store.record(event)
+        record(store, run)
         wait_for(lambda: store.status().paused)
     wait_for(lambda: thinned(store) == ["synthetic-1", "synthetic-2"])
     assert store.status().dropped == 0
 
 
-def test_what_another_program_broke_does_not_stop_the_log(
-    store: RunStore, keep: Any, sql: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_program_broke_does_not_stop_the_log(store, keep, sql, monkeypatch):
     monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.01)
     keep(store, synthetic_run(3, seed=1))
     sql("UPDATE rounds SET masses_json = 'no JSON'")
@@ -144,28 +128,15 @@ def test_what_another_program_broke_does_not_stop_the_log(
     assert not store.status().paused
 
 
-# -- space --
-
-
-def test_the_file_shrinks_by_itself(
-    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
-    for seed in range(12):
-        keep(store, synthetic_run(60, seed=seed))
-    pages = pages_of(store.path)
+def test_the_file_shrinks_by_itself(store, keep, wait_for, monkeypatch):
+    pages = twelve_runs(store, keep, monkeypatch)
     store.set_retention(0)
     wait_for(lambda: len(thinned(store)) == 12)
     wait_for(lambda: pages_of(store.path) < 0.6 * pages)
 
 
-def test_thin_and_delete_give_space_back(
-    store: RunStore, keep: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
-    for seed in range(12):
-        keep(store, synthetic_run(60, seed=seed))
-    pages = pages_of(store.path)
+def test_thin_and_delete_give_space_back(store, keep, wait_for, monkeypatch):
+    pages = twelve_runs(store, keep, monkeypatch)
     assert store.thin(0) == 12
     assert pages_of(store.path) < 0.6 * pages
     for seed in range(12):
@@ -173,14 +144,20 @@ def test_thin_and_delete_give_space_back(
     wait_for(lambda: pages_of(store.path) < 0.35 * pages)
 
 
+def twelve_runs(store: RunStore, keep: Any, monkeypatch: pytest.MonkeyPatch) -> int:
+    """In a log that gives back every page it can; the pages that they take."""
+    monkeypatch.setattr("storage.thinning.PAGES_LEFT", 8)
+    for seed in range(12):
+        keep(store, synthetic_run(60, seed=seed))
+    return pages_of(store.path)
+
+
 def pages_of(path: Path) -> int:
     with closing(sqlite3.connect(path)) as connection:
         return int(connection.execute("PRAGMA page_count").fetchone()[0])
 
 
-def test_compact_makes_an_older_file_small_and_able_to_shrink(
-    path: Path, keep: Any, sql: Any
-) -> None:
+def test_compact_makes_an_older_file_small_and_able_to_shrink(path: Path, keep: Any, sql: Any):
     with RunStore(path) as store:
         for seed in range(6):
             keep(store, synthetic_run(60, seed=seed))

@@ -1,7 +1,5 @@
 """SSMs that drafted at once: kept as they were, and their time is counted once in every sum."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
@@ -57,9 +55,7 @@ def test_shares_are_read_back(store: RunStore, keep: Any, sql: Any) -> None:
     assert sql("SELECT DISTINCT share FROM spans WHERE lane = 'llm'") == [(1.0,)]
 
 
-def test_drafts_kept_before_there_were_shares_have_all_of_their_time(
-    store: RunStore, keep: Any, sql: Any
-) -> None:
+def test_drafts_kept_before_there_were_shares_have_all_of_their_time(store, keep, sql):
     keep(store, APART)
     for run, number, ordinal, told in sql("SELECT run, round, ordinal, spans_json FROM drafts"):
         older = json.dumps([span[:4] for span in json.loads(told)])
@@ -83,9 +79,6 @@ def test_no_span_is_without_a_share(store: RunStore, keep: Any, sql: Any) -> Non
     keep(store, SHARED)
     with pytest.raises(sqlite3.IntegrityError, match=r"spans\.share"):
         sql("UPDATE spans SET share = NULL")
-
-
-# -- figures --
 
 
 def test_the_views_count_the_time_once(store: RunStore, keep: Any) -> None:
@@ -133,9 +126,6 @@ def test_datasette_is_told_of_the_time_once(store: RunStore, keep: Any) -> None:
         rows = connection.execute(query, {"run_id": "synthetic-4"}).fetchall()
     drafted = sum(ms for lane, name, _, ms in rows if lane in DRAFTERS and name != "prefill")
     assert drafted == pytest.approx(folded(APART).draft_ms, abs=0.01 * len(rows))
-
-
-# -- exports --
 
 
 def table(events: list[Event]) -> list[dict[str, str]]:

@@ -1,11 +1,7 @@
 """Studies in the log's file: kept, listed, cut off, deleted."""
 
-from __future__ import annotations
-
 import os
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +18,8 @@ def study(
     study_id: str = "s", kind: str = "compare", created: str = "2026-01-01"
 ) -> dict[str, Any]:
     return {
-        "study_id": study_id,
-        "kind": kind,
-        "title": HOSTILE,
-        "created_utc": created,
-        "more": [1],
-    }
+        "study_id": study_id, "kind": kind, "title": HOSTILE, "created_utc": created, "more": [1],
+    }  # fmt: skip
 
 
 def test_what_was_saved_comes_back(store: RunStore) -> None:
@@ -35,12 +27,8 @@ def test_what_was_saved_comes_back(store: RunStore) -> None:
     row, plain = store.studies.study("s")
     assert plain == study()
     assert (row.title, row.owner, row.state, row.done, row.total) == (
-        HOSTILE,
-        HOSTILE,
-        "stopped",
-        0,
-        12,
-    )
+        HOSTILE, HOSTILE, "stopped", 0, 12,
+    )  # fmt: skip
 
 
 def test_cells_are_kept_once_each_in_their_order(store: RunStore) -> None:
@@ -72,21 +60,18 @@ def test_lists_are_newest_first_of_one_kind_and_one_owner(store: RunStore) -> No
     assert ids(limit=1, offset=1) == ["3"]
 
 
-def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, path: Path) -> None:
+def test_a_deleted_study_is_gone_with_its_cells(store: RunStore, sql: Any) -> None:
     store.studies.save(study(), 1)
     store.studies.keep("s", ("a", "x", 0), {"run_id": "r"})
     store.studies.delete("s")
     for ask in (
-        lambda: store.studies.study("s"),
-        lambda: store.studies.results("s"),
-        lambda: store.studies.delete("s"),
-        lambda: store.studies.set_state("s", "stopped"),
+        lambda: store.studies.study("s"), lambda: store.studies.results("s"),
+        lambda: store.studies.delete("s"), lambda: store.studies.set_state("s", "stopped"),
         lambda: store.studies.keep("s", ("a", "x", 0), {}),
-    ):
+    ):  # fmt: skip
         with pytest.raises(UnknownStudyError, match="'s'"):
             ask()
-    with closing(sqlite3.connect(path)) as raw:
-        assert raw.execute("SELECT count(*) FROM study_cells").fetchone() == (0,)
+    assert sql("SELECT count(*) FROM study_cells") == [(0,)]
 
 
 def test_an_unknown_state_is_refused(store: RunStore) -> None:
@@ -95,7 +80,7 @@ def test_an_unknown_state_is_refused(store: RunStore) -> None:
         store.studies.set_state("s", "happy")
 
 
-def test_a_study_whose_process_is_gone_is_interrupted(path: Path) -> None:
+def test_a_study_whose_process_is_gone_is_interrupted(path: Path, sql: Any) -> None:
     with RunStore(path) as store:
         store.studies.save(study("gone"), 1)
         store.studies.save(study("here"), 1)
@@ -103,37 +88,31 @@ def test_a_study_whose_process_is_gone_is_interrupted(path: Path) -> None:
         for one in ("gone", "here"):
             assert store.studies.claim(one)
         store.studies.set_state("done", "completed")
-    with closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("UPDATE studies SET process_start = 'before' WHERE study_id != 'here'")
+    sql("UPDATE studies SET process_start = 'before' WHERE study_id != 'here'")
     with RunStore(path) as store:
         states = {row.study_id: row.state for row in store.studies.studies()}
     assert states == {"gone": "interrupted", "here": "running", "done": "completed"}
 
 
-def test_a_study_is_claimed_by_one_process(path: Path) -> None:
+def test_a_study_is_claimed_by_one_process(path: Path, sql: Any) -> None:
     with RunStore(path) as store:
         store.studies.save(study("a"), 1)
         store.studies.save(study("b"), 1)
         assert store.studies.claim("a") and store.studies.claim("a"), "this process's own"
-        with closing(sqlite3.connect(path)) as raw, raw:  # as if the parent process measured it
-            other = (os.getppid(), start_mark(os.getppid()))
-            raw.execute("UPDATE studies SET pid = ?, process_start = ?", other)
-            raw.execute("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
+        other = (os.getppid(), start_mark(os.getppid()))  # as if the parent process measured it
+        sql("UPDATE studies SET pid = ?, process_start = ?", *other)
+        sql("UPDATE studies SET state = 'stopped' WHERE study_id = 'b'")
         assert store.studies.study("a")[0].elsewhere
         assert not store.studies.claim("a") and not store.studies.claim("b")
-        with closing(sqlite3.connect(path)) as raw, raw:
-            raw.execute("UPDATE studies SET process_start = 'before'")
+        sql("UPDATE studies SET process_start = 'before'")
         assert not store.studies.study("a")[0].elsewhere
         assert store.studies.claim("b")
 
 
-def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(
-    path: Path,
-) -> None:
+def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(path, sql):
     def beaten(seconds_ago: float) -> None:
         values = ("a container that ended", time.time() - seconds_ago)
-        with closing(sqlite3.connect(path)) as raw, raw:
-            raw.execute("UPDATE studies SET host = ?, seen_at = ?", values)
+        sql("UPDATE studies SET host = ?, seen_at = ?", *values)
 
     def state() -> str:
         with RunStore(path) as store:

@@ -1,7 +1,5 @@
 """Thinning: what remains of an old run, and that it tells what the whole one told."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from itertools import count
@@ -18,6 +16,7 @@ from storage.thinned import THINNED
 from tests.laws.pairwise import paired
 from tests.storage.strategies import runs
 from tests.storage.test_views import view
+from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from ui.run.view import View, reduce_all
 
@@ -56,7 +55,6 @@ def check_coherent(events: tuple[Event, ...]) -> None:
             tree = event
             check_tree(tree, drafts)
         elif isinstance(event, Verified):
-            assert tree is not None
             assert event.path == tuple(range(len(tree.token_ids)))
             assert event.outcomes == ("accepted",) * len(event.path)
             assert len(event.llm_probabilities) == len(event.path)
@@ -70,7 +68,6 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
     assert len(tree.texts) == len(tree.proposals) == size
     assert len(tree.masses) in (0, size)
     assert tree.dropped == tree.dropped_masses == ()
-    assert drafted is not None
     held = {(d.drafter, d.depths[i], d.token_ids[i]) for d in drafted.drafts for i in places(d)}
     for node, proposals in enumerate(tree.proposals):
         for one in proposals:
@@ -88,15 +85,10 @@ def possible(row: dict[str, Any]) -> bool:
 
 
 @paired(
-    possible,
-    shape=list(SHAPES),
-    end=("completed", "cancelled", "failed"),
-    drafters=(DRAFTERS, ("ngram",), ()),
-    hostile=(False, True),
-)
-def test_a_thinned_run_tells_what_the_whole_one_told(
-    store: RunStore, keep: Any, shape: str, end: str, drafters: tuple[str, ...], hostile: bool
-) -> None:
+    possible, shape=list(SHAPES), end=("completed", "cancelled", "failed"),
+    drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True),
+)  # fmt: skip
+def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, drafters, hostile):
     """The law of thinning, over synthetic runs of all shapes."""
     mechanisms = SHAPES[shape]
     run = synthetic_run(
@@ -116,8 +108,6 @@ def test_a_thinned_run_tells_what_the_whole_one_told(
     for row, old in zip(view(store.path, "ssm_scoreboard", "synthetic-3"), scores, strict=True):
         assert row == pytest.approx(old)
     first, whole = events[0], run[0]
-    assert isinstance(first, RunStarted)
-    assert isinstance(whole, RunStarted)
     assert first == dataclasses.replace(whole, warnings=(*whole.warnings, THINNED))
     for new, old in zip(events, run, strict=True):
         if not isinstance(new, (RunStarted, Drafted, Combined, Verified)):
@@ -133,9 +123,8 @@ def test_only_accepted_nodes_stay_in_the_file(store: RunStore, keep: Any, sql: A
     store.thin(0)
     assert sql(accepted) == sql("SELECT count(*) FROM nodes") == nodes
     assert sql("SELECT count(*) FROM trials") == sql("SELECT count(*) FROM top_k") == [(0,)]
-    assert sql("SELECT DISTINCT tokens_json, dropped_json FROM drafts JOIN rounds") == [
-        ("{}", "[]")
-    ]
+    emptied = sql("SELECT DISTINCT tokens_json, dropped_json FROM drafts JOIN rounds")
+    assert emptied == [("{}", "[]")]
     assert sql("SELECT run, round, ordinal, num_tokens, spans_json FROM drafts") == drafted
     assert sql("PRAGMA foreign_key_check") == []
 
@@ -155,9 +144,7 @@ def thinned(store: RunStore) -> list[str]:
     return [r.run_id for r in store.runs(RunQuery(order="oldest")).rows if r.thinned]
 
 
-def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(
-    path: Path, keep: Any, sql: Any
-) -> None:
+def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(path: Path, keep: Any, sql: Any):
     """It goes on, it was interrupted, or the log lost some of it."""
     whole = synthetic_run(8, seed=1, end="cut")
     with RunStore(path) as store:
@@ -171,8 +158,7 @@ def test_a_run_whose_figures_are_counted_from_its_trees_keeps_them(
         assert store.thin(0) == 0
         assert list(store.events("synthetic-1")) == whole
         keep(store, synthetic_run(6, seed=4)[:9])
-        for event in synthetic_run(6, seed=4)[10:]:
-            store.record(event)
+        record(store, synthetic_run(6, seed=4)[10:])
         assert store.flush()
         assert store.run("synthetic-4").num_lost_events > 0
         assert store.thin(0) == 0

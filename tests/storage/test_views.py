@@ -1,7 +1,5 @@
 """The views tell the same figures as the fold over the events."""
 
-from __future__ import annotations
-
 import dataclasses
 import random
 import sqlite3
@@ -73,9 +71,7 @@ def check(path: Path, run_id: str, stats: RunStats) -> None:
 
 @pytest.mark.parametrize("drafters", [DRAFTERS, ()], ids=["three", "none"])
 @pytest.mark.parametrize("end", ENDINGS)
-def test_the_summary_equals_the_fold(
-    store: RunStore, keep: Any, end: str, drafters: tuple[str, ...]
-) -> None:
+def test_the_summary_equals_the_fold(store, keep, end: str, drafters: tuple[str, ...]):
     for seed in (0, 1, 5):
         events = synthetic_run(20, seed=seed, end=end, drafters=drafters)
         keep(store, events)
@@ -95,9 +91,7 @@ def test_overlap_equals_the_fold(store: RunStore, keep: Any, seed: int) -> None:
 
 @pytest.mark.parametrize("end", ENDINGS)
 @pytest.mark.parametrize("pipeline", ["across", "ahead", "auto"])
-def test_pipelined_overlap_equals_the_fold(
-    store: RunStore, keep: Any, pipeline: str, end: str
-) -> None:
+def test_pipelined_overlap_equals_the_fold(store: RunStore, keep: Any, pipeline: str, end: str):
     events = synthetic_run(12, seed=3, end=end, mechanisms=Mechanisms(pipeline=pipeline))
     keep(store, events)
     stats = folded(events)
@@ -108,9 +102,8 @@ def test_pipelined_overlap_equals_the_fold(
 @pytest.mark.parametrize("seed", range(4))
 def test_any_overlap_and_saving_equal_the_fold(store: RunStore, keep: Any, seed: int) -> None:
     """Also where both at once would be more than there is."""
-    events = overlapping(
-        synthetic_run(12, seed=seed, mechanisms=Mechanisms(pipeline="across")), seed
-    )
+    across = Mechanisms(pipeline="across")
+    events = overlapping(synthetic_run(12, seed=seed, mechanisms=across), seed)
     more = [
         dataclasses.replace(
             event, ahead=tuple(dataclasses.replace(a, saved_ms=seed * 8.0) for a in event.ahead)
@@ -154,8 +147,6 @@ def test_the_scoreboard_counts_what_each_drafter_gave(store: RunStore, keep: Any
         elif isinstance(event, Verified):
             verdict = event
         elif isinstance(event, RoundCompleted):
-            assert tree is not None
-            assert verdict is not None
             emitted = verdict.path[: event.num_accepted]
             for node, proposals in enumerate(tree.proposals):
                 names = {proposal.drafter for proposal in proposals}
@@ -182,12 +173,10 @@ def test_two_proposals_of_one_drafter_count_as_one_node(store: RunStore, keep: A
     """Drawn twice (sampled_iid): one node, that the drafter alone proposed."""
     events: list[Event] = list(synthetic_run(1, drafters=("ssm-code",)))
     tree = events[2]
-    assert isinstance(tree, Combined)
     twice = tuple(proposals * 2 for proposals in tree.proposals)
     events[2] = dataclasses.replace(tree, proposals=twice)
     keep(store, events)
     (row,) = view(store.path, "ssm_scoreboard", "synthetic-0")
     assert row["num_nodes"] == len(tree.token_ids)
     last = events[4]
-    assert isinstance(last, RoundCompleted)
     assert row["num_accepted"] == row["num_accepted_alone"] == last.num_accepted

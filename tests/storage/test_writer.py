@@ -1,7 +1,5 @@
 """The writer under trouble: whoever records never waits and never sees an error."""
 
-from __future__ import annotations
-
 import dataclasses
 import sqlite3
 import threading
@@ -14,7 +12,7 @@ import pytest
 import storage.sink
 from storage import RunStore
 from storage.sink import Sink
-from tests.storage.trouble import locked, record_quickly
+from tests.storage.trouble import locked, record, record_quickly
 from tests.synthetic import synthetic_run
 
 
@@ -54,9 +52,7 @@ def test_the_log_goes_on_by_itself_after_a_pause(store: RunStore, wait_for: Any)
     assert list(store.events("synthetic-0")) == events
 
 
-def test_a_full_disk_pauses_the_log_and_nothing_is_lost(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_pauses_the_log_and_nothing_is_lost(path, monkeypatch):
     allowed = {"pages": 120}
     connect = storage.sink.connect
 
@@ -86,9 +82,7 @@ def test_a_full_disk_pauses_the_log_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize("kind", [sqlite3.OperationalError, sqlite3.DatabaseError])
-def test_any_error_of_the_disk_pauses_the_log(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch, wait_for: Any, kind: type[sqlite3.Error]
-) -> None:
+def test_any_error_of_the_disk_pauses_the_log(store, monkeypatch, wait_for, kind):
     events = synthetic_run(4)
     with monkeypatch.context() as patch:
 
@@ -131,15 +125,12 @@ def test_a_closed_store_takes_events_without_a_word(path: Path) -> None:
     assert store.status().dropped == 1
 
 
-def test_closing_a_store_whose_file_is_locked_ends(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_closing_a_store_whose_file_is_locked_ends(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("storage.store.FLUSH_TIMEOUT_S", 0.2)
     before = set(threading.enumerate())
     store = RunStore(path)
     with locked(path):
-        for event in synthetic_run(2):
-            store.record(event)
+        record(store, synthetic_run(2))
         started = set(threading.enumerate()) - before
         assert "run-log" in {thread.name for thread in started}
         store.close()
@@ -147,9 +138,7 @@ def test_closing_a_store_whose_file_is_locked_ends(
     assert not [thread for thread in started if thread.name == "run-log" and thread.is_alive()]
 
 
-def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(store, monkeypatch):
     real, sizes = Sink.write, []
 
     def counting(sink: Sink, units: Any) -> Any:
@@ -167,19 +156,14 @@ def test_a_transaction_gathers_what_comes_within_a_tenth_of_a_second(
     assert len(sizes) <= took / 0.1 + 2
 
 
-def test_a_round_is_on_disk_soon_without_being_asked_for(
-    store: RunStore, wait_for: Any, sql: Any
-) -> None:
+def test_a_round_is_on_disk_soon_without_being_asked_for(store: RunStore, wait_for: Any, sql: Any):
     events = synthetic_run(12, end="cut")
     for number in range(12):
-        for event in events[: 1 + 4 * (number + 1)][-5 if number == 0 else -4 :]:
-            store.record(event)
+        record(store, events[: 1 + 4 * (number + 1)][-5 if number == 0 else -4 :])
         wait_for(lambda n=number: sql("SELECT count(*) FROM rounds") == [(n + 1,)], timeout=1)
 
 
-def test_record_returns_while_the_writer_is_stuck(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_returns_while_the_writer_is_stuck(store: RunStore, monkeypatch: pytest.MonkeyPatch):
     stuck, go_on = threading.Event(), threading.Event()
     real = Sink.write
 

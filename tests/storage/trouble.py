@@ -1,10 +1,8 @@
 """Trouble on purpose, and the check that whoever records does not notice."""
 
-from __future__ import annotations
-
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -23,8 +21,12 @@ def locked(path: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def record_quickly(store: RunStore, events: list[Event]) -> None:
-    start = time.monotonic()
+def record(store: RunStore, events: Iterable[Event]) -> None:
     for event in events:
         store.record(event)
+
+
+def record_quickly(store: RunStore, events: list[Event]) -> None:
+    start = time.monotonic()
+    record(store, events)
     assert time.monotonic() - start < QUICK_S

@@ -4,8 +4,6 @@ Every run says so itself: its prompt begins with SYNTHETIC, its models are named
 its warnings name this package. The same arguments give the same events.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import threading
@@ -37,19 +35,7 @@ from core.models.detokenize import Detokenizer
 from core.models.loading.load import LoadedModels
 from core.models.protocol import Feed
 from tests.synthetic.text import HOSTILE_TEXTS, Language, tokenizer, vocabulary
-from tests.synthetic.times import MINIONS, Mechanisms, on_a_clock
-
-__all__ = [
-    "DRAFTERS",
-    "ENDINGS",
-    "HOSTILE_TEXTS",
-    "MINIONS",
-    "Mechanisms",
-    "SyntheticFailure",
-    "model_infos",
-    "plain_twin",
-    "synthetic_run",
-]
+from tests.synthetic.times import Mechanisms, on_a_clock
 
 DRAFTERS = ("ssm-code", "ssm-dialogue", "ssm-stories")
 ENDINGS = ("completed", "cancelled", "failed", "cut")
@@ -120,7 +106,6 @@ def plain_twin(
     `margin`: by how much, in nats, each token beats the runner-up.
     """
     started = events[0]
-    assert isinstance(started, RunStarted)
     size, first = started.models[0].vocab_size, len(started.prompt_token_ids)
     rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
     tokens = [token_id for token_ids in rounds for token_id in token_ids]
@@ -146,9 +131,6 @@ def plain_twin(
     made = [replace(started, drafters=()), *made[1:]]
     every = (*made, *_ending(made, hostile, "completed"))
     return [replace(event, run_id=started.run_id) for event in every]
-
-
-# -- the engine over tables --
 
 
 class Tape:
@@ -189,7 +171,6 @@ class Tape:
             while not sequence.finish_reason:
                 if sequence.round == self._loses[0]:
                     for ssm in list(self._models.ssms.values())[-1:]:
-                        assert isinstance(ssm, FailingModel)
                         ssm.failure = self._loses[1]
                 yield from engine.round([live])
         finally:
@@ -198,11 +179,7 @@ class Tape:
 
 @lru_cache(maxsize=64)
 def _tape(
-    seed: int,
-    drafters: tuple[str, ...],
-    hostile: bool,
-    uses: Mechanisms,
-    stop: tuple[str, ...],
+    seed: int, drafters: tuple[str, ...], hostile: bool, uses: Mechanisms, stop: tuple[str, ...]
 ) -> Tape:
     """One for runs of every number of rounds: a run is the beginning of a longer one."""
     language = Language(seed, hostile)
@@ -264,28 +241,18 @@ def model_infos(drafters: Sequence[str] = DRAFTERS, hostile: bool = False) -> tu
 def _models(hostile: bool, llm: Logits, ssms: Mapping[str, Logits]) -> LoadedModels:
     large, *small = model_infos(tuple(ssms), hostile)
     # Prompt lookup is the engine's own drafter.
-    tables = {
-        info.name: FailingModel(info, ssms[info.name]) for info in small if info.name != NGRAM
-    }
+    tables = {one.name: FailingModel(one, ssms[one.name]) for one in small if one.name != NGRAM}
     return LoadedModels(TableModel(large, llm), {**tables}, tokenizer(hostile), (0,))
-
-
-# -- what the events say of the run --
 
 
 def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConfig:
     vote = uses.combine == "vote"
     length = VOTE_LENGTH if vote else len(EXPANSION)
     return SpeculationConfig(
-        drafters=drafters,
-        expansion=EXPANSION,
-        max_tree_nodes=MAX_NODES,
-        combine=uses.combine,
-        weights="paper" if vote else "full_information",
-        length=uses.length,
-        speculation_length=length,
-        record_top_k=3,
-    )
+        drafters=drafters, expansion=EXPANSION, max_tree_nodes=MAX_NODES, combine=uses.combine,
+        weights="paper" if vote else "full_information", length=uses.length,
+        speculation_length=length, record_top_k=3,
+    )  # fmt: skip
 
 
 def _request(
@@ -301,7 +268,6 @@ def _request(
 
 def _label(event: Event, seed: int, pipeline: str, limit: int) -> RunStarted:
     """The start of a run that says that it is none, and what it claims to have been asked for."""
-    assert isinstance(event, RunStarted)
     config, asked = (_claim(plain, pipeline, limit) for plain in (event.config, event.asked))
     asked["sampling"]["seed"] = None
     return replace(
@@ -329,7 +295,6 @@ def _hostile_text(hostile: bool) -> str:
 def _ending(events: Sequence[Event], hostile: bool, end: str, failure: str = "") -> Iterator[Event]:
     """The last event, with the figures of the events before it and the text that they held back."""
     started = events[0]
-    assert isinstance(started, RunStarted)
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()
     for event in events:
         fold.observe(event)

@@ -4,8 +4,6 @@ Tokens are words, pieces of characters above ASCII and, where asked for, hostile
 text is spelt in bytes. Which token follows depends on the seed, the position and the last token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -18,8 +16,6 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from bench.table_model import Context
-
-__all__ = ["HOSTILE_TEXTS", "Language", "tokenizer", "vocabulary"]
 
 PROSE = "the river ran past old mill and into town where nobody had seen a fox since winter"
 CODE = "def turn ( left , right ) : return left + right ; She said yes . No one knew why"

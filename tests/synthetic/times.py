@@ -5,26 +5,18 @@ A table's pass takes no time worth telling, and a real clock would give other ev
 the engine said of tokens, trees, verdicts and weights stays as it is.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from core.events import (
     Ahead,
-    Combined,
-    Drafted,
     DraftRecord,
     Event,
     RoundCompleted,
-    RunStarted,
     Span,
-    Verified,
 )
 from core.metrics import LLM_LANE
-
-__all__ = ["MINIONS", "Mechanisms", "on_a_clock"]
 
 # Milliseconds of a stage, each time within a fifth of it: about 60 rounds a second.
 TYPICAL_MS = {"prefill": 8.0, "catch_up": 0.4, "draft": 3.0, "combine": 0.1, "forward": 6.0}
@@ -62,11 +54,8 @@ def on_a_clock(events: Sequence[Event], uses: Mechanisms, seed: int) -> list[Eve
     rounds = [events[i : i + 4] for i in range(1, len(events), 4)]
     found: list[Event] = []
     for event in events[:1]:
-        assert isinstance(event, RunStarted)
         found.append(replace(event, at_ms=0.0, queue_ms=0.25))
     for number, (drafted, combined, verified, completed) in enumerate(rounds):
-        assert isinstance(drafted, Drafted) and isinstance(combined, Combined)
-        assert isinstance(verified, Verified) and isinstance(completed, RoundCompleted)
         reading = [span.lane for span in completed.spans if span.name == "prefill"]
         spans = [clock.span(x, "prefill", "" if x == LLM_LANE else "read") for x in reading]
         drafts = clock.drafted(drafted.drafts, spans)

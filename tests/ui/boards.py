@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
@@ -20,8 +21,6 @@ from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.sessions.history import Asker
 from ui.sessions.tab import Sessions, build_sessions
-
-__all__ = ["ALL", "context", "live_of", "notice_of", "press", "run", "sessions_of", "with_drafters"]
 
 ALL = Asker(None, True)
 
@@ -43,13 +42,7 @@ def layouts() -> tuple[Live, Sessions]:
     """Components are slow to make and know nothing of a run: one set serves all tests."""
     with gr.Blocks():
         some = cast(
-            Context,
-            SimpleNamespace(
-                drafter_names=(),
-                preset="specinfer",
-                chat=False,
-                models=(),
-            ),
+            Context, SimpleNamespace(drafter_names=(), preset="specinfer", chat=False, models=())
         )
         return build_live(some, gr.HTML()), build_sessions(some)
 
@@ -73,6 +66,11 @@ def press(
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
     """Run the form to its end; the last values."""
     return list(start_run(live, desk, press(owner=owner, **changes)))[-1]
+
+
+def until_writing(frames: Iterator[list[Any]], at: int = 1) -> None:
+    """Take frames until the notice says that the text is being written."""
+    assert any("Writing" in notice_of(values, at) for values in frames)
 
 
 def sessions_of(made: Context) -> Sessions:

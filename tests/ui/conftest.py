@@ -19,7 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.ui.watched import Tab, Tabs, free_port
+from bench.page.browser import Tab, Tabs
+from bench.page.site import free_port
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -169,6 +170,18 @@ def store(tmp_path: Path) -> Iterator[Any]:
 
     with RunStore(tmp_path / "runs.db") as made:
         yield made
+
+
+@pytest.fixture
+def context(store: Any) -> Iterator[Any]:
+    """The log with a fake worker that plays runs of eight rounds in no time."""
+    from tests.ui.boards import context
+
+    made = context(store)
+    made.hub.worker.speed = 0.0
+    yield made
+    made.conductor.close()
+    made.hub.worker.clear()
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Runs of the bundled models on the page in a browser: asking for one, and its recorded events."""
+"""Runs of the bundled models on the page: asking for one, its events, what charts have drawn."""
 
 from __future__ import annotations
 
@@ -17,25 +17,14 @@ from core.events import (
     RunCompleted,
     RunStarted,
     RunStats,
+    Span,
     Verified,
 )
 from storage import RunQuery
 from tests.ui.browser.looks import frames
+from tests.ui.reading import read
 from tests.ui.sites import choose, drawn, number_box, said, shows, usable
 from ui.server.context import Context
-
-__all__ = [
-    "Recorded",
-    "select_round",
-    "close",
-    "decode",
-    "finished",
-    "number_in",
-    "prepare",
-    "recorded",
-    "settled",
-    "with_draft",
-]
 
 TOKENS = 40
 CALM = 15
@@ -56,8 +45,7 @@ class Recorded:
 def recorded(context: Context) -> Recorded:
     """The latest run."""
     context.store.flush()
-    run_id = context.store.runs(RunQuery()).rows[0].run_id
-    events = context.store.events(run_id)
+    events = context.store.events(context.store.runs(RunQuery()).rows[0].run_id)
 
     def of(kind: type[Event]) -> list[Any]:
         return [event for event in events if isinstance(event, kind)]
@@ -131,3 +119,121 @@ def with_draft(run: Recorded, dropping: bool = False) -> list[int]:
     """Rounds that drafted, some of which dropped something."""
     found = [r for r, tree in enumerate(run.combined) if tree.token_ids]
     return [r for r in found if run.combined[r].dropped] if dropping else found
+
+
+PIXELS = 0.11  # coordinates are written with one digit
+MINI = """(svg) => ({
+  height: svg.clientHeight,
+  ticks: [...svg.querySelectorAll(".ss-mini-tick[text-anchor=end]")]
+    .map((tick) => [tick.textContent, Number(tick.getAttribute("y"))]),
+  lines: [...svg.querySelectorAll(".ss-mini-line")].map((line) => line.getAttribute("d")),
+  columns: [...svg.querySelectorAll(".ss-mini-col")].map((column) =>
+    ["y", "height"].map((name) => Number(column.getAttribute(name)))),
+})"""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Pixels to values, by the ticks at 0 and at the top."""
+
+    zero: float
+    top: float
+    most: float
+
+    def value(self, y: float) -> float:
+        return self.most * (self.zero - y) / (self.zero - self.top)
+
+    @property
+    def step(self) -> float:
+        """How much a pixel's rounding may change a value."""
+        return abs(self.most * PIXELS / (self.zero - self.top)) + 1e-9
+
+
+def mini(page: Any, chart: str) -> tuple[dict[str, Any], Axis]:
+    drawn = page.locator(f"{chart} .ss-mini-svg").evaluate(MINI)
+    (zero, bottom), (most, top) = drawn["ticks"][0], drawn["ticks"][-1]
+    assert zero == "0" and bottom > 0.75 * drawn["height"] and top < 0.4 * drawn["height"]
+    return drawn, Axis(bottom, top, float(most))
+
+
+def check_curve(page: Any, chart: str, series: list[list[tuple[int, float]]]) -> None:
+    """The lines of a small chart are these, [round, value] by [round, value].
+
+    Values above the axis are cut at its top.
+    """
+    drawn, axis = mini(page, chart)
+    assert len(drawn["lines"]) == len(series)
+    for path, wanted in zip(drawn["lines"], series, strict=True):
+        points = [tuple(map(float, part.split())) for part in re.split("[ML]", path)[1:]]
+        assert len(points) == len(wanted)
+        ends = [points[0][0], points[-1][0]]
+        per_round = (ends[1] - ends[0]) / max(1, wanted[-1][0] - wanted[0][0])
+        for (x, y), (number, value) in zip(points, wanted, strict=True):
+            assert x == pytest.approx(ends[0] + per_round * (number - wanted[0][0]), abs=0.2)
+            assert axis.value(y) == pytest.approx(min(value, axis.most), abs=axis.step)
+
+
+def check_columns(page: Any, chart: str, values: list[float]) -> None:
+    """The columns of a small chart are so high; the smallest are a pixel."""
+    drawn, axis = mini(page, chart)
+    for (y, height), value in zip(drawn["columns"], values, strict=True):
+        assert axis.value(y) == pytest.approx(value, abs=axis.step)
+        assert height == pytest.approx(max(1.0, axis.zero - y), abs=PIXELS)
+
+
+# Plotly's traces of the lengths, by name.
+LENGTHS = """() => Object.fromEntries(document.querySelector("#live-lengths .js-plotly-plot")
+  .data.map(({ name, x, y }) => [name, { x, y }]))"""
+
+
+def check_lengths(page: Any, run: Recorded) -> None:
+    """The bars and the line of the lengths are what was accepted, and what was to be drafted."""
+    drawn = read(page, LENGTHS)
+    numbers = [completed.round + 1 for completed in run.completed]
+    for name, wanted in (
+        ("accepted", [completed.num_accepted for completed in run.completed]),
+        ("speculation length", [completed.speculation_length for completed in run.completed]),
+    ):
+        assert (drawn[name]["x"], drawn[name]["y"]) == (numbers, wanted), name
+    rates = run.stats.acceptance_rate_per_position
+    assert drawn["rate"]["y"] == pytest.approx(list(rates), abs=1e-4)
+    assert drawn["histogram"]["y"] == list(run.stats.acceptance_histogram)
+
+
+# The bars of one round, once the chart has them: start and duration in ms, lane, name of the stage.
+BARS = """(number) => {
+  const { data, layout } = document.querySelector("#live-timeline .ss-plot");
+  const [{ base, x, y, customdata }] = data ?? [{ customdata: [] }];
+  const { tickvals, ticktext } = layout?.yaxis ?? {};
+  const bars = customdata.flatMap(([round, name], i) => round === number
+    ? [[base[i], x[i], ticktext[tickvals.indexOf(y[i])].split("  ").at(-1), name]] : []);
+  return bars.length > 0 && bars;
+}"""
+
+
+def check_lanes(page: Any, run: Recorded, number: int) -> None:
+    """The bars of the selected round are its spans: lane, start and duration."""
+    bars = sorted(bar for bar in read(page, BARS, number) if bar[3] != "prefill")
+    spans = [s for s in run.completed[number].spans if s.name != "prefill"]
+    wanted = sorted((s.start_ms, s.end_ms - s.start_ms, lane(s)) for s in spans)
+    assert [bar[2] for bar in bars] == [span[2] for span in wanted]
+    for bar, span in zip(bars, wanted, strict=True):
+        assert tuple(bar[:2]) == pytest.approx(span[:2], abs=2e-3)
+
+
+def lane(span: Span) -> str:
+    return "LLM" if span.lane == "llm" else span.lane
+
+
+def round_times(run: Recorded) -> list[tuple[int, float, float]]:
+    """Round, milliseconds of its stages, milliseconds that were predicted, of every round for which
+    some were."""
+    return [(c.round, stages_ms(c), c.predicted_ms) for c in run.completed if c.predicted_ms > 0]
+
+
+def stages_ms(completed: RoundCompleted) -> float:
+    """What length rules are told that a round took: its own stages and what lies between them, less
+    what was hidden."""
+    own = [s for s in completed.spans if s.name not in ("prefill", "ahead")]
+    hidden = sum(entry.saved_ms for entry in completed.ahead if entry.known)
+    return sum(s.ms for s in own) - hidden + completed.between_ms

@@ -1,4 +1,4 @@
-"""A worker that plays SYNTHETIC runs, a store without a disk, a request as the page makes it."""
+"""A worker that plays SYNTHETIC runs, a store without a disk, a request; what a page shows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,11 @@ from core.errors import StoreError
 from core.events import Event, RoundCompleted
 from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos, plain_twin
+from ui.run.frame import Frame
+from ui.run.values import picture_values
+from ui.run.view import Detail, View, detail_of, reduce_all
 
-__all__ = [
-    "INFOS",
-    "FakeStore",
-    "FakeWorker",
-    "Script",
-    "as_asked",
-    "endless",
-    "plain_twin",
-    "recorded",
-    "request",
-    "scripted",
-]
+__all__ = ["Script", "as_asked", "plain_twin"]
 
 INFOS = model_infos()
 
@@ -49,8 +41,7 @@ recorded = scripted
 
 def endless(request: Request, run_id: str) -> list[Event]:
     """Two rounds for a request of a few tokens, such as a study's warming up; else 400."""
-    rounds = 400 if request.sampling.max_new_tokens > 8 else 2
-    return scripted(rounds)(request, run_id)
+    return scripted(400 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
 
 
 class FakeWorker(PlaybackWorker):
@@ -96,3 +87,13 @@ def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
     """A request as the page makes it."""
     config = replace(SpeculationConfig.preset(preset), record_top_k=5)
     return Request(prompt=prompt, speculation=config)
+
+
+def seen(events: list[Event], number: int) -> tuple[View, Detail]:
+    detail = detail_of(events, number)
+    return reduce_all(events), detail
+
+
+def shown(events: list[Event], number: int) -> dict[str, dict]:
+    view, detail = seen(events, number)
+    return picture_values(Frame(view=view, detail=detail, ended=True, at_end=True))

@@ -1,11 +1,8 @@
-"""In a process of its own: what is left of models that were exchanged, and how much memory.
+"""`python -m tests.ui.given_back FOLDER`: what is left of models that were exchanged, as JSON.
 
-    python -m tests.ui.given_back FOLDER
-
-Prints a JSON object. `less`: bytes that this process held less once the large models had gone;
-`size`: of their weights; `left`: which of the worker's engine and the LLM's module are still there;
-`events`: how many of a run of theirs, which is still looked at. Elsewhere other tests' threads and
-leftovers would be judged with it.
+`less`: bytes that this process held less once they had gone; `size`: of their weights; `left`: what
+of them is still there; `events`: how many of a run of theirs, which is still looked at. In a
+process of its own, without other tests' threads and leftovers.
 """
 
 from __future__ import annotations
@@ -34,16 +31,12 @@ from ui.server.session import Hub
 
 
 def load(pair: ModelPair, say: Say) -> Worker:
-    made = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-    return Worker(Engine(made))
+    return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
 
 
 def resident() -> int:
     """Bytes of this process that are in memory and of no file."""
-    status = Path("/proc/self/status").read_text()
-    found = re.search(r"RssAnon:\s+(\d+) kB", status)
-    assert found
-    return int(found[1]) * 1024
+    return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
 def exchanged(model_host: ModelHost, pair: ModelPair) -> None:
@@ -66,8 +59,7 @@ def main(folder: Path) -> None:
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
     exchanged(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
-    source = ran(model_host, "autoregressive")
-    went = watched(model_host)
+    source, went = ran(model_host, "autoregressive"), watched(model_host)
     before = resident()
     exchanged(model_host, ModelPair(small, (small,)))
     less = before - resident()

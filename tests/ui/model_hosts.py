@@ -10,12 +10,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from core.config import Request
-from core.events import Event, ModelInfo, RunStarted
+from core.events import Event, ModelInfo
 from tests.ui.fakes import FakeWorker, Script, scripted
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
-
-__all__ = ["OTHER", "Loader", "failing", "other_worker", "settled"]
 
 OTHER = ModelPair("other", ("small",))
 
@@ -36,7 +34,6 @@ def _told_by(script: Script, llm: ModelInfo) -> Script:
 
     def play(request: Request, run_id: str) -> list[Event]:
         first, *rest = script(request, run_id)
-        assert isinstance(first, RunStarted)
         models = (llm, *(model for model in first.models if model.role != "llm"))
         return [replace(first, models=models), *rest]
 
@@ -65,6 +62,12 @@ def failing(error: BaseException) -> Callable[[], Any]:
         raise error
 
     return fail
+
+
+def wait_loaded(model_host: ModelHost) -> None:
+    """Wait until nothing is loaded any more."""
+    while model_host.exchange.loading:
+        model_host.wait(model_host.exchange, 0.1)
 
 
 def settled(model_host: ModelHost) -> None:

@@ -9,8 +9,6 @@ from storage import RunQuery
 from tests.ui.sites import said, sessions
 from ui.server.context import Context
 
-__all__ = ["ASKED", "about", "made", "opened", "run_ids"]
-
 ASKED = Request(
     "A line\nand <b>another</b>",
     SamplingParams(max_new_tokens=33, temperature=0.7, seed=12, stop=("END", "x y")),

@@ -1,6 +1,5 @@
-"""Reading a page in one piece: a script is evaluated until its value is the one that is waited for,
-so that no frame lies between the wait and what is compared. Needs a Playwright page, no sleeps.
-"""
+"""Reading a page in one piece: a script is evaluated until its value is the one waited for, so that
+no frame lies between the wait and what is compared. Needs a Playwright page, no sleeps."""
 
 from __future__ import annotations
 
@@ -11,18 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.ui.browser.looks import at_rest, frames
-
-__all__ = [
-    "LOOKS",
-    "becomes",
-    "click_in_motion",
-    "in_looks",
-    "read",
-    "saved_file",
-    "steady",
-    "texts",
-    "words_of",
-]
 
 LOOKS = ((390, False), (390, True), (1280, True), (1280, False))
 """Widths, and whether the page is dark; the last one is how a page opens."""

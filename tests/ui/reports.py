@@ -1,8 +1,5 @@
 """A report read as a browser reads it: what is sealed in the file, opened and put together again.
-
-The second reader of the format, in Python; the first is `ui/report/assets/recording.js`, and
-test_browser_report.py holds the two together.
-"""
+The second reader of the format; the first is `ui/report/assets/recording.js`."""
 
 from __future__ import annotations
 
@@ -13,8 +10,6 @@ from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import accumulate
 from typing import Any
-
-__all__ = ["Place", "Report", "sealed_in", "unpacked"]
 
 Value = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""The whole page in a browser: a server with a fake worker, and what visitors often do."""
+"""The page in a browser, whole or with some tabs: a server, a fake worker, what visitors do."""
 
 from __future__ import annotations
 
@@ -9,46 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
+
+from bench.page.browser import WAIT_MS
+from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import FakeWorker
-from tests.ui.serving import serve
-from tests.ui.some_tabs import build_some_tabs
-from tests.ui.watched import WAIT_MS
+from ui.compare.tab import build_compare, wire_compare
+from ui.learn.tab import build_learn, wire_learn
+from ui.live.tab import build_live, wire_live
+from ui.models_tab.tab import build_models, wire_models
+from ui.prompts.tab import build_prompts, wire_prompts
 from ui.server.context import Context, make_context
-from ui.server.page import build_page
+from ui.server.page import SECRET, TITLE, _leave, _look_less_often, build_page
 from ui.server.session import TabSession
-from ui.server.visitors import Access
-
-__all__ = [
-    "LEAVING",
-    "OpenPage",
-    "OpenSite",
-    "Stage",
-    "appeared",
-    "choose",
-    "desk_of",
-    "drawn",
-    "hosted",
-    "in_sight",
-    "number_box",
-    "overflows",
-    "ran",
-    "ran_again",
-    "ready",
-    "replayed",
-    "said",
-    "sessions",
-    "shot",
-    "shows",
-    "staged",
-    "strip_text",
-    "text_box",
-    "unfolded",
-    "until",
-    "usable",
-]
+from ui.server.visitors import Access, new_key
+from ui.sessions.layout import build_sessions
+from ui.sessions.wiring import wire_sessions
+from ui.shared.event_options import QUICK
+from ui.shared.parts import header, header_value
+from ui.tune.tab import build_tune
+from ui.tune.wiring import wire_tune
 
 CALM = 6
 AT_REST = """(calm) => {
@@ -58,6 +41,8 @@ AT_REST = """(calm) => {
 }"""
 ARTIFACTS = Path(__file__).parents[2] / "artifacts"
 OpenPage = Callable[..., Any]
+Axe = Callable[..., list[str]]
+Served = tuple[str, Context]
 # What Gradio's own script says when a page with an open stream is left.
 LEAVING = (
     "AbortError",
@@ -66,7 +51,7 @@ LEAVING = (
     "network error",
     "Unexpected client exception",
 )
-OpenSite = Callable[..., tuple[str, Context]]
+OpenSite = Callable[..., Served]
 
 
 @dataclass(frozen=True)
@@ -252,3 +237,54 @@ def overflows(page: Any) -> bool:
     """Whether the page can be scrolled sideways."""
     script = "() => document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
     return bool(page.evaluate(script))
+
+
+BUILD = {
+    "compare": build_compare,
+    "tune": build_tune,
+    "prompts": build_prompts,
+    "sessions": build_sessions,
+    "learn": build_learn,
+    "models": build_models,
+}
+# Tabs that lead into others, which are then built too.
+WITH = {
+    "compare": {"sessions"},
+    "tune": {"sessions"},
+    "prompts": {"sessions"},
+    "models": {"sessions", "learn"},
+}
+
+
+def build_some_tabs(context: Context, *names: str) -> gr.Blocks:
+    """Live and the tabs of these names, in the order of BUILD; without endpoints and links."""
+    wanted = {*names}.union(*(WITH.get(name, ()) for name in names))
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
+        visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
+        own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
+        chips = header(header_value(context.models))
+        tab: dict[str, gr.Tab] = {}
+        built: dict[str, Any] = {}
+        with gr.Tabs(elem_id="tabs") as tabs:
+            with gr.Tab("Live", id="live") as tab["live"]:
+                live = build_live(context, chips)
+            for name in (name for name in BUILD if name in wanted):
+                with gr.Tab(name.title(), id=name) as tab[name]:
+                    built[name] = BUILD[name](context)
+        sessions, learn = built.get("sessions"), built.get("learn")
+        wires: dict[str, Callable[[Any, gr.Tab], None]] = {
+            "compare": lambda one, at: wire_compare(one, visitor, own, at, live, tabs, sessions),
+            "tune": lambda one, at: wire_tune(one, visitor, own, at, live, tabs, sessions),
+            "prompts": lambda one, at: wire_prompts(one, visitor, at, tabs, sessions),
+            "sessions": lambda one, at: wire_sessions(one, visitor, at, live, tabs),
+            "learn": lambda one, at: wire_learn(one, visitor, live, tabs, blocks),
+            "models": lambda one, at: wire_models(one, live, sessions, learn, own, tab, blocks),
+        }
+        wire_live(live, visitor, own, blocks)
+        for name, one in built.items():
+            wires[name](one, tab[name])
+        blocks.load(lambda key: key or new_key(), visitor, visitor, **QUICK)
+        blocks.unload(_leave(context))
+    blocks.queue(default_concurrency_limit=None)
+    _look_less_often(blocks)
+    return blocks

@@ -1,49 +1,50 @@
-"""`python app.py`: arguments, errors as one line, where it listens, how fast it opens."""
+"""`python app.py`: arguments, errors as one line, where it listens; the page as a whole."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
+import gradio as gr
 import pytest
 from gradio_client import Client
 
 import app
+from bench.page.site import free_port
 from core.errors import ConfigError
+from storage import RunQuery, RunStore
 from tests.interrupts import hear_interrupts
-from tests.ui.serving import free_port
+from tests.ui.boards import context
+from tests.ui.fakes import FakeWorker, scripted
 from ui.server.arguments import parse, server_name, ssms_of
-from ui.server.page import who_can_reach
+from ui.server.context import make_context
+from ui.server.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page, who_can_reach
+from ui.server.visitors import Access
 
 ROOT = Path(app.__file__).parent
 OPEN_TIMEOUT_S = 90.0
 
 
-def test_defaults_are_the_bundled_models_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
     args = parse([])
-    assert (args.llm, ssms_of(args), args.dtype, args.device) == (
-        "bundled",
-        ["bundled"],
-        "auto",
-        "auto",
-    )
-    assert args.host is None and args.preset == "best"
+    assert (args.llm, ssms_of(args)) == ("bundled", ["bundled"])
+    assert args.dtype == args.device == "auto" and args.host is None and args.preset == "best"
     assert server_name(args.host) == "127.0.0.1"
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     assert server_name(None) == "0.0.0.0" and server_name("10.0.0.1") == "10.0.0.1"
-
-
-def test_another_llm_has_no_ssm_unless_named() -> None:
     assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
     args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
     assert ssms_of(args) == ["a", "b"] and args.preset == "best"
@@ -52,8 +53,7 @@ def test_another_llm_has_no_ssm_unless_named() -> None:
 
 
 def test_the_composition_root_stays_short() -> None:
-    source = Path(app.__file__).read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 60
+    assert len(Path(app.__file__).read_text(encoding="utf-8").splitlines()) <= 60
 
 
 BAD = [
@@ -71,11 +71,7 @@ BAD = [
 
 @pytest.mark.parametrize(("argv", "words"), BAD, ids=[" ".join(argv) for argv, _ in BAD])
 def test_bad_arguments_end_with_one_line_and_code_2(
-    argv: list[str],
-    words: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    argv: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("SPECSCOPE_DB", str(tmp_path / "runs.db"))
     assert app.main(argv) == 2
@@ -87,8 +83,7 @@ def test_bad_arguments_end_with_one_line_and_code_2(
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int, str]]:
     """`python app.py` as a visitor of another machine would find it: process, port, first line."""
-    port = free_port("0.0.0.0")
-    database = tmp_path_factory.mktemp("app") / "runs.db"
+    port, database = free_port("0.0.0.0"), tmp_path_factory.mktemp("app") / "runs.db"
     environment = {**os.environ, "GRADIO_SERVER_NAME": "0.0.0.0", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [sys.executable, "app.py", "--port", str(port), "--db", str(database)],
@@ -99,7 +94,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
         text=True,
         preexec_fn=hear_interrupts,
     )
-    assert process.stdout is not None
     try:
         line = process.stdout.readline()
         assert "is open at" in line, line + process.stdout.read()
@@ -112,18 +106,15 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, int
 
 
 @pytest.mark.nightly
-def test_it_says_where_it_is_and_how_long_it_took(running: tuple[Any, int, str]) -> None:
-    _, port, line = running
+def test_it_says_where_it_is_how_long_it_took_and_who_else_can_reach_it(
+    running: tuple[Any, int, str],
+) -> None:
+    _, port, lines = running
     found = re.search(
-        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)", line
+        r"is open at (http\S+) \(first request answered ([\d.]+) s after the start\)", lines
     )
     assert found and str(port) in found[1]
     assert float(found[2]) < OPEN_TIMEOUT_S
-
-
-@pytest.mark.nightly
-def test_it_says_who_else_can_reach_it_and_what_they_may_do(running: tuple[Any, int, str]) -> None:
-    _, port, lines = running
     first, second = lines.splitlines()
     assert re.search(rf"Others reach it at http://\S+:{port}/: anyone on the network may", second)
     assert "their own browser, nobody else's" in second and "--auth" in second
@@ -138,15 +129,12 @@ def test_a_page_on_loopback_says_nothing_of_others_and_a_login_is_named() -> Non
 
 
 @pytest.mark.nightly
-def test_gradio_server_name_is_heard(running: tuple[Any, int, str]) -> None:
+def test_gradio_server_name_is_heard_and_no_file_of_the_server_can_be_read(
+    running: tuple[Any, int, str],
+) -> None:
     _, port, _ = running
     with urlopen(f"http://127.0.0.2:{port}/", timeout=10) as answer:
         assert answer.status == 200 and b"SpecScope" in answer.read()
-
-
-@pytest.mark.nightly
-def test_no_file_of_the_server_can_be_read(running: tuple[Any, int, str]) -> None:
-    _, port, _ = running
     for path in ("requirements.txt", "app.py", "bundled/llm/config.json", "/etc/hostname"):
         with pytest.raises(HTTPError) as caught:
             urlopen(f"http://127.0.0.1:{port}/gradio_api/file={path}", timeout=10)
@@ -160,10 +148,7 @@ def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, in
     client = Client(f"http://127.0.0.1:{port}/", verbose=False)
     spec = client.predict(prompt="Once upon a time", max_new_tokens=24, api_name="/generate")
     plain = client.predict(
-        prompt="Once upon a time",
-        max_new_tokens=24,
-        preset="autoregressive",
-        api_name="/generate",
+        prompt="Once upon a time", max_new_tokens=24, preset="autoregressive", api_name="/generate"
     )
     assert spec["token_ids"] == plain["token_ids"] and len(spec["token_ids"]) == 24
     assert spec["summary"]["num_rounds"] < 24 == plain["summary"]["num_rounds"]
@@ -173,3 +158,60 @@ def test_the_real_engine_answers_and_an_interrupt_ends_it(running: tuple[Any, in
     while process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     assert process.returncode in (0, 130)
+
+
+def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:
+    """It has no public setting for it: one that has another name some day must be noticed."""
+    usual = gr.Blocks()
+    usual.queue()
+    assert 0 < usual._queue.sleep_when_free <= 0.05
+    assert 0 < usual._queue.progress_update_sleep_when_free <= 0.1
+    with RunStore(tmp_path / "runs.db") as store:
+        worker = FakeWorker(scripted(rounds=1), speed=0.0)
+        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+        queue = build_page(context)._queue
+        assert LOOK_FOR_WORK_S <= queue.sleep_when_free <= 0.05
+        assert queue.progress_update_sleep_when_free == LOOK_FOR_PROGRESS_S
+        context.conductor.close()
+
+
+def loud(dependencies: list[dict[str, Any]]) -> list[Any]:
+    """Targets of the events that Python answers with values, and that show progress somewhere."""
+    return [
+        one["targets"]
+        for one in dependencies
+        if one["backend_fn"]
+        and one["targets"]
+        and one["outputs"]
+        and (one["show_progress"] != "hidden" or one["show_progress_on"] != [])
+    ]
+
+
+def test_no_event_shows_its_progress_control_hidden_is_not_enough(store: RunStore) -> None:
+    dependencies = build_page(context(store)).get_config_file()["dependencies"]
+    assert len(dependencies) > 200
+    assert loud(dependencies) == []
+    one = {"backend_fn": True, "targets": [(7, "click")], "outputs": [8]}
+    one |= {"show_progress": "hidden"}
+    assert loud([{**one, "show_progress_on": None}]) == [[(7, "click")]]
+
+
+def told_again(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
+    """Handlers of event data that Gradio may ask with the data of an earlier press."""
+    return [
+        handler
+        for handler, mode in events
+        if handler is not None
+        and mode == "always_last"
+        and any("EventData" in str(one) for one in inspect.get_annotations(handler).values())
+    ]
+
+
+def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(store: RunStore) -> None:
+    events = [(fn.fn, fn.trigger_mode) for fn in build_page(context(store)).fns.values()]
+    assert sum(mode == "always_last" for _, mode in events) > 20
+    assert told_again(events) == []
+
+    def press(event: gr.EventData) -> None: ...
+
+    assert told_again([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]

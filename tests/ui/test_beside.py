@@ -1,18 +1,25 @@
-"""Two runs beside each other under one playback bar: scrubbed, stepped and played together."""
+"""Two runs beside each other: whether they wrote the same text, and played together."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.events import Event, RoundCompleted, RunCompleted
 from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
+from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.reports import unpacked
+from ui.run.same_text import same_text
+from ui.run.view import reduce_all
 from ui.server.session import TabSession
 from ui.sessions.two_runs import Beside, both, compare_runs
 from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
+from ui.sessions.two_runs_tables import figures_of, settings_apart
 
 LONG, SHORT = 9, 4
 Pair = tuple[Beside, tuple[TabSession, TabSession]]
@@ -39,10 +46,8 @@ def shown(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
     """By half, what its pictures show."""
     names = list(pair[0].halves[0].pictures)
     pictures = [unpacked(value) for value in values[1:]]
-    return [
-        dict(zip(names, pictures[: len(names)], strict=True)),
-        dict(zip(names, pictures[len(names) :], strict=True)),
-    ]
+    halves = pictures[: len(names)], pictures[len(names) :]
+    return [dict(zip(names, half, strict=True)) for half in halves]
 
 
 def press(pair: Pair, name: str) -> list[Any]:
@@ -94,11 +99,16 @@ def test_steps_go_stage_by_stage_through_the_same_round(pair: Pair) -> None:
     assert set(MOVES) | {"pause", "rewind", "end", "play"} == set(pair[0].bar.buttons)
 
 
-def test_both_play_to_the_end_of_the_longer_one(pair: Pair) -> None:
+def test_both_play_to_the_end_of_the_longer_one_also_at_another_speed(pair: Pair) -> None:
     seen = [rounds(pair) for _ in played_both(pair[1], 40.0)]
     assert seen[0] == (0, 0), "from the start, since both stood at their ends"
     assert seen[-1] == (LONG, SHORT) and len(seen) > 2
     assert all(short == min(long, SHORT) for long, short in seen)
+    scrubbed_both(pair[1], 0)
+    playing = played_both(pair[1], 0.25)
+    next(playing)
+    paced_both(pair[1], 5000.0)
+    assert len(list(playing)) <= 4 and rounds(pair) == (LONG, SHORT)
 
 
 def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
@@ -111,20 +121,126 @@ def test_pause_and_a_step_end_the_playing(pair: Pair) -> None:
         assert list(playing) == [] and rounds(pair) == at
     playing = played_both(pair[1], 0.25)
     next(playing)
-    again = played_both(pair[1], 0.25)
-    next(again)
+    next(played_both(pair[1], 0.25))
     assert list(playing) == [], "whoever plays last plays alone"
-
-
-def test_the_speed_is_changed_while_they_play(pair: Pair) -> None:
-    scrubbed_both(pair[1], 0)
-    playing = played_both(pair[1], 0.25)
-    next(playing)
-    paced_both(pair[1], 5000.0)
-    assert len(list(playing)) <= 4 and rounds(pair) == (LONG, SHORT)
 
 
 def test_without_two_runs_nothing_moves(pair: Pair) -> None:
     none = (pair[0], (TabSession(), TabSession()))
     assert all(value == values[0] for values in [press(none, "step")] for value in values)
     assert list(played_both(none[1], 1.0)) == [None]
+
+
+ASKED = Request("Once", SamplingParams(max_new_tokens=64))
+
+
+def made(request: Request = ASKED, rounds: int = 6, **changes: Any) -> list[Event]:
+    events = synthetic_run(rounds, run_id="one", **changes)
+    return [as_asked(events[0], request), *events[1:]]
+
+
+def plain(request: Request = ASKED, **changes: Any) -> list[Event]:
+    return plain_twin(made(request), **changes)
+
+
+def sampled(**changes: Any) -> Request:
+    return replace(ASKED, sampling=replace(ASKED.sampling, **changes))
+
+
+def test_the_same_tokens_are_the_same_text() -> None:
+    answer, count = same_text(made(), plain()), len(reduce_all(made()).tokens)
+    assert answer.kind == "identical"
+    assert answer.sentence == (
+        f"The first run wrote the same text as the second: {count} tokens, one for one."
+    )
+
+
+@pytest.mark.parametrize(("margin", "kind"), [(3.0, "bug"), (5e-5, "tie")])
+def test_a_difference_is_weighed_as_a_proof_weighs_it(margin: float, kind: str) -> None:
+    answer = same_text(made(), plain(margin=margin, change=3))
+    assert (answer.kind, answer.at) == (kind, 3)
+    assert "Differs at token 4" in answer.sentence and "The first run" in answer.sentence
+
+
+def test_where_nothing_else_was_recorded_nobody_is_accused() -> None:
+    events = [replace(e, top_k=()) if hasattr(e, "top_k") else e for e in plain(change=3)]
+    answer = same_text(made(), events)
+    assert answer.kind == "unweighed" and "record_top_k" in answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (sampled(temperature=0.5), "temperature"),
+        (replace(ASKED, prompt="Twice"), "nothing"),
+        (sampled(temperature=0.5, top_p=0.5), "temperature and top_p"),
+    ],
+)
+def test_another_question_may_have_another_answer(request_: Request, words: str) -> None:
+    answer = same_text(made(), plain(request_, change=2))
+    if words == "nothing":  # the ids of the prompt are what counts, and these are the same
+        assert answer.kind == "bug"
+    else:
+        assert answer.kind == "other" and f"differ in {words}." in answer.sentence
+    same = same_text(made(), plain(request_))
+    assert same.kind == "identical" and ("though" in same.sentence) == (words != "nothing")
+
+
+def test_seeds_count_only_where_tokens_are_drawn() -> None:
+    def with_seed(events: list[Event], seed: int) -> list[Event]:
+        return [replace(events[0], seed=seed), *events[1:]]
+
+    assert "differ" not in same_text(with_seed(made(), 1), with_seed(plain(), 2)).sentence
+    warm = sampled(temperature=0.8)
+    answer = same_text(with_seed(made(warm), 1), with_seed(plain(warm, change=2), 2))
+    assert answer.kind == "other" and "seed" in answer.sentence
+
+
+def test_rules_with_coins_of_their_own_keep_the_distribution() -> None:
+    coins = SpeculationConfig(draft="sampled", verify="mss")
+    asked = replace(sampled(temperature=0.8), speculation=coins)
+    assert same_text(made(asked), plain(asked, change=2)).kind == "distribution"
+    assert same_text(made(asked), plain(asked)).kind == "identical"
+
+
+def test_a_shorter_run_is_compared_as_far_as_it_went() -> None:
+    for short in (made(end="cancelled", rounds=3), made(sampled(max_new_tokens=5), rounds=3)):
+        answer = same_text(made(), short)
+        assert answer.kind == "identical" and "as far as both went" in answer.sentence
+    cut = [event for event in made() if not isinstance(event, RoundCompleted)]
+    assert same_text(made(), cut).kind == "other"
+
+
+def test_runs_that_were_to_end_alike_and_did_not_are_a_bug() -> None:
+    answer = same_text(made(), made(rounds=3))
+    assert answer.kind == "bug" and "where one ends" in answer.sentence
+    full = [
+        replace(event, finish_reason="context") if isinstance(event, RunCompleted) else event
+        for event in made(rounds=3)
+    ]
+    assert same_text(made(), full).kind == "other"
+
+
+def test_figures_stand_beside_each_other_with_their_ratio() -> None:
+    one, two = (reduce_all(events).stats for events in (made(), plain()))
+    rows = {row["name"]: row for row in figures_of(one, two).values()}
+    assert rows["Rounds"]["one"] == "6" and rows["Rounds"]["two"] == str(two.num_rounds)
+    assert rows["Rounds"]["ratio"] == f"{two.num_rounds / 6:.2f} ×"
+    assert figures_of(None, two)["0"]["ratio"] == "–"
+
+
+def test_settings_that_differ_are_listed_and_no_others() -> None:
+    class Summary:
+        def __init__(self, request: Request, **changes: Any) -> None:
+            self.asked = self.config = request.to_plain()
+            self.llm, self.ssms, self.seed = "llm", ("a",), 1
+            vars(self).update(changes)
+
+    assert settings_apart(Summary(ASKED), Summary(ASKED)) == {}
+    other = replace(
+        ASKED, speculation=SpeculationConfig(expansion=(2, 2)), sampling=SamplingParams(top_p=0.5)
+    )
+    rows = settings_apart(Summary(ASKED), Summary(other, llm="another", seed=2)).values()
+    told = {row["name"]: (row["one"], row["two"]) for row in rows}
+    assert told["expansion"] == ("1, 1, 3, 1, 1, 1, 1, 1", "2, 2") and told["LLM"][1] == "another"
+    assert set(told) == {"max_new_tokens", "top_p", "expansion", "LLM", "seed (as drawn)"}

@@ -1,19 +1,31 @@
-"""Handlers of every board: buttons, selections, speeds, the notice."""
+"""Handlers of every board: buttons, presses, fields on their way, the notice, other models."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from time import sleep
 from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
 
-from storage import RunStore
+from storage import RunQuery, RunStore
 from tests.ui.boards import context, live_of, notice_of, press, run
+from tests.ui.fakes import FakeWorker
+from tests.ui.model_hosts import other_worker
+from ui.form.fields import FIELD_NAMES, NGRAM
+from ui.form.form import OWN, preset_values
 from ui.live.handlers import start_run
+from ui.server.context import Context, make_context
 from ui.server.session import TabSession
+from ui.server.visitors import Access
+from ui.shared.following import followed_fields, legend_of, opening_preset
+from ui.shared.last_click import Presses
+from ui.shared.pending_fields import LAPSE_S, Sent
 from ui.shared.steering import move, play_on, select_node, set_pace, told_again
 
 
@@ -25,12 +37,11 @@ def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
     assert len(list(set_pace(board, TabSession(), "slow", 2.0))) == 1
 
 
-def test_steps_in_quick_succession_are_answered_in_their_order(
+def test_quick_steps_are_answered_in_their_order(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    assert desk.player is not None
     desk.player.seek(1)
     slow, made = [0.3, 0.0, 0.0], desk.pictures.values
     monkeypatch.setattr(
@@ -55,12 +66,9 @@ def test_steps_in_quick_succession_are_answered_in_their_order(
     assert [stage in answer for stage, answer in zip(stages, answers, strict=True)] == [True] * 3
 
 
-def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
-    store: RunStore,
-) -> None:
+def test_what_is_shown_is_numbered_and_what_stays_keeps_its_number(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    assert desk.player is not None
     desk.player.seek(3)
     before, same = live.board.values(desk), live.board.values(desk)
     assert before == same
@@ -76,11 +84,9 @@ def test_what_is_shown_is_numbered_and_what_stays_the_same_keeps_its_number(
     "data", [{}, {"round": "3"}, {"round": 10**9}, {"round": 1, "node": "x"}, {"round": None}]
 )
 def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
+    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    values = select_node(live.board, desk, data)
-    assert "error" not in notice_of(values, 0)
+    assert "error" not in notice_of(select_node(live.board, desk, data), 0)
     good = select_node(live.board, desk, {"round": 2, "node": 1})
     names = list(live.board.pictures)
     tree = good[1 + names.index("tree")]
@@ -89,17 +95,12 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
         assert good[1 + names.index(name)]["sel"] == 2
 
 
-def test_from_the_start_plays_a_finished_run_again_slowly(store: RunStore) -> None:
+def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     frames = list(play_on(live.board, desk, "full", 20.0, True))
     assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
     assert "Engine finished, you are at round" in notice_of(frames[1], 0)
-
-
-def test_from_the_start_waits_there_for_who_steps(store: RunStore) -> None:
-    live, desk = live_of(context(store)), TabSession()
-    run(live, desk)
     frames = list(play_on(live.board, desk, "step", 20.0, True))
     assert "Engine finished, you are at round 0 of" in notice_of(frames[-1], 0)
     assert desk.player and desk.player.pace.mode == "step"
@@ -124,3 +125,131 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     assert "The log is paused: disk is full" in notice_of(values, 0) and values[0]["again"]
     status.paused = False
     assert "paused" not in str(told_again(live.board, desk)), "it is told only while it is so"
+
+
+def presses_of() -> Presses:
+    return Presses(threading.RLock())
+
+
+def answer(said: list[str], word: str) -> Callable[[], str]:
+    def work() -> str:
+        said.append(word)
+        return word
+
+    return work
+
+
+def test_what_arrives_late_changes_nothing_of_its_own_kind() -> None:
+    presses, said = presses_of(), list[str]()
+    assert presses.last("run", {"press": 20.5}, answer(said, "second")) == "second"
+    assert presses.last("run", {"press": 10.5}, answer(said, "first")) == gr.skip()
+    assert presses.last("run", {"press": 30.5}, answer(said, "third")) == "third"
+    assert said == ["second", "third"]
+    presses, said = presses_of(), list[str]()
+    presses.last("run", {"press": 20}, answer(said, "run"))
+    for told in ({"press": 10}, {}, {"press": "soon"}, {"press": 10}):
+        assert presses.last("point", told, answer(said, "point")) == "point"
+    assert said == ["run", *["point"] * 4]
+
+
+def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
+    presses, said = presses_of(), list[str]()
+
+    def press(at: float) -> threading.Thread:
+        def work() -> None:
+            presses.last("run", {"press": at}, answer(said, str(at)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        return thread
+
+    with presses.drawing:
+        threads = [press(at) for at in (1.0, 3.0, 2.0)]
+        while presses._newest.get("run") != 3.0:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert said == ["3.0"]
+
+
+SENT = Sent.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "here"),
+    [
+        ([["a", "b"], "1,1,3", 8.0], False),
+        ([["a"], "1,1,3", 8.0], False),
+        ([["a"], "1", 8.0], True),
+        ([["b"], "1", 8.0], True),  # touched meanwhile
+        ([["a"], "2,2", 5], True),
+    ],
+)
+def test_all_have_come_once_none_shows_what_it_showed(shown: list[object], here: bool) -> None:
+    assert SENT.has_arrived(shown, 101.0) == here
+
+
+def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all() -> None:
+    late = [["a"], "1,1,3", 8.0]
+    assert not SENT.has_arrived(late, 100.0 + LAPSE_S) and SENT.has_arrived(late, 100.1 + LAPSE_S)
+    assert Sent.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
+
+
+BEFORE = ("ssm-a", "ssm-b")
+DRAFTERS = FIELD_NAMES.index("drafters")
+
+
+def with_models(store: RunStore, *names: str, preset: str = "specinfer") -> Context:
+    worker: FakeWorker = other_worker(*names)
+    return make_context(worker, store, Access("127.0.0.1"), preset, RunQuery)
+
+
+def follow(context: Context, preset: str, values: list[Any], temperature: float = 0.0) -> Any:
+    name, made = followed_fields(context, BEFORE, preset, temperature, {}, values)
+    group = made[DRAFTERS]
+    return name, made, [choice for choice, _ in group.choices], group.value
+
+
+NEW = ["new-1", "new-2"]
+MEANT = {"specinfer": NEW, "sequence": NEW[:1], "autoregressive": [], "best": [*NEW, NGRAM]}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("preset", MEANT)
+def test_a_preset_means_the_loaded_models(store: RunStore, preset: str, temperature: float) -> None:
+    context, chosen = with_models(store, "new-1", "new-2"), MEANT[preset]
+    values = preset_values(preset, temperature, BEFORE)
+    name, made, choices, value = follow(context, preset, values, temperature)
+    assert name == preset and choices == ["new-1", "new-2", NGRAM] and value == chosen
+    expected = preset_values(preset, temperature, ("new-1", "new-2"))
+    assert made[:DRAFTERS] == expected[:DRAFTERS]
+    assert made[DRAFTERS + 1 :] == expected[DRAFTERS + 1 :]
+
+
+def test_settings_of_ones_own_stay_but_drafters_that_have_gone(store: RunStore) -> None:
+    kept = ((["ssm-a"], ["new"]), (["ssm-a", NGRAM], ["new", NGRAM]), (["ssm-b"], ["ssm-b"]))
+    kept += ((["ssm-a", "ssm-b"], ["ssm-b"]), ([NGRAM], [NGRAM]), ([], []), (None, []))
+    for chosen, stay in kept:
+        names = ("new", "ssm-b") if stay == ["ssm-b"] else ("new",)
+        values = preset_values("specinfer", 0.0, BEFORE)
+        values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS] = 3, chosen
+        name, made, choices, value = follow(with_models(store, *names), "specinfer", values)
+        assert name == OWN and value == stay and choices == [*names, NGRAM], chosen
+        assert all("value" not in str(one) for i, one in enumerate(made) if i != DRAFTERS)
+
+
+def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> None:
+    none, some = with_models(store), with_models(store, "new")
+    assert opening_preset(none, BEFORE, "specinfer") == "autoregressive"
+    assert opening_preset(none, (), "autoregressive") == "autoregressive"
+    assert opening_preset(some, (), "autoregressive") == "specinfer", "what the page was opened as"
+    assert opening_preset(some, BEFORE, "autoregressive") == "autoregressive", "it was chosen"
+    plain = with_models(store, "new", preset="autoregressive")
+    assert opening_preset(plain, (), "autoregressive") == "best"
+    assert opening_preset(none, BEFORE, "mine") == "mine"
+
+
+def test_the_legend_of_a_run_stays_that_of_its_models(store: RunStore) -> None:
+    from tests.ui.boards import live_of
+
+    assert "new" in str(legend_of(live_of(with_models(store, "new")).board, TabSession()))

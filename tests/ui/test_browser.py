@@ -1,8 +1,4 @@
-"""The page in a real Chromium: a visitor's runs in Live and Sessions, from Run to a deleted run.
-
-Every test also fails if the page logs an error or asks another host for anything (conftest).
-Screenshots go to artifacts/, which git ignores.
-"""
+"""The page in a real Chromium: a visitor's runs in Live and Sessions, from Run to deletion."""
 
 from __future__ import annotations
 
@@ -14,27 +10,11 @@ import pytest
 
 from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui import sites
 from tests.ui.browser.looks import at_rest, frames, turn_to
 from tests.ui.fakes import recorded, scripted
 from tests.ui.reading import becomes
-from tests.ui.sites import (
-    LEAVING,
-    OpenPage,
-    OpenSite,
-    desk_of,
-    drawn,
-    number_box,
-    overflows,
-    ran,
-    ran_again,
-    ready,
-    replayed,
-    said,
-    sessions,
-    shot,
-    strip_text,
-    until,
-)
+from tests.ui.sites import OpenPage, OpenSite, Served
 from ui.form.form import EXAMPLES
 from ui.run.view import reduce_all
 from ui.server.context import Context
@@ -68,24 +48,24 @@ def places(page: Any) -> list[dict[str, int]]:
 
 
 def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = ready(browser_page(url))
+    page = sites.ready(browser_page(url))
     page.evaluate("() => document.fonts.ready.then(() => true)")
     tops = places(page)
     page.click("#live-prove")
-    said(page, "there is no run yet")
+    sites.said(page, "there is no run yet")
     assert places(page) == tops, "an error"
 
     page.locator("#live-playback input[type=number]").fill("0")  # no rate: the nearest one
     page.locator("#live-playback input[type=number]").blur()
     page.click("#example-dialogue")
-    ran(page)
+    sites.ran(page)
     page.wait_for_function(FILLED)
     count = str(len(reduce_all(synthetic_run(8)).tokens))
     page.locator("#live-figures").get_by_text(count).first.wait_for()
-    shot(page, "run-1280-light")
+    sites.shot(page, "run-1280-light")
     board = page.evaluate(BOARD, "live")
     page.locator("#live-strip [data-round='2'], #live-strip [data-r='2']").first.click()
     for picture in ("tree", "proposals"):
@@ -95,21 +75,21 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
 
     replay_and_delete(page, context, board)
     turn_to(page, "Live")
-    ran_again(page, context)
+    sites.ran_again(page, context)
     page.click("#live-measure")
     page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
     page.click("#live-prove")
-    said(page, "Identical: plain decoding with the same seed writes the same")
+    sites.said(page, "Identical: plain decoding with the same seed writes the same")
     assert places(page) == tops, "figures, a proof, a baseline"
     page.get_by_text("Sampling", exact=True).click()
-    number_box(page, "sampling-top_p").fill("7")
+    sites.number_box(page, "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     assert places(page) == tops, "a refusal"
 
 
 def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     """In Sessions: the same pictures, round by round; deleted only when asked twice."""
-    replayed(page)
+    sites.replayed(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
     becomes(page, BOARD, board, "sessions")
@@ -119,26 +99,26 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     assert set(names.evaluate_all(lines)) == {1}, "no name is broken"
     page.locator("#sessions-scrub input[type=range]").focus()
     page.keyboard.press("Home")
-    said(page, "you are at round 0 of 8", "sessions")
+    sites.said(page, "you are at round 0 of 8", "sessions")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    said(page, "you are at round 3 of 8", "sessions")
+    sites.said(page, "you are at round 3 of 8", "sessions")
     shorter = "(most) => document.querySelector('#sessions-strip').innerText.length < most"
     page.wait_for_function(shorter, arg=len(board[1]))
     number = page.locator("#sessions-scrub input[type=number]")
     number.fill("99")
-    said(page, "Finished: ", "sessions")
+    sites.said(page, "Finished: ", "sessions")
     number.fill("3")
-    said(page, "you are at round 3 of 8", "sessions")
+    sites.said(page, "you are at round 3 of 8", "sessions")
     page.click("#sessions-rewind")
-    said(page, "Engine finished, you are at round", "sessions")
-    said(page, "Finished: ", "sessions")
+    sites.said(page, "Engine finished, you are at round", "sessions")
+    sites.said(page, "Finished: ", "sessions")
     page.click("#sessions-delete")
     page.locator("#sessions-sure").wait_for()
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
-    said(page, "Open a run from the list.", "sessions")
+    sites.said(page, "Open a run from the list.", "sessions")
     scrub = """() => ["number", "range"].map((type) =>
       document.querySelector(`#sessions-scrub input[type=${type}]`))"""
     becomes(
@@ -147,9 +127,6 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
         ["0", "1"],
     )
     assert context.store.runs(RunQuery()).total == 0
-
-
-# -- stopping and leaving --
 
 
 def stopped(worker: Any) -> int:
@@ -167,36 +144,36 @@ def pressed_at_once(page: Any, button: str) -> None:
 
 
 def test_stop_keeps_what_was_written_and_is_never_lost(
-    long: tuple[str, Context], browser_page: OpenPage
+    long: Served, browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(long[0]))
+    page = sites.ready(browser_page(long[0]))
     worker: Any = long[1].hub.worker
     for times in range(1, 4):
         pressed_at_once(page, "run")
-        until(page, lambda times=times: stopped(worker) == times)
-        said(page, "Stopped: ")
+        sites.until(page, lambda times=times: stopped(worker) == times)
+        sites.said(page, "Stopped: ")
     page.click("#live-run")
-    said(page, re.compile(r"Writing: [1-9]"))  # Run after Stop runs; a question needs a token
+    sites.said(page, re.compile(r"Writing: [1-9]"))  # Run after Stop runs; a question needs a token
     page.click("#live-stop")
-    said(page, "Stopped: ")
-    drawn(page)
+    sites.said(page, "Stopped: ")
+    sites.drawn(page)
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
     assert page.locator("#live-strip .ss-tok").count()
     assert stopped(worker) == 4
-    desk = desk_of(long[1])
+    desk = sites.desk_of(long[1])
     for question in ("measure", "prove"):
         before = stopped(worker)
         pressed_at_once(page, question)
         # The same is said of every question: whether this one has ended, the server knows.
-        until(page, lambda before=before: stopped(worker) > before and desk.side is None)
-        said(page, "Plain decoding did not finish")
+        sites.until(page, lambda before=before: stopped(worker) > before and desk.side is None)
+        sites.said(page, "Plain decoding did not finish")
     before = stopped(worker)
     page.click("#live-prove")
-    until(page, lambda: desk.side is not None)
-    said(page, "Plain decoding of the same request")
+    sites.until(page, lambda: desk.side is not None)
+    sites.said(page, "Plain decoding of the same request")
     page.click("#live-stop")
-    until(page, lambda: stopped(worker) > before and desk.side is None)
-    said(page, "Plain decoding did not finish")
+    sites.until(page, lambda: stopped(worker) > before and desk.side is None)
+    sites.said(page, "Plain decoding did not finish")
 
 
 # The event that tells an opened page where its run went, by what it does in the browser.
@@ -218,32 +195,32 @@ def reloaded(page: Any) -> None:
 
 
 def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
-    long: tuple[str, Context], browser_page: OpenPage
+    long: Served, browser_page: OpenPage
 ) -> None:
     url, context = long
     worker: Any = context.hub.worker
-    page = ready(browser_page(url, forgiven=LEAVING))
+    page = sites.ready(browser_page(url, forgiven=sites.LEAVING))
     page.click("#live-run")
-    said(page, "Writing: ")
+    sites.said(page, "Writing: ")
     page.locator(".sp-state-running").wait_for()
     # Going in earnest would abort the stream, which a browser logs as an error.
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
     page.click("#live-stop")
-    said(page, "Stopped: ")
+    sites.said(page, "Stopped: ")
     words = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
     reloaded(page)
-    said(page, words)
+    sites.said(page, words)
     reloaded(page)
     frames(page)
-    said(page, "Press Run")
+    sites.said(page, "Press Run")
     assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
     page.wait_for_function("() => window.specscopeStops")
     page.click("#live-run")
-    said(page, "Writing: ")
+    sites.said(page, "Writing: ")
     page.reload()
-    ready(page)
-    until(page, lambda: stopped(worker) == 2)
-    sessions(page)
+    sites.ready(page)
+    sites.until(page, lambda: stopped(worker) == 2)
+    sites.sessions(page)
     page.click("#sessions-refresh")
     becomes(
         page,
@@ -253,21 +230,21 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
 
 
 def test_the_log_is_said_to_be_paused_as_long_as_it_is(
-    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     monkeypatch.setattr(RunStore, "status", lambda _: status)
-    page = ready(browser_page(short[0]))
+    page = sites.ready(browser_page(short[0]))
     page.click("#live-run")
-    said(page, "7 events wait")
-    said(page, "Finished: ")
+    sites.said(page, "7 events wait")
+    sites.said(page, "Finished: ")
     status.waiting = 9
-    said(page, "9 events wait")
+    sites.said(page, "9 events wait")
     status.paused = False
     page.locator("#live-notice").get_by_text("The log is paused").wait_for(state="detached")
-    said(page, "Finished: ")
+    sites.said(page, "Finished: ")
     status.paused = True
-    sessions(page)
+    sites.sessions(page)
     page.locator("#sessions-said").get_by_text("9 events wait").wait_for()
     status.paused = False
     page.locator("#sessions-said").get_by_text("The log is paused").wait_for(state="detached")
@@ -277,19 +254,19 @@ def test_two_visitors_at_once_see_each_their_own_run(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(recorded(60), max_live=1, speed=10.0)
-    one, two = ready(browser_page(url)), ready(browser_page(url))
+    one, two = sites.ready(browser_page(url)), sites.ready(browser_page(url))
     one.fill("#prompt textarea", "The first visitor")
     two.fill("#prompt textarea", "The second visitor")
     one.click("#live-run")
-    said(one, "Writing: ")
+    sites.said(one, "Writing: ")
     two.click("#live-run")
-    said(two, "In the queue: 1st in line.")
-    context.hub.worker.speed = 0.1  # type: ignore[attr-defined]
+    sites.said(two, "In the queue: 1st in line.")
+    context.hub.worker.speed = 0.1
     for page in (one, two):
-        said(page, "Finished: ")
-        drawn(page)
-    assert "The first visitor" in strip_text(one) and "second" not in strip_text(one)
-    assert "The second visitor" in strip_text(two)
+        sites.said(page, "Finished: ")
+        sites.drawn(page)
+    assert "The first visitor" in sites.strip_text(one) and "second" not in sites.strip_text(one)
+    assert "The second visitor" in sites.strip_text(two)
     prompts = {row.prompt for row in context.store.runs(RunQuery()).rows}
     assert prompts == {"The first visitor", "The second visitor"}
 
@@ -297,54 +274,49 @@ def test_two_visitors_at_once_see_each_their_own_run(
 def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     nasty = " ".join(HOSTILE_TEXTS) + "y" * 10_000
     url, context = site(scripted(10, hostile=True))
-    page = ready(browser_page(url, dark=True))
+    page = sites.ready(browser_page(url, dark=True))
     background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert int(re.findall(r"\d+", background)[0]) < 80, "dark, as the address asks for"
     page.fill("#prompt textarea", nasty.replace("\r", "").replace("\x00", ""))
-    ran(page)
-    shot(page, "hostile-live")
+    sites.ran(page)
+    sites.shot(page, "hostile-live")
     for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft"):
         page.locator("body").press(key)
-    replayed(page)
-    shot(page, "hostile-sessions")
+    sites.replayed(page)
+    sites.shot(page, "hostile-sessions")
     assert page.evaluate("() => globalThis.pwned") is None
     assert page.locator("img[src='x']").count() == 0
-    assert not overflows(page)
+    assert not sites.overflows(page)
     assert context.store.runs(RunQuery()).total == 1
-
-
-# -- keys and speeds --
 
 
 CHECKED = """() => document.querySelector("#live-playback input[type=radio]:checked")
   ?.closest("label").innerText.trim()"""
 
 
-def test_the_keyboard_runs_steps_and_selects(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ready(browser_page(short[0]))
+def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPage) -> None:
+    page = sites.ready(browser_page(short[0]))
     speeds = page.locator("#live-playback")
     speeds.get_by_text("step", exact=True).click()
     page.keyboard.press("r")
-    said(page, "Engine finished, you are at round 0 of 8")
+    sites.said(page, "Engine finished, you are at round 0 of 8")
     for stage in ("drafted", "combined", "verified"):
         page.keyboard.press(".")
-        said(page, f"you are at round 1 of 8, {stage}.")
-    shot(page, "step-verified")
+        sites.said(page, f"you are at round 1 of 8, {stage}.")
+    sites.shot(page, "step-verified")
     page.keyboard.press(".")
-    said(page, "you are at round 1 of 8.")
+    sites.said(page, "you are at round 1 of 8.")
     page.keyboard.press(",")
-    said(page, "you are at round 1 of 8, verified.")
+    sites.said(page, "you are at round 1 of 8, verified.")
     for _ in range(6):
         page.keyboard.press(".")
-    said(page, "you are at round 3 of 8, drafted.")
+    sites.said(page, "you are at round 3 of 8, drafted.")
     page.keyboard.press("ArrowLeft")  # the chosen speed has the focus, and no use for the arrows
     page.locator("#live-tree").get_by_text("Round 2").wait_for()
     page.keyboard.press("ArrowRight")
     page.locator("#live-tree").get_by_text("Round 3").wait_for()
     page.click("#live-rewind")
-    said(page, "Engine finished, you are at round 0 of 8")
+    sites.said(page, "Engine finished, you are at round 0 of 8")
     becomes(page, CHECKED, "step")
     speeds.get_by_label("step", exact=True).focus()
     for key in ("Shift+Tab", "Space"):
@@ -368,29 +340,28 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
 ) -> None:
     # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
     url, context = site(recorded(40))
-    page = ready(browser_page(url))
+    page = sites.ready(browser_page(url))
     speeds = page.locator("#live-playback")
     speeds.get_by_text("step", exact=True).click()
     page.click("#live-run")
-    said(page, "Engine finished, you are at round 0 of 40")
+    sites.said(page, "Engine finished, you are at round 0 of 40")
     an_older_answer_is_not_shown(page)
     speeds.get_by_text("full speed").click()
-    said(page, "Finished: ")
+    sites.said(page, "Finished: ")
     becomes(page, CHECKED, "full speed")
     page.click("#live-rewind")
-    said(page, re.compile(r"Engine finished, you are at round [1-9]\d* of 40"))
+    sites.said(page, re.compile(r"Engine finished, you are at round [1-9]\d* of 40"))
     becomes(page, CHECKED, "slow motion")
     page.click("#live-step")
-    desk = desk_of(context)
+    desk = sites.desk_of(context)
     player = desk.player
-    assert player is not None
-    until(page, lambda: player.pace.mode == "step")
+    sites.until(page, lambda: player.pace.mode == "step")
     here = run_lines(desk.frame())[0].text
-    said(page, here)
+    sites.said(page, here)
     at_rest(page)
     assert run_lines(desk.frame())[0].text == here, "it stands still"
     speeds.get_by_text("full speed").click()
-    said(page, "Finished: ")
+    sites.said(page, "Finished: ")
 
 
 def an_older_answer_is_not_shown(page: Any) -> None:
@@ -411,16 +382,16 @@ def an_older_answer_is_not_shown(page: Any) -> None:
     page.route("**/run/predict**", hold_the_first)
     page.locator("button#live-step:enabled").wait_for()  # a key of a button that waits is no key
     page.keyboard.press(".")
-    until(page, lambda: 0 in answers)  # else the server may take the second step first
+    sites.until(page, lambda: 0 in answers)  # else the server may take the second step first
     page.keyboard.press(".")
-    said(page, "you are at round 1 of 40, combined.")
-    until(page, lambda: len(answers) == 2)
+    sites.said(page, "you are at round 1 of 40, combined.")
+    sites.until(page, lambda: len(answers) == 2)
     with page.expect_response("**/run/predict**"):
         asked[0].fulfill(response=answers[0])
     for _ in range(3):  # it would be drawn by then
         frames(page)
     at_rest(page)
-    said(page, "you are at round 1 of 40, combined.")
+    sites.said(page, "you are at round 1 of 40, combined.")
     stage = page.locator("#live-tree .ss-stage[aria-current]")
     assert stage.get_attribute("data-stage") == "combine"
     page.unroute("**/run/predict**")

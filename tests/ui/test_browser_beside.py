@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
+from tests.ui import sites
 from tests.ui.fakes import scripted
 from tests.ui.past import about, made, opened
 from tests.ui.reading import becomes, in_looks
-from tests.ui.sites import OpenPage, OpenSite, overflows, ready, said, shot, text_box, until
-from ui.server.context import Context
+from tests.ui.sites import Axe, OpenPage, OpenSite, Served
 
 pytestmark = pytest.mark.browser
 
@@ -26,13 +25,13 @@ NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
 
 
 def test_two_runs_stand_side_by_side_and_are_moved_together(
-    site: OpenSite, browser_page: OpenPage, axe: Callable[..., list[str]]
+    site: OpenSite, browser_page: OpenPage, axe: Axe
 ) -> None:
     url, context = site(scripted(8))
     first = made(context)
     plain = SpeculationConfig(drafters=(), speculation_length=0)
     made(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
-    page = ready(browser_page(url, still=True))
+    page = sites.ready(browser_page(url, still=True))
     choosing_can_be_left(page, first)
     opened(page)
     assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
@@ -48,17 +47,17 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     names = page.locator("#pair-tables tbody th").all_inner_texts()
     assert "Tokens / second" in names and "drafters" in names and "expansion" not in names
     for look in in_looks(page):
-        shot(page, f"sessions-pair-{look}")
+        sites.shot(page, f"sessions-pair-{look}")
         one, two = page.evaluate(TOPS)
         assert (one == two) == look.startswith("1280"), "below each other where it is narrow"
-        assert not overflows(page), look
+        assert not sites.overflows(page), look
         if look in ("390-dark", "1280-light"):
             assert axe(page, "#sessions-pair", "#sessions-opened", "#sessions-runs") == [], look
     both_are_moved(page)
-    shot(page, "sessions-pair-moved")
+    sites.shot(page, "sessions-pair-moved")
     page.click("#pair-close")
     page.locator("#sessions-pair").wait_for(state="hidden")
-    said(page, "Finished: ", "sessions")
+    sites.said(page, "Finished: ", "sessions")
 
 
 def choosing_can_be_left(page: Any, other: str) -> None:
@@ -96,28 +95,26 @@ def both_are_moved(page: Any) -> None:
     page.locator("#pair-one-tree").get_by_text("Round 2", exact=True).wait_for()
 
 
-def test_how_many_runs_stay_whole_is_asked_twice(
-    short: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., list[str]]
-) -> None:
+def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage, axe: Axe) -> None:
     url, context = short
     made(context)
     made(context)
-    page = ready(browser_page(url))
+    page = sites.ready(browser_page(url))
     opened(page)
     page.get_by_text("What the run log keeps").click()
     page.locator("#sessions-keep-set").wait_for()
-    text_box(page, "sessions-keep").fill("1")
+    sites.text_box(page, "sessions-keep").fill("1")
     page.click("#sessions-keep-set")
     page.locator("#sessions-kept").get_by_text("Sure?").wait_for()
-    shot(page, "sessions-retention")
+    sites.shot(page, "sessions-retention")
     assert axe(page, "#sessions-retention") == []
     page.click("#sessions-keep-sure")
     page.locator("#sessions-kept").get_by_text("The last 1 run stay").wait_for()
     assert context.store.retention() == 1
-    until(page, lambda: sum(run.thinned for run in context.store.runs(RunQuery()).rows) == 1)
+    sites.until(page, lambda: sum(run.thinned for run in context.store.runs(RunQuery()).rows) == 1)
     page.click("#sessions-refresh")
     page.locator("#sessions-runs .sp-thinned").wait_for()
     page.locator(".sp-open").nth(1).click()
     about(page, "Of this run only the accepted paths are kept")
-    shot(page, "sessions-thinned")
+    sites.shot(page, "sessions-thinned")
     context.store.set_retention(None)

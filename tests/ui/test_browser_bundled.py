@@ -1,5 +1,4 @@
-"""The whole page on the bundled models in a real Chromium: what the panels show of votes, weights,
-lengths, lanes, overlap and drafts made ahead is what the store recorded; a newcomer's lesson."""
+"""The bundled models in a real Chromium: what panels show is what the store recorded; a lesson."""
 
 from __future__ import annotations
 
@@ -13,31 +12,10 @@ from core import Engine, Request, SamplingParams, load_models
 from core.config import PIPELINES, SpeculationConfig
 from core.engine.worker import Worker
 from storage import RunQuery
+from tests.ui import decoded, sites
 from tests.ui.browser.looks import turn_to
-from tests.ui.charted import check_columns, check_curve, check_lanes, check_lengths, round_times
-from tests.ui.decoded import (
-    Recorded,
-    close,
-    finished,
-    number_in,
-    prepare,
-    recorded,
-    select_round,
-    settled,
-    with_draft,
-)
+from tests.ui.decoded import check_columns, check_curve, check_lanes, check_lengths, round_times
 from tests.ui.reading import becomes, in_looks, read
-from tests.ui.sites import (
-    OpenPage,
-    choose,
-    hosted,
-    overflows,
-    ready,
-    replayed,
-    shot,
-    shows,
-    until,
-)
 from ui.form.menus import pipeline_choices
 from ui.server.context import Context
 
@@ -51,7 +29,7 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """The bundled models behind the tabs of this file: the page's address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with hosted(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as made:
+    with sites.hosted(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as made:
         yield made
 
 
@@ -89,29 +67,29 @@ VOTE = """(where) => [".ss-vote-said", ".ss-votes"].map((css) =>
   document.querySelector(`#${where}-proposals ${css}`).innerText)"""
 
 
-def decode(page: Any, context: Context, preset: str, **fields: str) -> Recorded:
+def decode(page: Any, context: Context, preset: str, **fields: str) -> decoded.Recorded:
     """A run under a preset and some fields of its own, with every picture drawn; the first on a
     page is asked for with `prepare`."""
-    choose(page, "preset", preset)
+    sites.choose(page, "preset", preset)
     meant = SpeculationConfig.preset(preset)
     for name in ("combine", "length", "pipeline"):  # the server fills in the fields
-        shows(page, name, getattr(meant, name))
+        sites.shows(page, name, getattr(meant, name))
     for name, value in fields.items():
-        choose(page, f"field-{name}", value)
+        sites.choose(page, f"field-{name}", value)
     return run_form(page, context)
 
 
-def run_form(page: Any, context: Context) -> Recorded:
+def run_form(page: Any, context: Context) -> decoded.Recorded:
     """What stands in the form, run to the end; its figures name it on the page."""
     before = count_completed(context)
     page.click("#live-run")
-    until(page, lambda: count_completed(context) > before)
-    events = recorded(context)
+    sites.until(page, lambda: count_completed(context) > before)
+    events = decoded.recorded(context)
     stats = events.stats
     keys = ("tokens_per_second", "num_rounds", "num_new_tokens")
     wanted = [f"{stats.tokens_per_second:.1f}", str(stats.num_rounds), str(stats.num_new_tokens)]
     becomes(page, FIGURES, wanted, keys)
-    finished(page)
+    decoded.finished(page)
     return events
 
 
@@ -122,14 +100,11 @@ def count_completed(context: Context) -> int:
 
 def round_of(page: Any, number: int) -> dict[str, Any]:
     """What the panels say of a round, selected by its text."""
-    select_round(page, number)
+    decoded.select_round(page, number)
     return dict(page.evaluate(ROUND))
 
 
-# -- votes and weights --
-
-
-def check_grid(shown: dict[str, Any], run: Recorded, number: int) -> None:
+def check_grid(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """Every chip against the events: token, score, mass, and what was dropped."""
     tree, drafted = run.combined[number], run.drafted[number]
     names, rows = run.started.drafters, shown["chips"]
@@ -140,21 +115,21 @@ def check_grid(shown: dict[str, Any], run: Recorded, number: int) -> None:
         order = sorted(range(len(draft.token_ids)), key=lambda j: (draft.depths[j], j))
         for chip, j in zip(row, order, strict=True):
             assert chip["text"].startswith(draft.texts[j].translate(GLYPHS)[:3])
-            assert close(chip["score"].split()[-1], draft.scores[j])
+            assert decoded.close(chip["score"].split()[-1], draft.scores[j])
             assert chip["dropped"] == ((draft.drafter, j) in tree.dropped)
             if (draft.drafter, j) in lost and tree.rule != "log_pool":
-                assert close(chip["mass"], lost[draft.drafter, j])
+                assert decoded.close(chip["mass"], lost[draft.drafter, j])
     won = [chip for row in rows for chip in row if chip["won"]]
     assert len(won) == (len(tree.token_ids) if tree.winner else 0)
     assert sum(chip["accepted"] for chip in won) == (
         len(run.verified[number].path) if tree.winner else 0
     )
     for text, name in zip(shown["weights"], names, strict=True):
-        assert close(text.split(" ")[0], tree.weights[name])
-        assert close(text.split(" ")[-1], run.completed[number].weights[name])
+        assert decoded.close(text.split(" ")[0], tree.weights[name])
+        assert decoded.close(text.split(" ")[-1], run.completed[number].weights[name])
 
 
-def check_dropped(shown: dict[str, Any], run: Recorded, number: int) -> None:
+def check_dropped(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """What lost the vote, or its place, is dotted in the tree."""
     tree, drafted = run.combined[number], run.drafted[number]
     paths: dict[tuple[str, int], tuple[int, ...]] = {}
@@ -165,7 +140,7 @@ def check_dropped(shown: dict[str, Any], run: Recorded, number: int) -> None:
     assert shown["dropped"] == len({paths[pair] for pair in tree.dropped})
 
 
-def check_weights_line(page: Any, run: Recorded) -> None:
+def check_weights_line(page: Any, run: decoded.Recorded) -> None:
     """It has a point for each round and ends where the recorded weights do."""
     label = page.locator("#live-proposals .ss-mini-svg").get_attribute("aria-label")
     rounds = [(number, tree.weights) for number, tree in enumerate(run.combined) if tree.weights]
@@ -177,7 +152,7 @@ def check_weights_line(page: Any, run: Recorded) -> None:
     check_curve(page, "#live-proposals", lines)
 
 
-def check_vote(shown: dict[str, Any], run: Recorded, number: int) -> None:
+def check_vote(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """The winner, by how much, and the length that was chosen next."""
     tree = run.combined[number]
     assert shown["winner"].split("\n")[-1] == tree.winner
@@ -185,54 +160,54 @@ def check_vote(shown: dict[str, Any], run: Recorded, number: int) -> None:
     assert run.completed[number].length_reason.replace("->", "→") in shown["choice"]
 
 
-def test_votes_and_weights_are_the_recorded_ones_and_so_is_their_replay(
-    real: tuple[str, Context], browser_page: OpenPage
+def test_votes_and_weights_are_recorded_and_replayed(
+    real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    page = ready(browser_page(url))
-    prepare(page, "minions")
+    page = sites.ready(browser_page(url))
+    decoded.prepare(page, "minions")
     minions = run_form(page, context)
     assert minions.started.config["speculation"]["combine"] == "vote"
     check_weights_line(page, minions)
     check_lengths(page, minions)
     live = page.evaluate(VOTE, "live")
-    for number in (*with_draft(minions, dropping=True)[:2], with_draft(minions)[-1]):
+    for number in (
+        *decoded.with_draft(minions, dropping=True)[:2],
+        decoded.with_draft(minions)[-1],
+    ):
         shown = round_of(page, number)
         check_grid(shown, minions, number)
         check_dropped(shown, minions, number)
         check_vote(shown, minions, number)
     check_lanes(page, minions, number)
-    shot(page, "minions-1280-light")
-    replayed(page)
-    settled(page)
+    sites.shot(page, "minions-1280-light")
+    sites.replayed(page)
+    decoded.settled(page)
     becomes(page, VOTE, live, "sessions")
 
     turn_to(page, "Live")
     page.set_viewport_size({"width": 1920, "height": 1000})
     tree = decode(page, context, "specinfer-paper", combine="vote_tree")
-    number = with_draft(tree, dropping=True)[0]
+    number = decoded.with_draft(tree, dropping=True)[0]
     shown = round_of(page, number)
     check_grid(shown, tree, number)
     check_dropped(shown, tree, number)
     assert shown["dial"].startswith(f"{len(tree.combined[number].token_ids)} of ")
-    shot(page, "vote-tree-1920-light")
+    sites.shot(page, "vote-tree-1920-light")
 
     even = "paper (stays even: log_pool has no winner to reward)"
     pool = decode(page, context, "specinfer", combine="log_pool", weights=even)
     for look in in_looks(page, (1280, True)):
-        number = with_draft(pool)[0]
+        number = decoded.with_draft(pool)[0]
         shown = round_of(page, number)
         check_grid(shown, pool, number)
         first = [row[0]["mass"] for row in shown["chips"]]
         pooled = pool.combined[number].masses[0]
-        assert all("∏" in mass and close(mass, pooled) for mass in first)
-        shot(page, f"log-pool-{look}")
+        assert all("∏" in mass and decoded.close(mass, pooled) for mass in first)
+        sites.shot(page, f"log-pool-{look}")
 
 
-# -- lengths, lanes, overlap --
-
-
-def check_sums(page: Any, run: Recorded) -> None:
+def check_sums(page: Any, run: decoded.Recorded) -> None:
     """The sums of what was drafted ahead, and the overlap, are those of the events."""
     entries = [entry for completed in run.completed for entry in completed.ahead]
     told = page.locator("#live-timeline .ss-ahead-sums")
@@ -264,7 +239,7 @@ def time_in(words: str, before: str) -> float:
     return float(found[1]) * (1000 if found[2] == "s" else 1)
 
 
-def check_ahead(shown: dict[str, Any], run: Recorded, number: int) -> None:
+def check_ahead(shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """What came of the drafts made ahead for one round, drafter by drafter."""
     own = [entry for entry in run.completed[number].ahead if entry.reason != "ended"]
     guessed = any(entry.outcomes or not entry.hit for entry in own)
@@ -285,7 +260,7 @@ def check_ahead(shown: dict[str, Any], run: Recorded, number: int) -> None:
             assert time_in(part, word) == pytest.approx(entry.saved_ms, abs=0.06)
 
 
-def check_times(page: Any, shown: dict[str, Any], run: Recorded, number: int) -> None:
+def check_times(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """Measured and predicted round times, of the selected round in words and of all as lines."""
     said_ms = re.search(r"predicted ([\d.]+) ms, measured ([\d.]+) ms", shown["predicted"])
     times = round_times(run)
@@ -297,7 +272,7 @@ def check_times(page: Any, shown: dict[str, Any], run: Recorded, number: int) ->
     check_curve(page, "#live-timeline .ss-ahead-times", [measured, predicted])
 
 
-def check_estimates(page: Any, shown: dict[str, Any], run: Recorded, number: int) -> None:
+def check_estimates(page: Any, shown: dict[str, Any], run: decoded.Recorded, number: int) -> None:
     """The controller's estimates are columns, with the length that is chosen next."""
     completed = run.completed[number]
     assert completed.length_reason.replace("->", "→") in shown["choice"]
@@ -305,18 +280,18 @@ def check_estimates(page: Any, shown: dict[str, Any], run: Recorded, number: int
     speeds = [1000 * estimate.tokens / estimate.ms for estimate in completed.estimates]
     for text, estimate, speed in zip(shown["columns"], completed.estimates, speeds, strict=True):
         length, tokens = text.split(" tokens in ")[0].split(": ")
-        assert length == f"length {estimate.length}" and close(tokens, estimate.tokens)
-        assert number_in(text.split(", ")[1]) == pytest.approx(speed, abs=0.06)
+        assert length == f"length {estimate.length}" and decoded.close(tokens, estimate.tokens)
+        assert decoded.number_in(text.split(", ")[1]) == pytest.approx(speed, abs=0.06)
     assert shown["chosen"][0].startswith(f"length {completed.next_speculation_length}:")
     check_columns(page, "#live-lengths", speeds)
 
 
-def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
-    real: tuple[str, Context], browser_page: OpenPage
+def test_lengths_lanes_and_drafts_ahead_are_recorded(
+    real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    page = ready(browser_page(url))
-    prepare(page, "best")
+    page = sites.ready(browser_page(url))
+    decoded.prepare(page, "best")
     best = run_form(page, context)
     assert best.started.config["speculation"]["length"] == "goodput"
     number = max(range(len(best.completed)), key=lambda r: len(best.completed[r].estimates))
@@ -326,7 +301,7 @@ def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
     check_lengths(page, best)
     check_times(page, shown, best, number)
     check_lanes(page, best, number)
-    shot(page, "best-1280-light")
+    sites.shot(page, "best-1280-light")
 
     for pipeline in (name for name in PIPELINES if name != "off"):
         alone = decode(page, context, "specinfer", pipeline=LABELS[pipeline])
@@ -337,7 +312,7 @@ def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
         if alone.completed[number].ahead:
             check_ahead(shown, alone, number)
         check_lanes(page, alone, number)
-        shot(page, f"pipeline-{pipeline}-1280-light")
+        sites.shot(page, f"pipeline-{pipeline}-1280-light")
 
     # Several requests at once: the others are long, and begin before the page's own.
     long = Request(
@@ -345,23 +320,21 @@ def test_lengths_lanes_and_drafts_made_ahead_are_the_recorded_ones(
         SamplingParams(400, ignore_eos=True),
         SpeculationConfig.preset("minions"),
     )
-    other = ready(browser_page(url, width=390))
-    prepare(other, "minions", tokens=20)
+    other = sites.ready(browser_page(url, width=390))
+    decoded.prepare(other, "minions", tokens=20)
     others = [context.hub.start(long, "") for _ in range(3)]
     other.click("#live-run")
-    finished(other)
-    both = recorded(context)  # the one that began last
+    decoded.finished(other)
+    both = decoded.recorded(context)  # the one that began last
     for source in others:
         source.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
     assert ahead, "both drafted and verified at once"
     check_sums(other, both)
     check_ahead(round_of(other, ahead[-1]), both, ahead[-1])
-    assert not overflows(other)
-    shot(other, "across-390-light")
+    assert not sites.overflows(other)
+    sites.shot(other, "across-390-light")
 
-
-# -- Learn --
 
 ROWS = """(count) => {
   const rows = [...document.querySelectorAll(".sp-measured tbody tr")];
@@ -370,10 +343,8 @@ ROWS = """(count) => {
 }"""
 
 
-def test_a_newcomer_goes_through_lesson_1(
-    real: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = ready(browser_page(real[0]))
+def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: sites.OpenPage) -> None:
+    page = sites.ready(browser_page(real[0]))
     turn_to(page, "Learn")
     page.locator(".sp-measured tfoot tr").nth(2).wait_for()
     page.click("#learn-run")
@@ -385,4 +356,4 @@ def test_a_newcomer_goes_through_lesson_1(
     page.click("#learn-try")
     assert read(page, ROWS, 3)[2][1] == "16"
     page.locator("#learn-strip .ss-tok").first.wait_for()
-    shot(page, "learn-bundled")
+    sites.shot(page, "learn-bundled")

@@ -8,17 +8,7 @@ from typing import Any
 import pytest
 
 import ui.live.handlers
-from tests.ui.sites import (
-    OpenPage,
-    appeared,
-    choose,
-    number_box,
-    ran,
-    said,
-    shot,
-    unfolded,
-    until,
-)
+from tests.ui.sites import OpenPage, appeared, choose, number_box, ran, said, shot, unfolded, until
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser

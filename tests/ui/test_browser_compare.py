@@ -1,5 +1,4 @@
-"""The Compare tab in a real Chromium: a comparison from its form to its files, its runs and Live;
-on a narrow page with hostile texts; and one that several tabs look at while it is measured."""
+"""The Compare tab in a real Chromium: from its form to Live; narrow, hostile; in several tabs."""
 
 from __future__ import annotations
 
@@ -12,22 +11,11 @@ import pytest
 from core.config import Request
 from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui import sites
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import as_asked, endless, plain_twin, scripted
 from tests.ui.reading import becomes, read, saved_file, words_of
-from tests.ui.sites import (
-    LEAVING,
-    OpenPage,
-    Stage,
-    appeared,
-    in_sight,
-    overflows,
-    ready,
-    said,
-    shot,
-    until,
-    usable,
-)
+from tests.ui.sites import OpenPage, Stage
 
 pytestmark = pytest.mark.browser
 
@@ -76,7 +64,7 @@ def whole(stages: Callable[..., Stage]) -> Stage:
 def compare_tab(page: Any) -> Any:
     turn_to(page, "Compare")
     page.locator("#compare-studies").get_by_text(re.compile("None yet|study")).first.wait_for()
-    return appeared(page)
+    return sites.appeared(page)
 
 
 def bar_says(page: Any, words: str) -> None:
@@ -97,7 +85,7 @@ def tick(page: Any, *names: str) -> None:
 
 def few_tokens(page: Any) -> None:
     page.get_by_role("button", name="Sampling").last.click()
-    usable(page, page.locator("#compare-max_new_tokens input")).fill("8")
+    sites.usable(page, page.locator("#compare-max_new_tokens input")).fill("8")
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
@@ -107,11 +95,9 @@ def hostile_differing(request: Request, run_id: str) -> list[Event]:
     return events if request.speculation.drafters else plain_twin(events, 0.5, 3)
 
 
-def test_a_comparison_from_its_form_to_files_runs_and_live(
-    whole: Stage, browser_page: OpenPage, axe: Any
-) -> None:
+def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, axe: Any) -> None:
     url, context = whole.play(scripted(8), speed=0.2)
-    page = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
+    page = compare_tab(sites.ready(browser_page(url, forgiven=sites.LEAVING)))
     tick(page)
     page.click("#compare-begin")
     bar_says(page, "configurations is 0: 1 to 5")
@@ -121,9 +107,9 @@ def test_a_comparison_from_its_form_to_files_runs_and_live(
     becomes(page, SHOWN, WHOLE)
     bar_says(page, "Complete")
     at_rest(page)
-    assert not overflows(page)
+    assert not sites.overflows(page)
     assert axe(page, *PICTURES) == []
-    shot(page, "compare-1280-light")
+    sites.shot(page, "compare-1280-light")
     (study,) = context.store.studies.studies()
 
     for name in ("compared", "ratios", "portions", "texts"):
@@ -140,13 +126,13 @@ def test_a_comparison_from_its_form_to_files_runs_and_live(
     becomes(page, SHOWN, WHOLE)
 
     page.locator("#compare-compared").get_by_role("button", name="specinfer", exact=True).click()
-    said(page, "Finished: ", "sessions")
-    said(page, "Made with specinfer", "sessions")
+    sites.said(page, "Finished: ", "sessions")
+    sites.said(page, "Made with specinfer", "sessions")
     page.locator("#sessions-about").get_by_text("It was made for a comparison: ").wait_for()
     page.click("#sessions-study")
     bar_says(page, "Complete")
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
-    said(page, "These settings are in the form now")
+    sites.said(page, "These settings are in the form now")
     becomes(page, "() => document.querySelector('#preset input').value", "sequence")
     context.store.studies.delete(study.study_id)
     turn_to(page, "Sessions")
@@ -159,15 +145,15 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     lab: Stage, browser_page: OpenPage, axe: Any
 ) -> None:
     url, context = lab.play(scripted(8), speed=0.0)
-    page = compare_tab(ready(browser_page(url, width=390, dark=True)))
+    page = compare_tab(sites.ready(browser_page(url, width=390, dark=True)))
     tick(page, "sequence", "specinfer")
     few_tokens(page)
     page.click("#compare-begin")
     becomes(page, SHOWN, WHOLE)
     at_rest(page)
-    assert not overflows(page)
+    assert not sites.overflows(page)
     assert axe(page, *PICTURES) == []
-    shot(page, "compare-390-dark")
+    sites.shot(page, "compare-390-dark")
 
     lab.worker.set_script(hostile_differing, speed=0.0)
     page.fill("#compare-prompt textarea", "\n".join(HOSTILE_TEXTS)[:2000])
@@ -177,8 +163,8 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     table = page.locator("#compare-compared")
     table.get_by_text("differs: a bug").first.wait_for()
     table.get_by_text("Differs at token 4: a bug").first.wait_for()
-    assert not overflows(page)
-    shot(page, "compare-differs")
+    assert not sites.overflows(page)
+    sites.shot(page, "compare-differs")
 
     listed = page.locator("#compare-studies")
     listed.get_by_role("button", name=re.compile("^Open .*Italian")).click()
@@ -196,32 +182,30 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     take.scroll_into_view_if_needed()
     assert read(page, "() => scrollY > 300")
     take.click()
-    said(page, "These settings are in the form now")
-    in_sight(page, "#prompt textarea", "#live-run")
+    sites.said(page, "These settings are in the form now")
+    sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
-def test_tabs_follow_one_comparison_and_a_live_run_goes_first(
-    lab: Stage, browser_page: OpenPage
-) -> None:
+def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page: OpenPage) -> None:
     def script(request: Request, run_id: str) -> list[Event]:
         """Live's run takes seconds, a study's none."""
         lives = request.sampling.max_new_tokens > 100
         return scripted(150 if lives else 8)(request, run_id)
 
     url, context = lab.play(endless, speed=5.0)
-    one = compare_tab(ready(browser_page(url, forgiven=LEAVING)))
+    one = compare_tab(sites.ready(browser_page(url, forgiven=sites.LEAVING)))
     one.click("#compare-begin")
     bar_says(one, "Running")
     one.reload()
     turn_to(one, "Compare")
     bar_says(one, "Running")
-    two = compare_tab(ready(browser_page(url)))
+    two = compare_tab(sites.ready(browser_page(url)))
     bar_says(two, "Now: plain decoding")
-    shot(two, "compare-running")
+    sites.shot(two, "compare-running")
     press(two, "Stop")
     bar_says(two, "Stopped")
     bar_says(one, "Stopped")
-    until(one, lambda: not context.conductor.progress().live)
+    sites.until(one, lambda: not context.conductor.progress().live)
     lab.worker.set_script(script, speed=2.0)
     press(one, "Go on")
     bar_says(one, "Complete")
@@ -229,12 +213,12 @@ def test_tabs_follow_one_comparison_and_a_live_run_goes_first(
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 
-    usable(one, one.locator("#compare-repeats input")).fill("50")
+    sites.usable(one, one.locator("#compare-repeats input")).fill("50")
     one.click("#compare-begin")
     bar_says(one, "Running")
     turn_to(two, "Live")
     two.click("#live-run")
     bar_says(one, "a visitor's run goes first")
-    said(two, "Finished: ")
+    sites.said(two, "Finished: ")
     bar_says(one, "Running")
     assert context.conductor.progress().live

@@ -10,22 +10,9 @@ import pytest
 
 import ui.live.tab
 from core.config import PRESETS, SpeculationConfig
+from tests.ui import sites
 from tests.ui.reading import becomes
-from tests.ui.sites import (
-    OpenPage,
-    appeared,
-    choose,
-    number_box,
-    ran,
-    ran_again,
-    ready,
-    said,
-    shot,
-    shows,
-    text_box,
-    unfolded,
-    until,
-)
+from tests.ui.sites import OpenPage, Served, appeared, number_box, ready
 from ui.form.form import OWN
 from ui.server.context import Context
 
@@ -48,9 +35,6 @@ def refused(page: Any, words: str) -> None:
     """Wait until it is said why this cannot run, and Run cannot be pressed."""
     page.locator("#live-validity").get_by_text(words).wait_for()
     page.locator("#live-run[disabled]").wait_for()
-
-
-# -- numbers --
 
 
 NUMBERS = (
@@ -85,26 +69,26 @@ def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
     return rounds
 
 
-def test_a_number_is_run_as_it_was_typed_or_refused_by_name(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = unfolded(browser_page(short[0]))
+def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page: OpenPage) -> None:
+    page = sites.unfolded(browser_page(short[0]))
     wanted: dict[str, str] = {}
     for numbers in rounds_of_numbers():
         for name, typed, reason, good in numbers:
             if reason:
-                number_box(page, name).fill(typed)
-                number_box(page, name).blur()
+                sites.number_box(page, name).fill(typed)
+                sites.number_box(page, name).blur()
                 refused(page, reason)
-                assert number_box(page, name).input_value() == typed, f"{name} shows another number"
-            number_box(page, name).fill(good)
-            number_box(page, name).blur()
+                assert sites.number_box(page, name).input_value() == typed, (
+                    f"{name} shows another number"
+                )
+            sites.number_box(page, name).fill(good)
+            sites.number_box(page, name).blur()
             page.wait_for_function(CAN_RUN)
             becomes(page, REASON, "")
             wanted[name] = good
-        assert appeared(page).evaluate(BOXES, list(wanted)) == wanted
+        assert sites.appeared(page).evaluate(BOXES, list(wanted)) == wanted
         page.click("#live-run")
-        until(page, lambda: asked_as(short[1], wanted))
+        sites.until(page, lambda: asked_as(short[1], wanted))
 
 
 def asked_as(context: Context, wanted: dict[str, str]) -> bool:
@@ -118,40 +102,35 @@ def asked_as(context: Context, wanted: dict[str, str]) -> bool:
     return given == {name: float(number) for name, number in wanted.items()}
 
 
-# -- presets --
-
-
-def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: OpenPage) -> None:
     url, context = short
-    page = unfolded(browser_page(url))
-    ran(page)
-    choose(page, "preset", "specinfer-paper")
-    shows(page, "verify", "greedy")
+    page = sites.unfolded(browser_page(url))
+    sites.ran(page)
+    sites.choose(page, "preset", "specinfer-paper")
+    sites.shows(page, "verify", "greedy")
     for temperature, draft, verify in (("0.8", "sampled", "mss"), ("0", "topk", "greedy")):
-        number_box(page, "sampling-temperature").fill(temperature)
-        number_box(page, "sampling-temperature").blur()
-        shows(page, "verify", verify)
-        shows(page, "draft", draft)  # fields come one by one
-        ran_again(appeared(page), context)
+        sites.number_box(page, "sampling-temperature").fill(temperature)
+        sites.number_box(page, "sampling-temperature").blur()
+        sites.shows(page, "verify", verify)
+        sites.shows(page, "draft", draft)  # fields come one by one
+        sites.ran_again(sites.appeared(page), context)
         request = asked(context)
         assert request.sampling.temperature == float(temperature)
         assert (request.speculation.draft, request.speculation.verify) == (draft, verify)
     becomes(page, PRESET, "specinfer-paper")
     for temperature, presets in (("0", PRESETS), ("0.8", ("specinfer-paper", "minions"))):
-        number_box(page, "sampling-temperature").fill(temperature)
-        appeared(page)
+        sites.number_box(page, "sampling-temperature").fill(temperature)
+        sites.appeared(page)
         for preset in presets:
-            choose(page, "preset", preset)
-            becomes(appeared(page), PRESET, preset)
-            number_box(page, "field-record_top_k").fill("7")
+            sites.choose(page, "preset", preset)
+            becomes(sites.appeared(page), PRESET, preset)
+            sites.number_box(page, "field-record_top_k").fill("7")
             becomes(page, PRESET, OWN)
-    number_box(page, "sampling-temperature").fill("0")
-    choose(appeared(page), "preset", OPENED)
-    was = number_box(appeared(page), "field-speculation_length").input_value()
+    sites.number_box(page, "sampling-temperature").fill("0")
+    sites.choose(sites.appeared(page), "preset", OPENED)
+    was = sites.number_box(sites.appeared(page), "field-speculation_length").input_value()
     for number, name in ((str(int(was) + 1), OWN), (was, OPENED)):
-        number_box(page, "field-speculation_length").fill(number)
+        sites.number_box(page, "field-speculation_length").fill(number)
         becomes(page, PRESET, name)
 
 
@@ -163,24 +142,24 @@ NAMES_SAID = """() => { const menu = document.querySelector("#preset input");
 
 
 def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temperature(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
-    page = ready(browser_page(short[0]))
+    page = sites.ready(browser_page(short[0]))
     page.get_by_text("Sampling", exact=True).click()
     for temperature, opened, presets in (
         ("0", OPENED, ("minions", "best", "specinfer-paper")),
         ("0.8", "specinfer-paper", ("best", "minions")),
     ):
         # What the fields mean now follows the temperature, which asks the server twice.
-        number_box(page, "sampling-temperature").fill(temperature)
-        becomes(appeared(page), PRESET, opened)
+        sites.number_box(page, "sampling-temperature").fill(temperature)
+        becomes(sites.appeared(page), PRESET, opened)
         page.wait_for_function(CAN_RUN)
         for preset in presets:
-            choose(page, "preset", preset)
+            sites.choose(page, "preset", preset)
             page.evaluate(NAMES_SAID)
-            appeared(page).wait_for_function(CAN_RUN)
+            sites.appeared(page).wait_for_function(CAN_RUN)
             assert page.evaluate("() => window.said") == [preset]
-    ran(page)
+    sites.ran(page)
     meant = SpeculationConfig.preset("minions", 0.8)
     assert asked(short[1]).speculation.combine == meant.combine
     assert asked(short[1]).speculation.length == meant.length
@@ -192,40 +171,40 @@ EXPANSION = """() => document.querySelector("#field-expansion :is(input, textare
 
 def open_fields(page: Any) -> None:
     page.get_by_text("Every setting of the engine").click()
-    text_box(page, "field-expansion").wait_for()
+    sites.text_box(page, "field-expansion").wait_for()
     page.wait_for_function(EXPANSION)
-    appeared(page)
+    sites.appeared(page)
 
 
 def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
-    short: tuple[str, Context], browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
+    short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
-    page = ready(browser_page(url))
+    page = sites.ready(browser_page(url))
     open_fields(page)
-    text_box(page, "field-expansion").fill("2,2")
+    sites.text_box(page, "field-expansion").fill("2,2")
     page.get_by_text("A preset of your own").click()
-    name = text_box(page, "own-name")
+    name = sites.text_box(page, "own-name")
     name.fill("wide")
-    appeared(page).click("#own-save")
+    sites.appeared(page).click("#own-save")
     validity = page.locator("#live-validity")
     validity.get_by_text("Saved in this browser as wide.").wait_for()
     saved_while_a_check_is_out(page, monkeypatch)
 
     page.goto(url)
-    ready(page)
-    choose(page, "preset", "wide")
+    sites.ready(page)
+    sites.choose(page, "preset", "wide")
     open_fields(page)
     becomes(page, EXPANSION, "2,2")  # by the server
-    ran(page)
+    sites.ran(page)
     assert asked(context).speculation.expansion == (2, 2)
     page.get_by_text("A preset of your own").click()
     name.wait_for()
-    appeared(page).click("#own-delete")
+    sites.appeared(page).click("#own-delete")
     validity.get_by_text("Deleted from this browser: wide.").wait_for()
     becomes(page, EXPANSION, "2,2")
     page.goto(url)
-    ready(page).locator("#preset input").click()
+    sites.ready(page).locator("#preset input").click()
     page.get_by_role("option", name="minions").wait_for()
     assert page.get_by_role("option", name="wide").count() == 0
 
@@ -239,18 +218,15 @@ def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> No
         return usual(values)
 
     monkeypatch.setattr(ui.live.tab, "check_form", late)
-    text_box(page, "own-name").fill("late")
-    until(page, out.is_set)
+    sites.text_box(page, "own-name").fill("late")
+    sites.until(page, out.is_set)
     page.click("#own-save")
     go.set()
     words = page.locator("#live-validity").get_by_text("Saved in this browser as late.")
     words.wait_for()
-    appeared(page)  # the check's answer is shown by now
+    sites.appeared(page)  # the check's answer is shown by now
     assert words.is_visible()
     monkeypatch.undo()
-
-
-# -- other fields --
 
 
 GREYED = """(fields) => fields.map((name) =>
@@ -262,42 +238,40 @@ def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
     becomes(page, GREYED, [True] * len(fields) + [False] * len(but), [*fields, *but])
 
 
-def test_fields_that_are_wrong_idle_or_of_ones_own(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
+def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: OpenPage) -> None:
     url, context = short
-    page = unfolded(browser_page(url))
+    page = sites.unfolded(browser_page(url))
     page.fill("#prompt textarea", "   ")
     page.click("#live-run")
-    said(page, "prompt is '   '")
-    shot(page, "bad-input")
+    sites.said(page, "prompt is '   '")
+    sites.shot(page, "bad-input")
     page.fill("#prompt textarea", "Better")
     page.locator("#live-notice").get_by_text("prompt is").wait_for(state="detached")
 
     are_greyed(page, "weights", "vote_nodes", but=("expansion",))
     page.locator("#field-weights").get_by_text("Not used: union reads no weights").wait_for()
-    choose(page, "field-combine", "vote")
+    sites.choose(page, "field-combine", "vote")
     page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
     are_greyed(page, "expansion", "vote_nodes", "eta", but=("weights",))
-    choose(appeared(page), "field-weights", "paper")
+    sites.choose(sites.appeared(page), "field-weights", "paper")
     page.locator("#field-eta").get_by_text("A won vote multiplies").wait_for()
     are_greyed(page, but=("eta", "weight_bounds"))
     page.locator("#live-run:not([disabled])").wait_for()
 
-    choose(appeared(page), "preset", OPENED)
-    becomes(appeared(page), PRESET, OPENED)
-    expansion = text_box(page, "field-expansion")
+    sites.choose(sites.appeared(page), "preset", OPENED)
+    becomes(sites.appeared(page), PRESET, OPENED)
+    expansion = sites.text_box(page, "field-expansion")
     expansion.fill("1,zwei")
     refused(page, "expansion is '1,zwei'")
     expansion.fill("2,1")  # as pasted: Gradio tells of a change, not of an input
     page.wait_for_function(CAN_RUN)
     becomes(page, PRESET, OWN)
-    number_box(page, "sampling-temperature").fill("0.7")
-    becomes(appeared(page), EXPANSION, "2,1")
+    sites.number_box(page, "sampling-temperature").fill("0.7")
+    becomes(sites.appeared(page), EXPANSION, "2,1")
     expansion.press_sequentially(",1")
-    number_box(page, "sampling-temperature").fill("0.8")
+    sites.number_box(page, "sampling-temperature").fill("0.8")
     page.fill("#prompt textarea", "\u200b")
-    ran(appeared(page))
+    sites.ran(sites.appeared(page))
     page.locator("#live-strip .ss-prompt").get_by_text("⟨ZWSP⟩", exact=True).wait_for()
     assert asked(context).speculation.expansion == (2, 1, 1)
     assert asked(context).sampling.temperature == 0.8
@@ -312,10 +286,10 @@ def asks_about(route: Any, value: object) -> bool:
 
 
 def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_newer_one(
-    short: tuple[str, Context], browser_page: OpenPage
+    short: Served, browser_page: OpenPage
 ) -> None:
-    page = unfolded(browser_page(short[0], forgiven=("500 (Internal Server Error)", "error")))
-    expansion = text_box(page, "field-expansion")
+    page = sites.unfolded(browser_page(short[0], forgiven=("500 (Internal Server Error)", "error")))
+    expansion = sites.text_box(page, "field-expansion")
     lost: list[Any] = []
 
     def lose_one(route: Any) -> None:
@@ -342,13 +316,51 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
         else:
             route.continue_()
 
-    appeared(page).route(PREDICT, hold_the_first)
+    sites.appeared(page).route(PREDICT, hold_the_first)
     expansion.fill("2,2")
-    until(page, lambda: bool(held))
-    number_box(page, "sampling-top_p").fill("6.5")
+    sites.until(page, lambda: bool(held))
+    sites.number_box(page, "sampling-top_p").fill("6.5")
     page.wait_for_function("() => window.specscopeSettled.again")
     assert not newer, "the second question waits for the first one's answer"
     held[0][0].fulfill(response=held[0][1])
     refused(page, "top_p is 6.5")
-    refused(appeared(page), "top_p is 6.5")
+    refused(sites.appeared(page), "top_p is 6.5")
     page.unroute(PREDICT)
+
+
+IN_SIGHT = """() => ["#live-validity .sp-error", "#field-record_top_k input"].every((what) => {
+  const box = document.querySelector(what)?.getBoundingClientRect();
+  return box?.height > 0 && box.top >= 0 && box.bottom <= innerHeight; })"""
+# Labels of fields that lie behind the bar, however far one scrolls, and whether the bar is what is
+# seen there.
+BEHIND = """() => { const bar = document.querySelector(".sp-runbar"), seen = [];
+  for (let top = 300; top < 1100; top += 40) {
+    window.scrollTo(0, top);
+    const box = bar.getBoundingClientRect();
+    for (const label of document.querySelectorAll(".sp-controls [data-testid=block-info]")) {
+      const own = label.getBoundingClientRect();
+      const [x, y] = [own.left + own.width / 4, own.top + own.height / 2];
+      const behind = own.width && y > box.top + 2 && y < box.bottom - 2 && !bar.contains(label);
+      if (behind) seen.push([label.textContent, bar.contains(document.elementFromPoint(x, y))]);
+    }
+  }
+  return seen; }"""
+
+
+def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: OpenPage) -> None:
+    page = ready(browser_page(short[0], height=800))
+    page.get_by_text("Every setting of the engine").click()
+    field = number_box(page, "field-record_top_k")
+    reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        field.fill("5")
+        reason.wait_for(state="detached")
+        appeared(page)
+        field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
+        field.fill("99")
+        reason.wait_for()
+        page.wait_for_function(IN_SIGHT)
+        if width == 1280:
+            behind = page.evaluate(BEHIND)
+            assert len(behind) > 5 and all(bar for _, bar in behind), behind

@@ -1,30 +1,19 @@
-"""Every tab in a real Chromium: at every width, in both themes, in large type, for everybody, as
-files for slides; and a run that is looked at while it goes on.
-"""
+"""Every tab in a real Chromium: every width, both themes, large type, files; a run that goes on."""
 
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.ui.browser.looks import (
-    at_rest,
-    cut_texts,
-    keep_sizes,
-    large_type,
-    overflow,
-    overlaps,
-    small_texts,
-    tabs,
-    turn_to,
-)
+from tests.ui.browser import looks
 from tests.ui.fakes import recorded
 from tests.ui.reading import becomes, in_looks, saved_file, steady
 from tests.ui.sites import (
     LEAVING,
+    Axe,
     OpenPage,
     Stage,
     drawn,
@@ -70,7 +59,7 @@ def live(stages: Any) -> Stage:
 
 def each_tab(page: Any) -> Iterator[str]:
     """The names of the page's tabs, each while it is open and drawn; in Sessions with a run."""
-    names = tabs(page)
+    names = looks.tabs(page)
     assert names == list(OPENED)
     for name in names:
         if name == "Sessions":
@@ -79,9 +68,9 @@ def each_tab(page: Any) -> Iterator[str]:
             said(page, "Finished: ", "sessions")
             drawn(page, "sessions")
         else:
-            turn_to(page, name)
+            looks.turn_to(page, name)
         page.locator(OPENED[name]).first.wait_for()
-        at_rest(page)
+        looks.at_rest(page)
         yield name
 
 
@@ -116,14 +105,12 @@ WIDTHS = ((390, False), (1920, False), (1920, True), (1280, False))
 LARGE = ("1280-light", "1920-dark")
 
 
-def test_every_tab_fits_at_every_width_in_both_themes_and_in_large_type(
-    whole: Stage, browser_page: OpenPage
-) -> None:
+def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page: OpenPage) -> None:
     page = ran(unfolded(browser_page(whole.url)))
     page.get_by_text("A preset of your own").click()
     for name in each_tab(page):
         for look in in_looks(page, *WIDTHS):
-            assert overflow(page) <= 1, (name, look)
+            assert looks.overflow(page) <= 1, (name, look)
             if name in ("Live", "Sessions") and look not in LARGE:
                 shot(page, f"{name.lower()}-{look}")
             if look in LARGE:
@@ -133,14 +120,14 @@ def test_every_tab_fits_at_every_width_in_both_themes_and_in_large_type(
 
 def large_and_back(page: Any, name: str) -> None:
     """Large type reaches every text, and none is cut or lies on another."""
-    assert keep_sizes(page) > 50
-    large_type(page, True)
+    assert looks.keep_sizes(page) > 50
+    looks.large_type(page, True)
     shot(page, f"hall-{name}")
-    assert small_texts(page) == [], name
-    assert cut_texts(page) == [], name
-    assert overlaps(page) == [], name
-    assert overflow(page) <= 1, name
-    large_type(page, False)
+    assert looks.small_texts(page) == [], name
+    assert looks.cut_texts(page) == [], name
+    assert looks.overlaps(page) == [], name
+    assert looks.overflow(page) <= 1, name
+    looks.large_type(page, False)
 
 
 def what_large_type_sets_is_what_is_seen(page: Any) -> None:
@@ -148,10 +135,10 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
     page.locator("#models-need").wait_for()
     for width in (1280, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        large_type(page, True)
+        looks.large_type(page, True)
         count, overruled = page.evaluate(OVERRULED)
         assert count > 100 and overruled == []
-        assert [told for told in cut_texts(page) if "models-" in told] == []
+        assert [told for told in looks.cut_texts(page) if "models-" in told] == []
 
 
 # Our own parts in sight by the ids that we gave them. The pictures of a run are looked at in
@@ -164,9 +151,7 @@ LIVE = {"#header", "#live-notice", "#live-tree", "#live-timeline"}
 SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
 
 
-def test_axe_finds_no_serious_fault_in_any_tab(
-    whole: Stage, browser_page: OpenPage, axe: Callable[..., list[str]]
-) -> None:
+def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage, axe: Axe) -> None:
     page = ran(ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
@@ -179,14 +164,12 @@ def test_axe_finds_no_serious_fault_in_any_tab(
             if name == "Sessions":
                 own.append("#sessions-opened")
             assert axe(page, *own) == [], (name, look)
-            assert overflow(page) <= 1, (name, look)
+            assert looks.overflow(page) <= 1, (name, look)
             looked_at.update(own)
     assert looked_at >= LIVE | SESSIONS
 
 
-def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
-    whole: Stage, browser_page: OpenPage
-) -> None:
+def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
     # As high as a whole tab: nothing is drawn later for being out of sight.
     page = ran(ready(browser_page(whole.url, dark=True, height=5000)))
     count = 0
@@ -205,9 +188,6 @@ def test_every_picture_of_every_tab_becomes_a_file_for_white_paper(
             assert b"href=" not in svg and b"url(http" not in svg and b"<image" not in svg, title
             count += 1
     assert count >= 16, "eight pictures of a board, in Live and in Sessions"
-
-
-# -- large type --
 
 
 LARGE_NOW = """() => [document.documentElement.classList.contains("ss-large"),
@@ -239,9 +219,7 @@ BAD_TEXTS = """() => {
 }"""
 
 
-def test_large_type_by_button_key_and_function_and_it_is_kept(
-    live: Stage, browser_page: OpenPage
-) -> None:
+def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page: OpenPage) -> None:
     page = ready(browser_page(live.url))
     is_large(page, False)
     ordinary = size_in_menu(page)
@@ -261,11 +239,8 @@ def test_large_type_by_button_key_and_function_and_it_is_kept(
     page.goto(live.url)
     is_large(ready(page), True)  # only for that visit
     page.evaluate(BAD_TEXTS)
-    told = [line.rpartition(": ")[2] for line in cut_texts(page)]
+    told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
-
-
-# -- while a run goes on --
 
 
 PLACES = """() => [...document.querySelectorAll(".sp-bar, .sp-chip, .sp-state, .sp-large")]
@@ -286,13 +261,11 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
     live.play(recorded(400), speed=20.0)
     page = ready(browser_page(live.url, forgiven=LEAVING))
     for large in (False, True):
-        large_type(page, large)
+        looks.large_type(page, large)
         chips_stay(page)
 
 
-def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
-    live: Stage, browser_page: OpenPage
-) -> None:
+def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page: OpenPage) -> None:
     live.play(recorded(600), speed=6.0)  # a minute, for a busy machine
     page = ready(browser_page(live.url, forgiven=LEAVING))
     page.click("#live-run")
@@ -305,7 +278,7 @@ def test_whoever_scrolls_the_text_up_stays_there_while_it_grows(
     page.click("#live-stop")
     said(page, "Stopped: ")
     for large in (False, True):
-        large_type(page, large)
+        looks.large_type(page, large)
         chips_stay(page)
 
 

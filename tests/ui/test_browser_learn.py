@@ -1,5 +1,4 @@
-"""Learn and the presenter's links in a real Chromium: a lesson from its words to Live, lessons by
-keys, room on every screen, addresses that are handed on, and models that are exchanged."""
+"""Learn and links in a real Chromium: from a lesson's words to Live; keys; room; other models."""
 
 from __future__ import annotations
 
@@ -12,11 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from storage import RunQuery
+from tests.ui import sites
 from tests.ui.browser.looks import large_type, turn_to
 from tests.ui.fakes import FakeWorker, recorded
 from tests.ui.model_hosts import Loader, other_worker
 from tests.ui.reading import becomes, in_looks, read, steady
-from tests.ui.sites import LEAVING, OpenPage, Stage, drawn, hosted, overflows, ready, said, shot
+from tests.ui.sites import Axe, OpenPage, Served, Stage
 from ui.learn.lessons import LESSONS
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
@@ -92,7 +92,7 @@ RATES = """() => [...document.querySelector("#learn-lengths .ss-table table")
 
 def learn_tab(page: Any, number: int = 1) -> Any:
     """Lesson `number`, opened by its step."""
-    turn_to(ready(page), "Learn")
+    turn_to(sites.ready(page), "Learn")
     on_lesson(page, 1)
     return step_to(page, number)
 
@@ -139,7 +139,7 @@ def copy_link(page: Any, button: str) -> dict[str, str]:
 
 
 def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
-    short: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., list[str]]
+    short: Served, browser_page: OpenPage, axe: Axe
 ) -> None:
     page = learn_tab(browser_page(short[0]), 3)
     verdict(page, "Do the thing to try first")
@@ -161,11 +161,11 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     for look in in_looks(page):
         becomes(page, PICTURES, wanted, ALL_PICTURES)
         assert page.evaluate(STICKS_OUT) == [], look
-        assert not overflows(page), look
+        assert not sites.overflows(page), look
         assert not axe(page, *OURS), look
-        shot(page, f"learn-{look}")
+        sites.shot(page, f"learn-{look}")
     page.click("#learn-into-live")
-    said(page, "These settings are in the form now")
+    sites.said(page, "These settings are in the form now")
     read(page, "() => document.querySelector('#prompt textarea').value.includes('small village')")
 
 
@@ -177,8 +177,8 @@ def keeps_room(page: Any, number: int) -> None:
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-lengths .js-plotly-plot").first.wait_for()
-    said(page, "Finished: ", "learn")
-    drawn(page, "learn")  # before a draft is accepted the chart has other words
+    sites.said(page, "Finished: ", "learn")
+    sites.drawn(page, "learn")  # before a draft is accepted the chart has other words
     assert steady(page, TOPS) == before, f"lesson {number}: the room of the rows was kept"
     assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
     page.set_viewport_size({"width": width, "height": 560})  # lower than the picture and the bar
@@ -186,7 +186,7 @@ def keeps_room(page: Any, number: int) -> None:
     page.locator("#learn-lengths.sp-pointed").wait_for()
     read(page, UNCOVERED)
     becomes(page, LAST_TITLE, "Ratebyposition")  # as the lesson calls it
-    assert not overflows(page)
+    assert not sites.overflows(page)
     page.set_viewport_size({"width": width, "height": 900})
 
 
@@ -196,16 +196,14 @@ def notice_holds(page: Any, lines: int) -> None:
     assert page.evaluate(LEFT_OVER, SLOW) <= 1
 
 
-def test_nothing_is_cut_off_covered_or_moved_on_any_screen(
-    short: tuple[str, Context], browser_page: OpenPage
-) -> None:
-    page = learn_tab(browser_page(short[0], still=True, forgiven=LEAVING), 2)
+def test_nothing_is_cut_covered_or_moved_anywhere(short: Served, browser_page: OpenPage) -> None:
+    page = learn_tab(browser_page(short[0], still=True, forgiven=sites.LEAVING), 2)
     keeps_room(page, 2)
     step_to(page, 5)
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-inspector .ss-panel").wait_for()
-    drawn(page, "learn")
+    sites.drawn(page, "learn")
     page.locator("#learn-tree").evaluate("(one) => one.scrollIntoView({ block: 'start' })")
     read(
         page,
@@ -229,7 +227,7 @@ def test_nothing_is_cut_off_covered_or_moved_on_any_screen(
     page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{short[0]}?__theme=light&lesson=2&large=1")
     page.locator("html.ss-large").wait_for()
-    turn_to(ready(page), "Learn")
+    turn_to(sites.ready(page), "Learn")
     keeps_room(on_lesson(page, 2), 2)
 
 
@@ -260,17 +258,17 @@ def turns_by_keys(page: Any) -> None:
     page.click("#learn-previous")
     on_lesson(page, 2)
     assert [row[0] for row in rows(page, 1)] == ["▸ a dialogue"], "the run is still there"
-    said(page, "Finished: ", "learn")
+    sites.said(page, "Finished: ", "learn")
 
 
 def finishes_by_its_table(page: Any, context: Context) -> None:
     """Lesson 6: a run of the table is put back on the board, where it answers the question."""
     page.click("#learn-run")
     rows(page, 1)
-    drawn(page, "learn")
+    sites.drawn(page, "learn")
     page.click("#learn-try")
     assert rows(page, 2)[1][0].startswith("▸ ")
-    drawn(page, "learn")
+    sites.drawn(page, "learn")
     first = page.locator(".sp-measured .sp-again").first
     first.focus()
     page.keyboard.press("Enter")
@@ -293,7 +291,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     whole = stages(())
     whole.clear()
     url, context = whole.play(recorded(8))
-    page = ready(browser_page(url, forgiven=LEAVING))
+    page = sites.ready(browser_page(url, forgiven=sites.LEAVING))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     assert page.evaluate(QUERY) == THEME
     turn_to(page, "Learn")
@@ -304,7 +302,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     on_lesson(page, 3)
     step_to(page, 6)
     finishes_by_its_table(page, context)
-    shot(page, "learn-6-table")
+    sites.shot(page, "learn-6-table")
     large_type(page, True)
     assert copy_link(page, "#learn-copy") == {"lesson": "6", "large": "1"}
 
@@ -312,7 +310,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     becomes(page, QUERY, {**THEME, "tab": "sessions"})
     assert page.locator("#sessions-copy").is_hidden()
     page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
+    sites.said(page, "Finished: ", "sessions")
     run_id = context.store.runs(RunQuery()).rows[0].run_id
     becomes(page, QUERY, {**THEME, "run": run_id, "round": "8"})
     slider = page.locator("#sessions-scrub input[type=number]")
@@ -327,7 +325,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     becomes(page, QUERY, THEME)
 
     page.goto(f"{url}?__theme=light&run={run_id}&round=3")
-    said(page, "you are at round 3 of", "sessions")
+    sites.said(page, "you are at round 3 of", "sessions")
     page.get_by_role("tab", name="Sessions", selected=True).wait_for()
     becomes(page, ROUND, "3")
     page.locator(".sp-selected .sp-open").wait_for()
@@ -344,14 +342,14 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
     loader = Loader(lambda: FakeWorker(recorded(8)))
     model_host = ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
-    with hosted(tmp_path, model_host, ("learn", "models")) as (url, _):
+    with sites.hosted(tmp_path, model_host, ("learn", "models")) as (url, _):
         page = learn_tab(browser_page(url), 4)
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
         page.locator("#learn-run[disabled]").wait_for()
         turn_to(page, "Models")
-        said(page, re.compile("Loaded|loaded"), "models")
+        sites.said(page, re.compile("Loaded|loaded"), "models")
         page.click("#models-load")
-        said(page, re.compile(r"Loaded in "), "models")
+        sites.said(page, re.compile(r"Loaded in "), "models")
         turn_to(page, "Learn")
         verdict(page, "Run the example first.")
         page.get_by_role("radio", name="ssm-stories").wait_for()

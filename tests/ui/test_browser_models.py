@@ -13,7 +13,7 @@ from tests.core.models.folders import saved
 from tests.family import SSMS
 from tests.ui.browser.looks import turn_to
 from tests.ui.reading import becomes, in_looks
-from tests.ui.sites import OpenPage, hosted, overflows, ran, ran_again, ready, said, shot
+from tests.ui.sites import OpenPage, Served, hosted, overflows, ran, ran_again, ready, said, shot
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -24,7 +24,7 @@ HOSTILE = "<img src=x onerror=pwned=1>"
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tuple[str, Context]]:
+def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
     """The page before a rig with the bundled models."""
     from core import Engine, load_models
     from core.engine.worker import Worker
@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[tu
 
 
 @pytest.fixture
-def bundled(site: tuple[str, Context]) -> tuple[str, Context]:
+def bundled(site: Served) -> Served:
     """With all bundled models loaded."""
     model_host = site[1].model_host
     if model_host.names() != ("llm", *SSMS):
@@ -96,7 +96,7 @@ def offers(page: Any, *drafters: str) -> None:
 
 
 def test_other_models_take_over_and_every_page_follows(
-    bundled: tuple[str, Context], browser_page: OpenPage, axe: Callable[..., Any]
+    bundled: Served, browser_page: OpenPage, axe: Callable[..., Any]
 ) -> None:
     url, context = bundled
     model_host = context.model_host
@@ -164,7 +164,7 @@ def table_at_every_width(page: Any, axe: Callable[..., Any]) -> None:
 
 
 def test_what_cannot_be_loaded_is_refused_and_names_are_text(
-    bundled: tuple[str, Context], browser_page: OpenPage, tmp_path: Path
+    bundled: Served, browser_page: OpenPage, tmp_path: Path
 ) -> None:
     url, context = bundled
     before = context.model_host.version
@@ -203,7 +203,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
 
 
 def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
-    bundled: tuple[str, Context], browser_page: OpenPage
+    bundled: Served, browser_page: OpenPage
 ) -> None:
     page = models(ready(browser_page(bundled[0])))
     ask(page, "bundled", "")

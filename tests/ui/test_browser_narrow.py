@@ -9,11 +9,11 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from bench.page.site import serve
 from core.events import ModelInfo
 from tests.ui.browser.looks import at_rest, cut_texts, large_type, overflow, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes
-from tests.ui.serving import serve
 from tests.ui.sites import OpenPage, OpenSite, appeared, ready, text_box
 from ui.shared.event_options import QUICK
 from ui.shared.parts import header, header_value
@@ -28,9 +28,7 @@ LONG = "some-owner/" + "a-very-long-name-" * 4
 def models(count: int, llm: str = "llm") -> list[ModelInfo]:
     names = [KINDS[i % 3] + (f"-{i // 3 + 1}" if i > 2 else "") for i in range(count)]
     infos = [ModelInfo(llm, "llm", 7_475_456, "None", 64, 64, "float32", "cpu")]
-    return infos + [
-        ModelInfo(name, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for name in names
-    ]
+    return infos + [ModelInfo(n, "ssm", 926_336, "None", 64, 64, "float32", "cpu") for n in names]
 
 
 @contextmanager
@@ -152,9 +150,7 @@ Sessions</button></div></div><script>var narrower = () => setTimeout(() => { bar
 document.querySelector('[aria-label]').hidden = false }, 700)</script>"""
 
 
-def test_a_tab_that_moves_as_it_is_pressed_is_opened_where_it_went(
-    browser_page: OpenPage,
-) -> None:
+def test_a_tab_that_moves_as_it_is_pressed_is_opened_where_it_went(browser_page: OpenPage) -> None:
     page = browser_page(MOVING.replace("\n", " "))
     page.evaluate("narrower()")
     turn_to(page, "Sessions")

@@ -1,11 +1,9 @@
-"""Prompts in a real Chromium: prompts from a file and typed ones to their files and runs; past runs
-beside a study; past runs of many settings, sorted, and older ones."""
+"""Prompts in a real Chromium: typed or from a file, to files and runs; past runs, sorted."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +13,7 @@ from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes, read, saved_file, words_of
-from tests.ui.sites import OpenPage, Stage, overflows, shot, text_box, usable
+from tests.ui.sites import Axe, OpenPage, Stage, overflows, shot, text_box, usable
 from ui.form.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
@@ -95,7 +93,7 @@ def record(lab: Stage, prompt: str, speculation: SpeculationConfig, **sampling: 
 
 
 def test_prompts_are_measured_sorted_saved_and_open_their_runs(
-    lab: Stage, browser_page: OpenPage, axe: Callable[..., list[str]]
+    lab: Stage, browser_page: OpenPage, axe: Axe
 ) -> None:
     page = prompts_tab(browser_page(lab.url))
     page.locator("#prompts-source").get_by_text("typed").click()
@@ -174,9 +172,7 @@ def test_past_runs_and_a_study_take_turns(lab: Stage, browser_page: OpenPage) ->
     page.locator("#prompts-table").get_by_text("measured in the same study").wait_for()
 
 
-def test_past_runs_of_many_settings_are_filtered_grouped_and_sorted(
-    lab: Stage, browser_page: OpenPage
-) -> None:
+def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: OpenPage) -> None:
     page = prompts_tab(browser_page(lab.url))
     table = page.locator("#prompts-table")
     minions = SpeculationConfig.preset("minions")

@@ -1,8 +1,4 @@
-"""A report in a real Chromium, from disk: the pictures of the page, what a reader does with them,
-how it looks, and no request to anybody.
-
-Every test also fails if the report logs an error or asks a host for anything (conftest).
-"""
+"""A report in a real Chromium, from disk: the page's pictures, what a reader does, how it looks."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ from tests.ui.fakes import recorded
 from tests.ui.past import about
 from tests.ui.reading import becomes, saved_file
 from tests.ui.reports import Place, Report
-from tests.ui.sites import LEAVING, OpenPage, OpenSite, overflows, ready, said, sessions, shot
+from tests.ui.sites import LEAVING, Axe, OpenPage, OpenSite, overflows, ready, said, sessions, shot
 from tests.ui.test_law6_report import kept, run_of
 from ui.report import report_html
 from ui.run.values import PICTURES
@@ -81,9 +77,6 @@ def open_report(tmp_path: Path, browser_page: OpenPage) -> OpenReport:
         return page
 
     return open_file
-
-
-# -- the same as on the page --
 
 
 def test_the_report_is_the_board_of_the_page(
@@ -154,9 +147,6 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
         page = open_report(events, page)
         for place, values in zip(places, page.evaluate(VALUES, asked), strict=True):
             assert values == json.loads(json.dumps(report.pictures(place))), (name, place)
-
-
-# -- what a reader does --
 
 
 def bar_says(page: Any, words: str) -> None:
@@ -245,9 +235,7 @@ def test_an_interrupted_run_is_gone_through_to_its_torn_round(open_report: OpenR
         notice_says(page, f"you are at round {number} of 2" if number < 3 else "Interrupted: ")
 
 
-def test_it_looks_as_it_should_and_hostile_text_stays_text(
-    open_report: OpenReport, axe: Callable[..., list[str]]
-) -> None:
+def test_it_looks_right_and_hostile_text_stays_text(open_report: OpenReport, axe: Axe) -> None:
     page = open_report(list(run_of("specinfer-0.0")), dark=True)
     page.locator("#report-timeline .js-plotly-plot").wait_for()
     assert page.evaluate("() => document.documentElement.classList.contains('dark')")

@@ -1,5 +1,4 @@
-"""The Sessions tab in a real Chromium: one past run with its settings, note, files and second run;
-a long one gone through round by round; runs that several tabs look at; and studies in the list."""
+"""The Sessions tab in a real Chromium: one past run, a long one, runs going on, and studies."""
 
 from __future__ import annotations
 
@@ -11,25 +10,12 @@ from typing import Any
 import pytest
 
 from tests.synthetic import HOSTILE_TEXTS
+from tests.ui import sites
 from tests.ui.browser.looks import at_rest, frames
 from tests.ui.fakes import endless, recorded
 from tests.ui.past import ASKED, about, made, opened, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file
-from tests.ui.sites import (
-    OpenPage,
-    OpenSite,
-    Stage,
-    appeared,
-    number_box,
-    overflows,
-    ready,
-    said,
-    sessions,
-    shot,
-    shows,
-    strip_text,
-    until,
-)
+from tests.ui.sites import OpenPage, OpenSite, Served, Stage
 from tests.ui.test_studies import study
 from ui.run.player import Player
 from ui.server.context import Context
@@ -71,32 +57,32 @@ def count_said(page: Any, words: str, rows: int) -> None:
     becomes(page, "() => document.querySelectorAll('#sessions-runs tbody tr').length", rows)
 
 
-def test_a_past_run_goes_into_live_gets_a_note_and_is_run_again(
-    short: tuple[str, Context], browser_page: OpenPage
+def test_a_past_run_goes_into_live_is_noted_and_rerun(
+    short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
     worker: Any = context.hub.worker
     run_id = made(context)
-    page = ready(browser_page(url))
+    page = sites.ready(browser_page(url))
     page.locator("#live-onchange").click()
     opened(page)
     page.click("#sessions-into-live")
-    said(page, '"Run on change" is switched off for that.')
+    sites.said(page, '"Run on change" is switched off for that.')
     becomes(page, "() => document.querySelector('#live-onchange input').checked", False)
     page.get_by_text("Sampling", exact=True).click()
     page.get_by_text("Every setting of the engine").click()
-    number_box(page, "sampling-top_p").wait_for()
+    sites.number_box(page, "sampling-top_p").wait_for()
     becomes(page, FORM, [*ASKED_FORM.values()], [*ASKED_FORM])
-    shows(page, "combine", "vote")
-    shows(page, "length", "goodput")
-    appeared(page)  # the form is settled: a run on change would have begun
+    sites.shows(page, "combine", "vote")
+    sites.shows(page, "length", "goodput")
+    sites.appeared(page)  # the form is settled: a run on change would have begun
     assert worker.requests == [ASKED]
     page.click("#live-run")
-    said(page, "Finished: ")
+    sites.said(page, "Finished: ")
     assert worker.requests == [ASKED, ASKED]
 
     other, _ = run_ids(context)
-    sessions(page)
+    sites.sessions(page)
     count_said(page, "2 runs, page 1 of 1.", 2)
     open_row(page, 1, run_id)
     note = " ".join(text.replace("\r", "").replace("\x00", "") for text in HOSTILE_TEXTS)
@@ -115,8 +101,8 @@ def test_a_past_run_goes_into_live_gets_a_note_and_is_run_again(
     becomes(page, NOTE, "")  # another run, another note
     open_row(page, 1, run_id)
     becomes(page, NOTE, note)
-    assert not overflows(page)
-    shot(page, "sessions-note")
+    assert not sites.overflows(page)
+    sites.shot(page, "sessions-note")
 
     for name in ("json", "csv", "trace", "html"):
         for _ in range(2):  # also the same file once more
@@ -126,15 +112,15 @@ def test_a_past_run_goes_into_live_gets_a_note_and_is_run_again(
         assert json.loads(content) if name in ("json", "trace") else len(content) > 100
 
     at_rest(page)
-    before = strip_text(page, "sessions")
+    before = sites.strip_text(page, "sessions")
     page.click("#sessions-again")
-    said(page, "This run wrote the same text as the one before", "sessions")
+    sites.said(page, "This run wrote the same text as the one before", "sessions")
     becomes(page, "() => document.querySelector('#sessions-strip').innerText", before)
     page.locator("#sessions-figures").get_by_text("before: ").first.wait_for()
     (new,) = {*run_ids(context)} - {run_id, other}
     about(page, new)
     becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)
-    shot(page, "sessions-again")
+    sites.shot(page, "sessions-again")
 
 
 def player_of(context: Context, run_id: str) -> Player:
@@ -159,8 +145,8 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     url, context = site(recorded(60), speed=0.01)
     run_id = made(context)
     context.store.annotate(run_id, "a \u202enote\u202c of mine")
-    page = ready(browser_page(url))
-    sessions(page)
+    page = sites.ready(browser_page(url))
+    sites.sessions(page)
     row = page.locator("table.sp-runs tbody tr").first
     row.locator(".sp-note").get_by_text("✎ a ⟨RLO⟩note⟨PDF⟩ of mine").wait_for()
 
@@ -180,7 +166,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     frames(page)
     assert not any(run_id in ask for ask in asks), "who marks text opens nothing"
     row.locator(".sp-col-when").dblclick()  # marks a word: nothing more is opened by that
-    said(page, "Finished: ", "sessions")
+    sites.said(page, "Finished: ", "sessions")
     about(page, run_id)
     assert any(run_id in ask for ask in asks)
     page.remove_listener("request", note_ask)
@@ -197,10 +183,10 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     assert page.evaluate(ROUND) == "", "who empties a box goes on to type"
     page.locator("#sessions-playback").get_by_text("step", exact=True).click()
     page.click("#sessions-rewind")
-    said(page, "you are at round 0 of 60", "sessions")
+    sites.said(page, "you are at round 0 of 60", "sessions")
     for number in (1, 2):
         page.click("#sessions-round-next")
-        said(page, f"you are at round {number} of 60.", "sessions")
+        sites.said(page, f"you are at round {number} of 60.", "sessions")
         page.locator(
             f"#sessions-strip .ss-round[data-r='{number - 1}'][aria-pressed=true]"
         ).wait_for()
@@ -215,49 +201,47 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
 
     page.locator("#sessions-playback").get_by_text("step", exact=True).click()
     page.click("#sessions-rewind")
-    said(page, "you are at round 0 of 60", "sessions")
+    sites.said(page, "you are at round 0 of 60", "sessions")
     set_rate(page, "1")
     click_in_motion(page, "#sessions-play")
-    said(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
+    sites.said(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
     assert read(page, BETWEEN, [0, 60])
     click_in_motion(page, "#sessions-pause")
     player = player_of(context, run_id)
-    until(page, lambda: player.pace.mode == "step")
+    sites.until(page, lambda: player.pace.mode == "step")
     becomes(page, ROUND, str(player.stage // 4))
     assert 0 < player.stage // 4 < 60
     set_rate(page, "100")
     page.click("#sessions-play")
-    said(page, "Finished: ", "sessions")
+    sites.said(page, "Finished: ", "sessions")
     becomes(page, ROUND, "60")
 
 
-def test_a_run_is_followed_stopped_and_deleted_by_two_tabs(
-    site: OpenSite, browser_page: OpenPage
-) -> None:
+def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:
     url, context = site(endless, speed=20.0)
     source = context.hub.start(ASKED, "")
-    one = ready(browser_page(url))
-    sessions(one)
+    one = sites.ready(browser_page(url))
+    sites.sessions(one)
     one.locator(".sp-open").first.click()
-    said(one, re.compile(r"Writing: \d+ tokens"), "sessions")
+    sites.said(one, re.compile(r"Writing: \d+ tokens"), "sessions")
     about(one, "It is under way")
     (first,) = read(one, BETWEEN, [-1, 400])
     read(one, BETWEEN, [first + 3, 400])
     click_in_motion(one, "#sessions-stop")
-    said(one, "Stopped: ", "sessions")
+    sites.said(one, "Stopped: ", "sessions")
     assert source.done
     one.locator("#sessions-about").get_by_text("It is under way").wait_for(state="hidden")
     one.locator("#sessions-runs").get_by_text("cancelled").first.wait_for()
 
-    two = ready(browser_page(url))
-    sessions(two)
+    two = sites.ready(browser_page(url))
+    sites.sessions(two)
     open_row(two, 0, source.run_id)
     two.click("#sessions-delete")
     two.click("#sessions-sure")
     two.locator("#sessions-runs").get_by_text("No run yet").wait_for()
     two.locator("#sessions-opened").wait_for(state="hidden")
     assert run_ids(context) == []
-    shot(two, "sessions-all-deleted")
+    sites.shot(two, "sessions-all-deleted")
     one.fill("#sessions-note textarea", "too late")
     for button in ("keep-note", "save-json", "into-live"):
         where = "**/queue/join**" if button == "save-json" else "**/run/predict**"
@@ -267,7 +251,7 @@ def test_a_run_is_followed_stopped_and_deleted_by_two_tabs(
     assert one.locator("#sessions-about").is_visible(), "Live is not opened"
     one.click("#sessions-delete")
     one.click("#sessions-sure")
-    said(one, "already deleted", "sessions")
+    sites.said(one, "already deleted", "sessions")
     one.locator("#sessions-opened").wait_for(state="hidden")
 
 
@@ -280,15 +264,15 @@ def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
     grid = study(context, "tune", repeats=1)
     Studies(context, None, "me").begin(grid)
     assert context.conductor.wait(30)
-    page = ready(browser_page(url))
-    sessions(page)
+    page = sites.ready(browser_page(url))
+    sites.sessions(page)
     page.get_by_text("Studies: comparisons, grids").click()
     studies = page.locator("#sessions-studies")
     studies.get_by_text("Grid, ").first.wait_for()
-    shot(page, "sessions-studies")
+    sites.shot(page, "sessions-studies")
     studies.locator(".sp-open").first.click()
     page.locator("#tune-progress").get_by_text(grid.title).first.wait_for()
-    sessions(page)
+    sites.sessions(page)
     page.locator("#sessions-runs .sp-open").first.click()
     about(page, "It was made for a grid")
     studies.get_by_role("button", name="Delete ").click()

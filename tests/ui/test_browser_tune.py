@@ -1,5 +1,4 @@
-"""Tune in a real Chromium: a grid from its form to maps, table, files and Live; grids of one to
-three axes, with what cannot run; and a grid from a file, stopped, gone on with and deleted."""
+"""Tune in a real Chromium: a grid from its form to Live; one to three axes; one from a file."""
 
 from __future__ import annotations
 
@@ -12,22 +11,11 @@ from typing import Any
 import pytest
 
 from core.config import Request
+from tests.ui import sites
 from tests.ui.browser.looks import frames, turn_to
 from tests.ui.fakes import scripted
 from tests.ui.reading import becomes, in_looks, read, saved_file, texts, words_of
-from tests.ui.sites import (
-    LEAVING,
-    OpenPage,
-    Stage,
-    appeared,
-    choose,
-    in_sight,
-    overflows,
-    shot,
-    text_box,
-    until,
-    usable,
-)
+from tests.ui.sites import OpenPage, Stage
 
 pytestmark = pytest.mark.browser
 TABS = ("live", "tune")
@@ -80,7 +68,7 @@ def tune_tab(page: Any) -> Any:
 
 def type_prompts(page: Any, text: str) -> None:
     page.locator("#tune-source").get_by_text("typed").click()
-    usable(page, text_box(page, "tune-typed")).fill(text)
+    sites.usable(page, sites.text_box(page, "tune-typed")).fill(text)
 
 
 def plan_says(page: Any, words: str) -> None:
@@ -110,11 +98,11 @@ def point_is(page: Any, words: str) -> None:
 
 
 def axis(page: Any, number: int, field: str, values: str = "") -> None:
-    choose(page, f"tune-axis-{number}", field)
+    sites.choose(page, f"tune-axis-{number}", field)
     if values:
         page.get_by_label(f"Values of {field}").wait_for()
-        appeared(page)
-        text_box(page, f"tune-values-{number}").fill(values)
+        sites.appeared(page)
+        sites.text_box(page, f"tune-values-{number}").fill(values)
 
 
 def goes_by_keys(page: Any) -> None:
@@ -156,7 +144,7 @@ def last_choice_stays(page: Any, *places: int) -> None:
 
     page.route(PREDICT, hold)
     page.evaluate(CLICK, list(places))
-    until(page, lambda: len(held) == len(places))
+    sites.until(page, lambda: len(held) == len(places))
     for route in reversed(held):
         with page.expect_response(lambda one, route=route: one.request == route.request):
             route.continue_()
@@ -196,9 +184,7 @@ def saves_files(page: Any, rows: int, runs: int) -> None:
     assert saved_file(page, button.click)[0] == "specscope-grid-tokens-per-pass.svg"
 
 
-def test_a_grid_from_its_form_to_a_point_a_run_and_live(
-    tuning: Stage, browser_page: OpenPage, axe: Any
-) -> None:
+def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage, axe: Any) -> None:
     page = tune_tab(browser_page(tuning.url))
     assert page.locator("#tune-use").is_disabled(), "there is no point yet"
     type_prompts(page, "Once\nTwice\nThrice")
@@ -208,9 +194,9 @@ def test_a_grid_from_its_form_to_a_point_a_run_and_live(
     page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
     page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
     for look in in_looks(page):
-        assert not overflows(page), look
+        assert not sites.overflows(page), look
         assert not axe(page, *PARTS), look
-        shot(page, f"tune-{look}")
+        sites.shot(page, f"tune-{look}")
     goes_by_keys(page)
     for places in ((0, 4, 8), (5, 4, 3), (8, 7, 1)):
         last_choice_stays(page, *places)
@@ -227,7 +213,7 @@ def test_a_grid_from_its_form_to_a_point_a_run_and_live(
     becomes(page, current, "8")
     page.click("#tune-use")
     page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
-    in_sight(page, "#prompt textarea", "#live-run")
+    sites.in_sight(page, "#prompt textarea", "#live-run")
     becomes(page, "() => document.querySelector('#prompt textarea').value", "Once")
     page.get_by_text("Every setting of the engine").click()
     expansion = "() => document.querySelector('#field-expansion :is(input, textarea)').value"
@@ -259,16 +245,16 @@ MOVES = """() => {
 }"""
 
 
-def test_grids_of_one_axis_to_three_and_what_cannot_run(
+def test_grids_of_one_to_three_axes_and_what_cannot_run(
     tuning: Stage, browser_page: OpenPage
 ) -> None:
-    page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))
+    page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
     axis(page, 1, "speculation_length", "2, 99")
     axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
     plan_says(page, "cannot run: speculation_length=99")
     type_prompts(page, "Once\nTwice")
     plan_says(page, "3 points and plain decoding, 2 prompts")
-    assert text_box(page, "tune-values-1").input_value() == "2, 99"
+    assert sites.text_box(page, "tune-values-1").input_value() == "2, 99"
     page.click("#tune-start")
     grid_shows(page, 8, measured=3, refused=3, rows=7)
     page.reload()
@@ -290,7 +276,7 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     assert "Press a column" not in words
     _, picture = saved_file(page, points.get_by_role("button", name="as PNG").click)
     assert len(picture) > 2000
-    shot(page, "tune-refused-1280")
+    sites.shot(page, "tune-refused-1280")
 
     tuning.play(fast_at_nine, speed=0.0)
     type_prompts(page, "Once")
@@ -326,21 +312,21 @@ def test_grids_of_one_axis_to_three_and_what_cannot_run(
     for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     point_is(page, "speculation_length=4")
-    shot(page, "tune-line-1280")
+    sites.shot(page, "tune-line-1280")
 
     axis(page, 1, "speculation_length", ", ".join(map(str, range(1, 16))))
     axis(page, 2, "vote_nodes", ", ".join(map(str, range(2, 15))))
     plan_says(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
     page.click("#tune-start")
     grid_shows(page, 196, measured=195, rows=196)
-    assert not overflows(page)
+    assert not sites.overflows(page)
     page.locator(f"{CELLS}[tabindex='0']").focus()
     cells, changed = page.evaluate(MOVES)
     assert cells >= 7, "the keys go from cell to cell"
     assert changed <= 3 * 21, "a key touches what it leaves and where it goes, not all cells"
     points.get_by_role("button", name="speed-up").click()
     assert len(read(page, SPEEDS, "descending")) == 196
-    shot(page, "tune-200-1280")
+    sites.shot(page, "tune-200-1280")
 
 
 def slowly(request: Request, run_id: str) -> list[Any]:
@@ -351,7 +337,7 @@ def slowly(request: Request, run_id: str) -> list[Any]:
 def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     tuning: Stage, browser_page: OpenPage, tmp_path: Path
 ) -> None:
-    page = tune_tab(browser_page(tuning.url, forgiven=LEAVING))
+    page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
     page.locator("#tune-source").get_by_text("a file").click()
     plan_says(page, "a .txt or .jsonl file")
     broken, evil = tmp_path / "broken.jsonl", tmp_path / "evil.jsonl"

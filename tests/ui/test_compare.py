@@ -3,70 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from core.config import Request, SamplingParams, SpeculationConfig
+from core.config import Request, SpeculationConfig
 from core.errors import ConfigError
 from core.events import Event
 from lab.order import Cell
-from lab.prompts import StudyPrompt
-from storage import RunStore
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.ui.boards import context as made_context
 from tests.ui.fakes import as_asked, plain_twin
 from tests.ui.test_form import form_values
 from ui.compare.comparison import comparison_values, configurations_of, verdict
 from ui.compare.study_text import same_answer
-from ui.compare.tab import (
-    LIVE,
-    choices_shown,
-    compare_choices,
-    drawn_values,
-    request_of,
-    study_of,
-)
+from ui.compare.tab import LIVE, choices_shown, compare_choices, drawn_values, request_of, study_of
 from ui.components import COMPARE_PICTURES
 from ui.form.form import SAMPLING_NAMES, own_preset
 from ui.prompts.tab import study_drawn
 from ui.run.view import reduce_all
 from ui.server.context import Context
-from ui.shared.studies import OpenedStudy, Studies, new_study
+from ui.shared.studies import OpenedStudy, Studies
 
 
-@pytest.fixture
-def context(store: RunStore) -> Iterator[Context]:
-    made = made_context(store)
-    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
-    yield made
-    made.conductor.close()
-    made.hub.worker.clear()  # type: ignore[attr-defined]
-
-
-def values(
-    *,
-    prompt: str = "Once",
-    chosen: tuple[str, ...] = ("specinfer",),
-    repeats: Any = 2,
-    own: Any = None,
-    live: dict[str, Any] | None = None,
-    **sampling: Any,
-) -> list[Any]:
+def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
     """What the tab's form hands over."""
-    usual = {"max_new_tokens": 8.0, "temperature": 0.0, "top_k": 0.0, "top_p": 1.0}
-    usual |= {"min_p": 0.0, "repetition_penalty": 1.0, "seed": 1000.0}
+    usual = {"prompt": "Once", "chosen": ("specinfer",), "repeats": 2, "max_new_tokens": 8.0}
+    usual |= {"temperature": 0.0, "top_k": 0.0, "top_p": 1.0, "min_p": 0.0}
+    usual |= {"repetition_penalty": 1.0, "seed": 1000.0}
     fields = form_values(**{"drafters": [*DRAFTERS], **(live or {})})[1 + len(SAMPLING_NAMES) :]
-    return [prompt, list(chosen), repeats, *{**usual, **sampling}.values(), own, *fields]
+    prompt, chosen, *others = {**usual, **changes}.values()
+    return [prompt, list(chosen), *others, own, *fields]
 
 
 def measured(context: Context, script: Any = None, **asked: Any) -> OpenedStudy:
     if script is not None:
-        context.hub.worker.script = script  # type: ignore[attr-defined]
-    mine = Studies(context, None, "me")
-    study = study_of(context, values(**asked))
+        context.hub.worker.script = script
+    mine, study = Studies(context, None, "me"), study_of(context, values(**asked))
     mine.begin(study)
     assert context.conductor.wait(30)
     return mine.open(study.study_id)
@@ -87,21 +60,12 @@ def pictures(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     return comparison_values(opened.study, opened.results, context.store.events)
 
 
-# -- what is measured --
-
-
 def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None:
     kept = own_preset(form_values())
-    study = study_of(
-        context,
-        values(chosen=("specinfer", LIVE, "mine"), own={"mine": kept}, live={"expansion": "2,2"}),
-    )
-    assert [one.name for one in study.configurations] == [
-        "plain decoding",
-        "specinfer",
-        LIVE,
-        "mine",
-    ]
+    chosen = ("specinfer", LIVE, "mine")
+    study = study_of(context, values({"mine": kept}, {"expansion": "2,2"}, chosen=chosen))
+    names = [one.name for one in study.configurations]
+    assert names == ["plain decoding", "specinfer", LIVE, "mine"]
     assert study.configurations[2].speculation.expansion == (2, 2)
     assert {one.speculation.record_top_k for one in study.configurations} == {5}
     assert (study.kind, study.repeats, study.sampling.max_new_tokens) == ("compare", 2, 8)
@@ -121,36 +85,26 @@ def test_the_form_is_a_study_with_plain_decoding_first(context: Context) -> None
         ({"temperature": -1}, "temperature is -1"),
     ],
 )
-def test_a_form_that_cannot_be_measured_is_refused(
-    context: Context, changes: dict[str, Any], words: str
-) -> None:
+def test_a_wrong_form_is_refused(context: Context, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words.replace("(", r"\(")):
         study_of(context, values(**changes))
 
 
-def test_the_choices_are_what_drafts(context: Context) -> None:
+def test_the_choices_are_what_drafts_and_opening_the_tab_undoes_no_tick(context: Context) -> None:
     choices = compare_choices({"mine": {}})
     assert choices[-2:] == [LIVE, "mine"] and "autoregressive" not in choices
     with pytest.raises(ConfigError, match="configurations is 0"):
         configurations_of([("x", SpeculationConfig.preset("autoregressive"))])
-
-
-def test_opening_the_tab_undoes_no_tick_made_meanwhile() -> None:
-    own = {"mine": {}}
-    assert "value" not in choices_shown(own, ["sequence", "mine"])._constructor_args[0]
+    assert "value" not in choices_shown({"mine": {}}, ["sequence", "mine"])._constructor_args[0]
     assert choices_shown({}, ["sequence", "mine"]).value == ["sequence"]
 
 
 def test_a_configuration_goes_into_live_with_its_seed(context: Context) -> None:
-    opened = measured(context)
-    mine = Studies(context, None, "me")
+    opened, mine = measured(context), Studies(context, None, "me")
     asked = request_of(mine, opened.row.study_id, "specinfer")
     assert asked.prompt == "Once" and asked.sampling.seed == 1000
     with pytest.raises(ConfigError, match="configuration is 'other': one of plain decoding"):
         request_of(mine, opened.row.study_id, "other")
-
-
-# -- same text? --
 
 
 def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
@@ -161,26 +115,18 @@ def test_equal_texts_are_identical_and_read_once(context: Context) -> None:
 
     answer = same_answer(opened.study, opened.results, "specinfer", unread)
     assert answer.kind == "identical" and "all 2 runs" in answer.sentence
-    base = same_answer(opened.study, opened.results, opened.study.base, unread)
-    assert base.kind == "base"
+    assert same_answer(opened.study, opened.results, opened.study.base, unread).kind == "base"
 
 
 @pytest.mark.parametrize(("margin", "kind"), [(1e-5, "tie"), (0.5, "bug")])
-def test_a_difference_is_weighed_by_what_was_recorded(
-    context: Context, margin: float, kind: str
-) -> None:
-    opened = measured(context, differing(margin))
-    shown = pictures(context, opened)
+def test_a_difference_is_weighed_by_the_record(context: Context, margin: float, kind: str) -> None:
+    shown = pictures(context, measured(context, differing(margin)))
     row = shown["compared"]["rows"]["1"]
     assert row["same_text"] == kind and "Differs at token 4" in row["same_text_words"]
     text = shown["texts"]["texts"]["1"]
-    tokens = synthetic_texts()
+    tokens = [token.text for token in reduce_all(synthetic_run(8)).tokens]
     assert text["at"] == 3 and text["same"] == "".join(tokens[:3])
     assert text["same"] + text["rest"] == reduce_all(synthetic_run(8)).text
-
-
-def synthetic_texts() -> list[str]:
-    return [token.text for token in reduce_all(synthetic_run(8)).tokens]
 
 
 def test_what_was_not_recorded_is_no_bug(context: Context) -> None:
@@ -216,8 +162,7 @@ def test_of_deleted_runs_another_repeat_is_shown(context: Context) -> None:
 
 def test_where_no_repeat_is_whole_what_is_left_is_shown_and_told(context: Context) -> None:
     opened = measured(context, differing(1e-5), repeats=2, chosen=("specinfer", "sequence"))
-    plain = opened.study.base
-    delete(context, opened, plain, 0)
+    delete(context, opened, opened.study.base, 0)
     delete(context, opened, "specinfer", 1)
     delete(context, opened, "sequence", 0, 1)
     shown = pictures(context, opened)
@@ -251,9 +196,6 @@ def test_a_rule_with_coins_of_its_own_keeps_the_distribution(context: Context) -
     assert answer.kind == "distribution" and "Law 3" in answer.sentence
 
 
-# -- pictures --
-
-
 def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
     opened = measured(context, chosen=("specinfer", "sequence"))
     shown = pictures(context, opened)
@@ -267,28 +209,33 @@ def test_pictures_have_a_value_each_and_are_plain(context: Context) -> None:
     assert drawn_values(context, None) == [{}] * len(COMPARE_PICTURES)
 
 
-def test_partial_results_are_shown(context: Context) -> None:
+def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> None:
     opened = measured(context)
     some = dict(list(opened.results.items())[:1])
     shown = comparison_values(opened.study, some, context.store.events)
     rows = shown["compared"]["rows"]
     assert rows["0"]["tokens_per_second"] > 0 and rows["1"]["tokens_per_second"] is None
     assert rows["1"]["same_text"] == "unknown" and shown["compared"]["words"]
-    nothing = comparison_values(opened.study, {}, context.store.events)
-    assert nothing["texts"]["texts"] == {}
+    assert comparison_values(opened.study, {}, context.store.events)["texts"]["texts"] == {}
+    told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
+    assert told not in pictures(context, opened)["compared"]["words"]
+    known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
+    opened = opened._replace(results=known)
+    assert pictures(context, opened)["compared"]["words"].endswith(told)
+    assert study_drawn(context, opened)[0]["words"].endswith(told)
 
 
 def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:
-    return {
-        cell: replace(
-            result,
-            stats=replace(
-                result.stats,
-                tokens_per_second=plain if cell.contestant == opened.study.base else tree,
-            ),
-        )
-        for cell, result in opened.results.items()
-    }
+    """The results as if plain decoding had had one speed and all others another."""
+    found = dict(opened.results)
+    for cell in found:
+        speed = plain if cell.contestant == opened.study.base else tree
+        change_stats(found, cell, tokens_per_second=speed)
+    return found
+
+
+def change_stats(found: dict[Any, Any], cell: Cell, **stats: Any) -> None:
+    found[cell] = replace(found[cell], stats=replace(found[cell].stats, **stats))
 
 
 def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
@@ -304,21 +251,17 @@ def test_the_verdict_says_plainly_what_is_faster(context: Context) -> None:
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert why.startswith("0.50x: slower than plain decoding here, because")
     uneven = with_speeds(opened, 10, 9.5)
-    last = Cell("specinfer", "1", 1)
-    stats = replace(uneven[last].stats, tokens_per_second=10.1)
-    uneven[last] = replace(uneven[last], stats=stats)
+    change_stats(uneven, Cell("specinfer", "1", 1), tokens_per_second=10.1)
     unsure = verdict(opened.study, uneven)
     assert unsure.startswith("Nothing was measured faster") and "cannot tell" in unsure
-    even = verdict(opened.study, with_speeds(opened, 10, 10))
-    assert "not surely faster" in even
+    assert "not surely faster" in verdict(opened.study, with_speeds(opened, 10, 10))
 
 
 def test_of_many_repeats_resamples_are_told_and_more_is_claimed(context: Context) -> None:
     opened = measured(context, repeats=6)
     speeds = with_speeds(opened, 10, 5)
     for cell in [cell for cell in speeds if cell.contestant == "specinfer"]:
-        stats = replace(speeds[cell].stats, tokens_per_second=5.0 + 0.1 * cell.repeat)
-        speeds[cell] = replace(speeds[cell], stats=stats)
+        change_stats(speeds, cell, tokens_per_second=5.0 + 0.1 * cell.repeat)
     told = verdict(opened.study, speeds)
     assert told.startswith("Nothing was faster than plain decoding here; the best is specinfer")
     assert "(95 % of resamples of 6 repeats: 0.5" in told
@@ -329,32 +272,22 @@ def test_one_repeat_of_another_that_was_faster_leaves_it_open(context: Context) 
     opened = measured(context, chosen=("specinfer", "sequence"))
     speeds = with_speeds(opened, 10, 9)
     for repeat, speed in ((0, 10.5), (1, 4.0)):
-        cell = Cell("sequence", "1", repeat)
-        stats = replace(speeds[cell].stats, tokens_per_second=speed)
-        speeds[cell] = replace(speeds[cell], stats=stats)
+        change_stats(speeds, Cell("sequence", "1", repeat), tokens_per_second=speed)
     told = verdict(opened.study, speeds)
     assert "the best is specinfer at 0.90" in told and "cannot tell which is faster" in told
 
 
-def test_why_it_was_slower_is_told_of_all_its_runs(context: Context) -> None:
+def test_why_it_was_slower_is_told_of_all_its_runs_and_rates_of_how_many(context: Context) -> None:
     """As the row is: the middle run alone may have had other rounds."""
     opened = measured(context, repeats=3)
     slower = with_speeds(opened, 10, 5)
     for repeat, rounds in enumerate((40, 10, 40)):
-        cell = Cell("specinfer", "1", repeat)
-        stats = replace(slower[cell].stats, num_new_tokens=60, num_rounds=rounds)
-        slower[cell] = replace(slower[cell], stats=replace(stats, num_draft_tokens=80))
+        counts = {"num_new_tokens": 60, "num_rounds": rounds, "num_draft_tokens": 80}
+        change_stats(slower, Cell("specinfer", "1", repeat), **counts)
     shown = comparison_values(opened.study, slower, context.store.events)
     why = shown["compared"]["rows"]["1"]["slower_because"]
     assert "and gave 2.0 tokens" in why, "180 tokens in 90 rounds"
-
-
-def test_the_rates_tell_how_many_repeats_are_in_them(context: Context) -> None:
-    opened = measured(context, repeats=3)
-    cells = opened.study.cells()
-    part = {cell: opened.results[cell] for cell in cells if cell in opened.results}
-    for cell in cells[3:]:
-        del part[cell]
+    part = {cell: opened.results[cell] for cell in opened.study.cells()[:3]}
     shown = comparison_values(opened.study, part, context.store.events)["rates"]
     assert shown["repeats"] == 3 and shown["runs"] == {"0": 2, "1": 1}
 
@@ -369,24 +302,3 @@ def test_a_study_of_one_repeat_has_no_interval(context: Context) -> None:
     slower = verdict(opened.study, with_speeds(opened, 10, 5))
     assert slower.startswith("Nothing was faster than plain decoding in this one repeat; ")
     assert shown["ratios"]["ratios"]["1"] == {"value": row["ratio"], "low": None, "high": None}
-
-
-def test_the_study_of_an_endpoint_is_the_same_thing(context: Context) -> None:
-    study = new_study(
-        context,
-        "compare",
-        SamplingParams(),
-        configurations_of([("a", SpeculationConfig.preset("specinfer"))]),
-        (StudyPrompt("1", "x"),),
-    )
-    assert study.title == "plain decoding, a: x" and study.base == "plain decoding"
-
-
-def test_what_auto_came_to_is_told(context: Context) -> None:
-    opened = measured(context)
-    told = "max_tree_nodes=auto came to 8 nodes, the same in every run of this study."
-    assert told not in pictures(context, opened)["compared"]["words"]
-    known = {cell: replace(one, auto_nodes=8) for cell, one in opened.results.items()}
-    opened = opened._replace(results=known)
-    assert pictures(context, opened)["compared"]["words"].endswith(told)
-    assert study_drawn(context, opened)[0]["words"].endswith(told)

@@ -1,10 +1,5 @@
-"""Law 6, as far as a reader sees it: a recorded run shows what its live run showed, and its report
-shows what the page shows, at every stop and at the end.
-
-Runs of all presets on the bundled models, greedy and sampled; pipelined, cancelled, failed and cut
-short; SYNTHETIC ones with hostile text. The control: whatever kind of event is changed, the report
-shows something else.
-"""
+"""Law 6, as a reader sees it: a recorded run shows what its live run showed, and its report shows
+what the page shows, at every stop. The control: whatever kind of event is changed, it is seen."""
 
 from __future__ import annotations
 
@@ -18,15 +13,7 @@ import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config.mechanisms import PRESETS
-from core.events import (
-    Combined,
-    Drafted,
-    Event,
-    RoundCompleted,
-    RunCompleted,
-    RunStarted,
-    Verified,
-)
+from core.events import Combined, Drafted, Event, RoundCompleted, RunCompleted, RunStarted, Verified
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
 from tests.laws.test_law6_events import NAMES, events_of
@@ -106,45 +93,33 @@ def kept(store: RunStore, events: tuple[Event, ...], baseline: Baseline | None =
     return events[0].run_id
 
 
-# -- a recorded run, and the same run live --
-
-
 @pytest.mark.parametrize("name", RUNS)
 def test_a_replay_shows_what_the_live_run_showed(name: str, store: RunStore) -> None:
     events = run_of(name)
-    run_id = kept(store, events)
-    live = LiveSource(FakeStore())  # type: ignore[arg-type]
+    run_id, live = kept(store, events), LiveSource(FakeStore())
     watching, replaying = Player(live), Player(StoredSource(store, run_id))
     replaying.set_pace(Pace("step"))
     view, clock = View(), 0.0
-    for number, event in enumerate(events):
+    for count, event in enumerate(events, 1):
         live.take(event)
         view = reduce(view, event)
         clock += 1.0
         watching.advance(clock)
-        replaying._to(number + 1)
+        replaying._to(count)
         seen, again = watching.frame(), replaying.frame()
         assert seen.view == again.view == view
         if isinstance(event, RoundCompleted):
             assert seen.detail == view.last
         # A live run is not known to its end, and its latest whole round is in sight.
-        same = replace(
-            seen, view=again.view, detail=replaying_detail(replaying, seen.selected_round)
-        )
-        assert picture_values(same) == picture_values(seen)
+        number = seen.selected_round
+        detail = replaying._round(number) if number >= 0 else None
+        assert picture_values(replace(seen, view=again.view, detail=detail)) == picture_values(seen)
     assert replaying.frame().view == watching.frame().view
 
 
-def replaying_detail(player: Player, number: int) -> Any:
-    return player._round(number) if number >= 0 else None
-
-
-def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
-    store: RunStore,
-) -> None:
+def test_stepping_through_a_finished_run_is_stepping_through_its_record(store: RunStore) -> None:
     for name in ("specinfer-0.8", "minions-0.0", "cancelled", "hostile-failed"):
-        events = run_of(name)
-        live = LiveSource(FakeStore())  # type: ignore[arg-type]
+        events, live = run_of(name), LiveSource(FakeStore())
         for event in events:
             live.take(event)
         players = Player(live), Player(StoredSource(store, kept(store, events)))
@@ -161,14 +136,10 @@ def test_stepping_through_a_finished_live_run_is_stepping_through_its_record(
         assert players[1].at_end
 
 
-# -- the page's board, and the report --
-
-
 def board_and_report(
     store: RunStore, events: tuple[Event, ...], baseline: Baseline | None = None
 ) -> tuple[Board, TabSession, Report]:
-    made = sessions_of(context(store))
-    desk = TabSession()
+    made, desk = sessions_of(context(store)), TabSession()
     run_id = kept(store, events, baseline)
     opened_run(made, desk, ALL, run_id)
     return made.board, desk, Report(write_export(made.board.context, ALL, run_id, "html")["text"])
@@ -182,7 +153,6 @@ def shown(board: Board, desk: TabSession) -> dict[str, Any]:
 def stops(desk: TabSession) -> Iterator[int]:
     """Every place at which who steps comes to stand, numbered."""
     player = desk.player
-    assert player is not None
     player.set_pace(Pace("step"))
     player.rewind()
     number = 0
@@ -202,17 +172,14 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
     """`part`: of a long run, which has many stops, every fourth from this one on."""
     board, desk, report = board_and_report(store, run_of(name), baseline_of_run(name))
     player = desk.player
-    assert player is not None
-    opening = report.told["opening"]
-    last = report.stops - 1
-    assert shown(board, desk) == report.pictures(Place(last, none_below_zero(opening["round"])))
-    chance = random.Random(name)
-    count = 0
+    last, opening = report.stops - 1, report.told["opening"]["round"]
+    place = Place(last, opening if opening >= 0 else None)
+    assert shown(board, desk) == report.pictures(place)
+    chance, count = random.Random(name), 0
     for stop in stops(desk):
         count += 1
-        if 60 < stop < last - 60 and stop % 11:
-            continue  # of a long run some
-        if part is not None and stop % 4 != part:
+        some = 60 < stop < last - 60 and stop % 11  # of a long run
+        if some or (part is not None and stop % 4 != part):
             continue
         assert shown(board, desk) == report.pictures(Place(stop)), stop
         said = board.current_notice(desk)["lines"].values()
@@ -225,31 +192,25 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_what_was_measured_beside_a_run_is_replayed_and_reported(
-    name: str, store: RunStore
-) -> None:
+def test_what_was_measured_beside_a_run_is_replayed_and_told(name: str, store: RunStore) -> None:
     events, baseline = run_of(name), baseline_of_run(name)
     watching = TabSession()
     live = LiveSource(store, "visitor", lambda run_id: None)
     watching.look_at(Player(live))
     for event in events:
         live.take(event)
-    assert watching.player is not None
     watching.player.advance(0.0)
     watching.baseline = baseline
     made = sessions_of(context(store))
     lived = shown(made.board, watching)
-    assert baseline is not None
     keep_baseline(store, events[0].run_id, baseline)
     desk = TabSession()
     opened_run(made, desk, ALL, events[0].run_id)
     ended = watching.player.source.done
     if ended:  # one that was cut short is under way live, interrupted in its record
         assert shown(made.board, desk) == lived
-        assert (
-            made.board.current_notice(desk)["lines"].keys()
-            >= made.board.current_notice(watching)["lines"].keys()
-        )
+        notices = [made.board.current_notice(one)["lines"].keys() for one in (desk, watching)]
+        assert notices[0] >= notices[1]
     rounds = watching.frame().view.stats.num_rounds
     assert desk.baseline == baseline
     figures = shown(made.board, desk)["figures"]
@@ -266,26 +227,18 @@ def test_a_baseline_of_another_run_is_not_shown(store: RunStore) -> None:
     assert report.pictures(Place(report.stops - 1))["figures"]["speedup"] is None
 
 
-def none_below_zero(number: int) -> int | None:
-    return number if number >= 0 else None
-
-
 def clicks(report: Report, stop: int, chance: random.Random) -> list[tuple[int, int | None]]:
     """Some rounds and nodes that can be clicked here, those of the latest round among them."""
     latest = report.current(stop)
     if latest < 0:
         return []
-    return [
-        (latest, None),
-        (latest, chance.randrange(-1, 4)),
-        (chance.randint(0, latest), chance.randrange(-1, 12)),
-    ]
+    other = chance.randrange(-1, 4), chance.randint(0, latest), chance.randrange(-1, 12)
+    return [(latest, None), (latest, other[0]), other[1:]]
 
 
 def test_the_report_plays_as_the_page_plays(store: RunStore) -> None:
     board, desk, report = board_and_report(store, run_of("votes"))
     player = desk.player
-    assert player is not None
     for stop in stops(desk):
         player.set_pace(Pace("slow"))
         assert shown(board, desk) == report.pictures(Place(stop, moving=True))
@@ -307,14 +260,10 @@ def test_events_that_end_within_a_round_are_told_as_far_as_they_go() -> None:
 def test_the_report_goes_to_the_end_of_every_round(store: RunStore) -> None:
     board, desk, report = board_and_report(store, run_of("hostile-completed"))
     player = desk.player
-    assert player is not None
     for rounds, stop in enumerate(report.told["ends"]):
         player.seek(rounds)
         assert shown(board, desk) == report.pictures(Place(stop))
     assert rounds == report.told["rounds_known"]
-
-
-# -- controls --
 
 
 def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], Event | None]:
@@ -324,11 +273,8 @@ def first(kind: type[Any], **change: Callable[[Any], Any]) -> Callable[[Event], 
         if not isinstance(event, kind):
             return None
         news = {name: made(getattr(event, name)) for name, made in change.items()}
-        return (
-            None
-            if any(news[name] == getattr(event, name) for name in news)
-            else replace(event, **news)
-        )  # type: ignore[arg-type]
+        same = any(news[name] == getattr(event, name) for name in news)
+        return None if same else replace(event, **news)
 
     return changed
 

@@ -14,7 +14,7 @@ import pytest
 from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
-from tests.ui.boards import ALL, context, notice_of, sessions_of, with_drafters
+from tests.ui.boards import ALL, context, notice_of, sessions_of, until_writing, with_drafters
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.model_hosts import Loader, other_worker, settled
 from ui.learn.handlers import (
@@ -48,8 +48,7 @@ FULL = Pace()
 def layout() -> Learn:
     """Components are slow to make and know nothing of a run: one set serves all tests."""
     with gr.Blocks():
-        some = SimpleNamespace(drafter_names=(), models=(), chat=False)
-        return build_learn(cast(Context, some))
+        return build_learn(cast(Context, SimpleNamespace(drafter_names=(), models=(), chat=False)))
 
 
 def learn_of(made: Context) -> Learn:
@@ -74,14 +73,8 @@ def rows_of(values: list[Any]) -> list[str]:
     return [row["label"] for row in values[-2]["rows"].values()]
 
 
-# -- runs --
-
-
-def test_an_example_runs_in_its_order_and_its_runs_stand_in_the_table(
-    learn: Learn, store: RunStore
-) -> None:
-    desk = TabSession()
-    frames = list(example(learn, desk, 1, "me", FULL))
+def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
+    frames = list(example(learn, TabSession(), 1, "me", FULL))
     assert all(len(values) == len(learn.running) for values in frames)
     asked = worker_of(learn).requests
     assert [request.speculation.max_tree_nodes for request in asked[1:]] == [7]
@@ -102,12 +95,9 @@ def test_the_thing_to_try_adds_its_run(learn: Learn) -> None:
     assert rows_of(again) == ["width 3", "width 1"], "a second time takes the place of the first"
 
 
-def test_a_run_of_the_table_is_on_the_board_again_and_the_question_is_of_it(
-    learn: Learn, store: RunStore
-) -> None:
+def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store: RunStore) -> None:
     desk = TabSession()
-    first = ended(example(learn, desk, 3, "me", FULL))
-    shown = desk.frame().run_id
+    first, shown = ended(example(learn, desk, 3, "me", FULL)), desk.frame().run_id
     ended(try_lesson(learn, desk, 3, "me", FULL))
     assert desk.frame().run_id != shown
     values = looked_at(learn, desk, 3, "width 3")
@@ -149,26 +139,29 @@ def test_the_llm_alone_is_what_speed_is_compared_with(learn: Learn) -> None:
     assert desk.baseline is None, "another prompt"
 
 
-def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
+def lesson_in_writing(
+    store: RunStore, number: int
+) -> tuple[Learn, TabSession, Iterator[list[Any]]]:
+    """A lesson whose long run is being written."""
     learn, desk = learn_of(context(store, rounds=400)), TabSession()
     worker_of(learn).speed = 1.0
-    frames = example(learn, desk, 1, "me", FULL)
-    for values in frames:
-        if "Writing" in notice_of(values, 0):
-            break
+    frames = example(learn, desk, number, "me", FULL)
+    until_writing(frames, 0)
+    return learn, desk, frames
+
+
+def test_a_stopped_run_is_no_measure(store: RunStore) -> None:
+    learn, desk, frames = lesson_in_writing(store, 1)
     assert "Stopped: " in notice_of(stop_runs(learn, desk), 0)
     rest = list(frames)
     assert len(worker_of(learn).requests) == 1, "the second run of the example does not begin"
     assert all(rows_of(values) == [] for values in rest)
 
 
-def test_a_finished_run_stands_in_the_table_though_its_pictures_are_far_behind(
-    learn: Learn,
-) -> None:
+def test_a_finished_run_is_in_the_table_though_its_pictures_are_far_behind(learn: Learn) -> None:
     desk = TabSession()
     frames = example(learn, desk, 6, "me", Pace("slow", 0.05))
     next(frames)
-    assert desk.player is not None
     player = desk.player
     player.source.wait_done(5.0)
     trying = try_lesson(learn, desk, 6, "me", FULL)
@@ -202,12 +195,7 @@ def test_goodput_says_what_it_does_before_its_first_token(learn: Learn) -> None:
 
 
 def test_turning_the_page_ends_the_run(store: RunStore) -> None:
-    learn, desk = learn_of(context(store, rounds=400)), TabSession()
-    worker_of(learn).speed = 1.0
-    frames = example(learn, desk, 8, "me", FULL)
-    for values in frames:
-        if "Writing" in notice_of(values, 0):
-            break
+    learn, desk, frames = lesson_in_writing(store, 8)
     open_lesson(learn, desk, 2, {})
     list(frames)
     assert worker_of(learn).runs[0].is_cancelled and len(worker_of(learn).runs) == 1
@@ -215,8 +203,7 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
 
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
-    made = with_drafters(store, ("only",))
-    learn, desk = learn_of(made), TabSession()
+    learn, desk = learn_of(with_drafters(store, ("only",))), TabSession()
     values = dict(zip(learn.turning, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
@@ -224,9 +211,6 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
     assert worker_of(learn).requests == []
     values = dict(zip(learn.turning, open_lesson(learn, desk, 3, {}), strict=True))
     assert values[learn.run].interactive is True
-
-
-# -- other models --
 
 
 def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
@@ -254,8 +238,7 @@ def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
     values = followed_by(learn, desk, 4)
     for button in (learn.run, learn.attempted, learn.check, learn.into_live):
         assert values[button].interactive is True
-    names = [name for name, _ in values[learn.choice].choices]
-    assert names[:-1] == [*DRAFTERS]
+    assert [name for name, _ in values[learn.choice].choices][:-1] == [*DRAFTERS]
     assert values[learn.verdict]["lines"]["0"]["text"] == LESSONS[3].question.needs
     exchanged(learn, ModelPair("other", ("small",)))
     values = followed_by(learn, desk, 4)
@@ -286,8 +269,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     learn, desk = exchangeable(store, speed=100.0), TabSession()
     frames = example(learn, desk, 2, "me", FULL)
     next(frames)
-    player = desk.player
-    model_host = learn.board.context.model_host
+    player, model_host = desk.player, learn.board.context.model_host
     worker: Any = model_host.worker
     model_host.begin(ModelPair())
     while model_host.exchange.loading:
@@ -309,10 +291,7 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
     assert version == 1 and len(values) == len(learn.following)
 
 
-# -- lessons --
-
-
-def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> None:
+def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
         values = dict(zip(learn.turning, open_lesson(learn, TabSession(), number, {}), strict=True))
         assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
@@ -326,13 +305,12 @@ def test_every_lesson_opens_with_its_own_words_and_controls(learn: Learn) -> Non
         assert values[learn.previous].interactive is (number > 1)
         assert values[learn.next].interactive is (number < len(LESSONS))
         assert lesson.question.needs in str(values[learn.verdict])
-
-
-def test_the_choices_are_the_models_that_are_loaded(learn: Learn) -> None:
     values = dict(zip(learn.turning, open_lesson(learn, TabSession(), 4, {}), strict=True))
     names = learn.board.context.drafter_names
     choices = [value for _, value in values[learn.choice].choices]
     assert choices == [*names, *LESSONS[3].question.besides]
+    shown = [one["w"] for one in lesson_value(3, {})["words"].values()]
+    assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
 
 
 def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: RunStore) -> None:
@@ -343,27 +321,17 @@ def test_a_lesson_that_is_opened_again_shows_its_last_run(learn: Learn, store: R
     assert rows_of(open_lesson(learn, desk, 3, {})) == [] and desk.player is None
     values = open_lesson(learn, desk, 2, {})
     assert rows_of(values) == ["a dialogue"] and desk.frame().view.text == text
-    run_id = desk.frame().run_id
-    store.delete(run_id)
+    store.delete(desk.frame().run_id)
     open_lesson(learn, desk, 3, {})
     assert rows_of(open_lesson(learn, desk, 2, {})) == ["a dialogue"] and desk.player is None
 
 
-def test_words_of_earlier_lessons_can_be_looked_up() -> None:
-    shown = [one["w"] for one in lesson_value(3, {})["words"].values()]
-    assert shown[0] == "tree" and "token" in shown and "SSM" in shown and "vote" not in shown
-
-
-# -- answers --
-
-
-def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
+def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Learn) -> None:
     desk = TabSession()
     first = judge_answer(desk, 2, (3, None), {})
     assert "Run the example first" in notice_of(first, 0) and first[1] == gr.skip()
     ended(example(learn, desk, 2, "me", FULL))
     most = desk.lecture.evidence("ssm").last
-    assert most is not None
     wrong = judge_answer(desk, 2, (most.most + 1, None), {})
     assert "Not in this run. Where to look: " in notice_of(wrong, 0) and wrong[1] == gr.skip()
     said, kept, lesson = judge_answer(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
@@ -371,15 +339,8 @@ def test_a_right_answer_finishes_the_lesson(learn: Learn) -> None:
     assert kept == {"done": ["memory", "ssm"], "at": 2}
     assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * 6
     assert judge_answer(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
-
-
-def test_the_last_lesson_finished_says_so(learn: Learn) -> None:
-    desk = TabSession()
-    ended(example(learn, desk, 2, "me", FULL))
-    row = desk.lecture.evidence("ssm").last
-    assert row is not None
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
-    said, *_ = judge_answer(desk, 2, (row.most, None), {"done": others})
+    said, *_ = judge_answer(desk, 2, (most.most, None), {"done": others})
     assert "You have finished all lessons" in notice_of([said], 0)
 
 
@@ -401,8 +362,6 @@ def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: Ru
         asked_for(learn_of(few), desk, 3)
 
 
-# -- links --
-
 TABS = ("live", "sessions", "learn")
 
 
@@ -423,9 +382,7 @@ TABS = ("live", "sessions", "learn")
         ({"view": "api", "__theme": "dark"}, "", ""),
     ],
 )
-def test_a_link_opens_its_tab_or_says_what_is_wrong(
-    query: dict[str, str], tab: str, wrong: str
-) -> None:
+def test_a_link_opens_its_tab_or_says_why_not(query: dict[str, str], tab: str, wrong: str) -> None:
     assert wanted_tab(query, TABS) == (tab, wrong)
     assert wanted_lesson(query) == (3 if query.get("lesson") == "3" else 0)
 
@@ -434,8 +391,7 @@ def test_the_lesson_of_a_link_goes_before_the_one_a_visitor_was_at() -> None:
     def wanted(query: dict[str, str], kept: dict[str, Any]) -> float:
         return _wanted_lesson(cast(gr.Request, SimpleNamespace(query_params=query)), 1, kept)
 
-    assert wanted({"lesson": "3"}, {"at": 5}) == 3
-    assert wanted({}, {"at": 5}) == 5
+    assert wanted({"lesson": "3"}, {"at": 5}) == 3 and wanted({}, {"at": 5}) == 5
     assert [wanted({"lesson": "x"}, {"at": at}) for at in (None, 99, "x")] == [1, 1, 1]
 
 
@@ -460,17 +416,11 @@ def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
     assert len(desk.frame().view.rounds) == 7
 
 
-@pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>"])
-def test_a_link_to_no_run_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
-    made, _ = recorded_run(store, "me")
+@pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])
+def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, run_id: str) -> None:
+    made, theirs = recorded_run(store, "me")
     sessions, desk = sessions_of(made), TabSession()
-    values = linked_run(sessions, desk, Asker("me", False), {"run": run_id, "round": "2"})
+    me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
+    values = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None
-
-
-def test_a_link_does_not_open_anothers_run(store: RunStore) -> None:
-    made, run_id = recorded_run(store, "me")
-    sessions, desk = sessions_of(made), TabSession()
-    values = linked_run(sessions, desk, Asker("you", False), {"run": run_id, "round": "2"})
-    assert "no such run of yours" in notice_of(values, 0) and desk.player is None

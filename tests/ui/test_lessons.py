@@ -27,28 +27,16 @@ from ui.run.view import reduce_all
 KEYS = [lesson.key for lesson in LESSONS]
 
 # What a newcomer does not know before the lesson of this number has said it.
-TERMS = {
-    "SSM": 2,
-    "LLM": 2,
-    "draft": 2,
-    "round": 2,
-    "accepted": 2,
-    "bonus": 2,
-    "tree": 3,
-    "node": 3,
-    "branch": 3,
-    "width": 3,
-    "vote": 4,
-    "temperature": 5,
-    "seed": 5,
-    "rejected": 5,
-    "speculation length": 6,
-    "goodput": 6,
-    "pipeline": 7,
-    "hit": 7,
-    "miss": 7,
-    "speculation(?! length)": 8,
+EXPLAINED = {
+    2: ("SSM", "LLM", "draft", "round", "accepted", "bonus"),
+    3: ("tree", "node", "branch", "width"),
+    4: ("vote",),
+    5: ("temperature", "seed", "rejected"),
+    6: ("speculation length", "goodput"),
+    7: ("pipeline", "hit", "miss"),
+    8: ("speculation(?! length)",),
 }
+TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
 JARGON = (
     "logit|kv|prefill|argmax|throughput|latency|autoregressive|drafter|expansion|tensor|softmax"
@@ -65,9 +53,6 @@ def words(lesson: Lesson) -> str:
 
 def setups(lesson: Lesson) -> list[Setup]:
     return [*lesson.example, *([lesson.attempt.setup] if lesson.attempt.setup else [])]
-
-
-# -- words --
 
 
 @pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
@@ -123,9 +108,6 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
     ]
 
 
-# -- runs --
-
-
 @pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
 def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
     for lesson in LESSONS:
@@ -138,21 +120,16 @@ def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
             assert request.sampling.seed is not None, "the same text for everybody"
 
 
-def test_the_ssm_of_the_text_drafts_where_there_is_one() -> None:
+def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() -> None:
     (setup,) = LESSONS[1].example
     assert request_of(setup, SSMS).speculation.drafters == ("ssm-dialogue",)
     assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
-
-
-def test_a_lesson_that_cannot_run_says_why() -> None:
     vote = next(lesson for lesson in LESSONS if lesson.key == "vote")
     assert "needs 2 small models (SSMs), and only one is loaded" in missing(vote, ("one",))
     assert "needs a small model (SSM), and none is loaded" in missing(LESSONS[0], ())
     assert not missing(vote, ("one", "two"))
     assert [lesson.key for lesson in LESSONS if missing(lesson, ("one",))] == ["vote"]
 
-
-# -- questions, on the bundled models --
 
 Runs = dict[str, list[Event]]
 
@@ -201,9 +178,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "ssm": lambda runs: max(line.num_accepted for line in rounds(runs[0])),
     "tree": lambda runs: len(rounds(runs[1])) - len(rounds(runs[0])),
     "vote": lambda runs: heaviest(runs[0]),
-    "acceptance": lambda runs: sum(
-        len(line.token_ids) - line.num_accepted for line in rounds(runs[0])
-    ),
+    "acceptance": lambda runs: sum(len(li.token_ids) - li.num_accepted for li in rounds(runs[0])),
     "length": lambda runs: (
         100 * statistics.mean(line.num_accepted >= 3 for line in rounds(runs[0]))
     ),
@@ -232,21 +207,12 @@ def test_without_its_run_a_question_says_what_to_do_first(lesson: Lesson) -> Non
     assert not right and line.text == lesson.question.needs
 
 
-def test_the_passes_of_lesson_1_hold_as_many_tokens_as_they_say(played: dict[str, Runs]) -> None:
+def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Runs]) -> None:
     rows = evidence_of(played["memory"]).rows
-    assert {label: row.fed for label, row in rows.items()} == {
-        "1 token a pass": 1,
-        "8 tokens a pass": 8,
-        "16 tokens a pass": 16,
-    }
-
-
-def test_lesson_3_compares_the_same_text(played: dict[str, Runs]) -> None:
+    assert [row.fed for row in rows.values()] == [1, 8, 16]
+    assert list(rows) == ["1 token a pass", "8 tokens a pass", "16 tokens a pass"]
     texts = [reduce_all(events).token_ids for events in played["tree"].values()]
     assert texts[0] == texts[1]
-
-
-def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
     for lesson in LESSONS:
         runs = played[lesson.key]
         took = sum(len(rounds(runs[setup.label])) for setup in lesson.example)
@@ -254,11 +220,14 @@ def test_an_example_is_over_soon(played: dict[str, Runs]) -> None:
         assert took <= 100, (lesson.key, took)
 
 
-# -- judging --
-
-
 def row(**changes: Any) -> Measured:
     return replace(measured_row("x", reduce_all(synthetic_run(8))), **changes)
+
+
+def evidence_of_passes(*passes_ms: float) -> Evidence:
+    """The runs of lesson 1, whose passes took so long."""
+    pairs = zip((setup.label for setup in LESSONS[0].example), passes_ms, strict=True)
+    return Evidence(MappingProxyType({label: row(label=label, pass_ms=ms) for label, ms in pairs}))
 
 
 def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
@@ -275,10 +244,7 @@ def test_numbers_are_right_as_near_as_they_can_be_read() -> None:
     [(0.8, "That cannot be"), (1.3, "One run is never exact"), (9.0, "guessing has no room")],
 )
 def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> None:
-    labels = [setup.label for setup in LESSONS[0].example]
-    pairs = zip(labels, (1.0, eight), strict=True)
-    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
-    right, line = judge(LESSONS[0].question, Evidence(MappingProxyType(rows)), eight)
+    right, line = judge(LESSONS[0].question, evidence_of_passes(1.0, eight), eight)
     assert right and words in line.text
 
 
@@ -286,10 +252,7 @@ def test_a_time_that_cannot_be_is_told_to_be_noise(eight: float, words: str) -> 
 @pytest.mark.parametrize("times", [1.049, 2.46, 3.449])
 def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> None:
     """However short passes are."""
-    labels = [setup.label for setup in LESSONS[0].example]
-    pairs = zip(labels, (one, one * times), strict=True)
-    rows = {label: row(label=label, pass_ms=ms) for label, ms in pairs}
-    evidence = Evidence(MappingProxyType(rows))
+    evidence = evidence_of_passes(one, one * times)
     shown = table_value(evidence, ("pass_ms",))["rows"].values()
     first, second = (float(each["cells"]["0"]) for each in shown)
     right, line = judge(LESSONS[0].question, evidence, float(f"{second / first:.1f}"))
@@ -297,8 +260,7 @@ def test_who_divides_what_the_table_shows_is_right(one: float, times: float) -> 
 
 
 def test_an_empty_answer_is_no_wrong_one() -> None:
-    evidence = Evidence(MappingProxyType({"x": row()}), "x")
-    right, line = judge(LESSONS[1].question, evidence, None)
+    right, line = judge(LESSONS[1].question, Evidence(MappingProxyType({"x": row()}), "x"), None)
     assert not right and line.kind == "info" and line.text.startswith("Write a number first.")
 
 

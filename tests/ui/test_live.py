@@ -13,7 +13,7 @@ from core.config import Request
 from core.events import Event
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
-from tests.ui.boards import context, live_of, notice_of, press, run
+from tests.ui.boards import context, live_of, notice_of, press, run, until_writing
 from tests.ui.fakes import Script, plain_twin, scripted
 from tests.ui.test_form import form_values
 from ui.components import pack
@@ -40,9 +40,6 @@ def unpacked(packed: dict[str, str]) -> dict[str, Any]:
     return {key: value for text in packed.values() for key, value in json.loads(text).items()}
 
 
-# -- live --
-
-
 def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     frames = list(start_run(live, desk, press()))
@@ -61,54 +58,46 @@ def test_run_streams_every_picture_and_keeps_the_run(store: RunStore) -> None:
         ({"max_new_tokens": None}, "max_new_tokens is empty"),
     ],
 )
-def test_a_bad_request_is_told_and_nothing_runs(
-    store: RunStore, changes: dict[str, Any], words: str
-) -> None:
+def test_a_bad_request_is_refused(store: RunStore, changes: dict[str, Any], words: str) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()
     assert words in notice_of(run(live, desk, **changes))
-    assert made.hub.worker.requests == []  # type: ignore[attr-defined]
+    assert made.hub.worker.requests == []
     assert "Finished" in notice_of(run(live, desk)), "the next one runs"
     assert words not in notice_of(run(live, desk))
 
 
 def test_a_bug_is_told_in_a_line(store: RunStore, caplog: pytest.LogCaptureFixture) -> None:
     made = context(store)
-    made.hub.worker.script = None  # type: ignore[attr-defined]
-    made.hub.worker.submit = lambda *_: 1 / 0  # type: ignore[attr-defined]
+    made.hub.worker.script = None
+    made.hub.worker.submit = lambda *_: 1 / 0
     live, desk = live_of(made), TabSession()
     assert "internal error (ZeroDivisionError)" in notice_of(run(live, desk))
     assert "Traceback" in caplog.text
 
 
 def test_stop_shows_what_there_was(store: RunStore) -> None:
-    made = context(store, rounds=400)
-    live, desk = live_of(made), TabSession()
+    live, desk = live_of(context(store, rounds=400)), TabSession()
     frames = start_run(live, desk, press())
-    for values in frames:
-        if "Writing" in notice_of(values):
-            break
-    values = stop_run(live, desk)
-    assert "Stopped: " in notice_of(values)
+    until_writing(frames)
+    assert "Stopped: " in notice_of(stop_run(live, desk))
     frames.close()
     assert store.runs(RunQuery()).rows[0].status == "cancelled"
 
 
 def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore) -> None:
     made = context(store, rounds=60)
-    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    made.hub.worker.speed = 1.0
     live, desk = live_of(made), TabSession()
     late = start_run(live, desk, press(stops=0))
     stop_run(live, desk, 1)
     assert "Stopped: " in notice_of(list(late)[-1])
-    again = run_on_change(live, desk, press(True, 0, top_k=3))
-    assert "Stopped: " in notice_of(list(again)[-1])
-    made.hub.worker.speed = 0.01  # type: ignore[attr-defined]
-    next_one = start_run(live, desk, press(stops=1))
-    assert "Finished: " in notice_of(list(next_one)[-1])
+    assert "Stopped: " in notice_of(list(run_on_change(live, desk, press(True, 0, top_k=3)))[-1])
+    made.hub.worker.speed = 0.01
+    assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
 
 
-def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
+def test_measure_gives_a_speed_up_by_one_plain_run_that_prove_shares(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     figures = 3
     assert run(live, desk)[figures]["speedup"] is None
@@ -116,10 +105,8 @@ def test_measure_gives_a_measured_speed_up(store: RunStore) -> None:
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
     assert frames[-1][figures]["speedup"] > 0
     assert "plain decoding, measured with" in frames[-1][figures]["baseline_note"]
-    again = run(live, desk)
-    assert again[figures]["speedup"] is not None, "same request, same baseline"
-    other = run(live, desk, prompt="Another")
-    assert other[figures]["speedup"] is None, "another request, none"
+    assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
+    assert len(live.board.context.hub.worker.requests) == 2, "both share one plain run"
 
 
 def differing(margin: float, change: int | None) -> Script:
@@ -141,29 +128,13 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         (2.0, 5, "a bug"),
     ):
         made = context(store)
-        made.hub.worker.script = differing(margin, change)  # type: ignore[attr-defined]
+        made.hub.worker.script = differing(margin, change)
         live, desk = live_of(made), TabSession()
         run(live, desk)
-        last = list(answer_question(live, desk, ME, prove))[-1]
-        assert words in notice_of(last)
-        asked_for = made.hub.worker.requests  # type: ignore[attr-defined]
+        assert words in notice_of(list(answer_question(live, desk, ME, prove))[-1])
+        asked_for = made.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
-
-
-def test_measure_and_prove_share_one_plain_run(store: RunStore) -> None:
-    made = context(store)
-    live, desk = live_of(made), TabSession()
-    run(live, desk)
-    list(answer_question(live, desk, ME, measure_baseline))
-    assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
-    assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
-
-
-def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
-    live, desk = live_of(context(store)), TabSession()
-    for question in (measure_baseline, prove):
-        assert "no run yet" in notice_of(list(answer_question(live, desk, ME, question))[-1])
 
 
 def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
@@ -210,18 +181,15 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
 
 
 @pytest.mark.parametrize("question", [measure_baseline, prove])
-def test_a_stop_that_overtakes_a_question_stops_it_and_no_later_one(
-    store: RunStore, question: Question
-) -> None:
+def test_an_early_stop_ends_its_question_and_no_other(store: RunStore, question: Question) -> None:
     live, desk, worker = before_a_proof(store)
     late = answer_question(live, desk, replace(ME, stops=0), question)
     stop_run(live, desk, 1)
     assert "Plain decoding did not finish" in notice_of(list(late)[-1])
     assert len(worker.runs) == 2 and worker.runs[-1].is_cancelled
     worker.speed = 0.001
-    assert "did not finish" not in notice_of(
-        list(answer_question(live, desk, replace(ME, stops=1), question))[-1]
-    )
+    later = list(answer_question(live, desk, replace(ME, stops=1), question))[-1]
+    assert "did not finish" not in notice_of(later)
     assert not worker.runs[-1].is_cancelled
 
 
@@ -231,9 +199,6 @@ def test_settings_that_would_not_be_lossless_grey_run_with_the_reason() -> None:
     assert any("mss (not lossless" in label for label, _ in rules.choices)
     said, button, *_ = check_form(form_values(verify="mss", temperature=0.8, draft="sampled"))
     assert said == {"lines": {}} and button.interactive is True
-
-
-# -- run on change --
 
 
 def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: RunStore) -> None:
@@ -248,7 +213,7 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     assert before["mean_acceptance_length"] == round(ran.stats.mean_acceptance_length, 4)
     line = unpacked(again[lengths]["before"])
     assert line == {str(i): row.accepted for i, row in enumerate(ran.rounds)}
-    assert len(made.hub.worker.requests) == 2  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 2
     assert "before" not in str(run(live, desk)[figures]["before"]), "off: nothing is compared"
 
 
@@ -260,10 +225,10 @@ def test_nothing_runs_where_nothing_changed_or_the_settings_are_wrong(store: Run
     for change in ({}, {"top_p": 7}, {"verify": "mss"}):
         assert list(run_on_change(live, desk, press(True, **change))) == [skipped]
     assert list(run_on_change(live, desk, press(top_k=3))) == [], "Run on change is off"
-    assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 1
     last = list(run_on_change(live, desk, press(True, prompt=" ")))[-1]
     assert "prompt is ' '" in notice_of(last)
-    assert len(made.hub.worker.requests) == 1  # type: ignore[attr-defined]
+    assert len(made.hub.worker.requests) == 1
 
 
 def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStore) -> None:
@@ -274,9 +239,7 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     whole = desk.frame().run_id
     worker.script, worker.speed = scripted(400), 1.0
     cut = run_on_change(live, desk, press(True, top_k=3))
-    for values in cut:
-        if "Writing" in notice_of(values):
-            break
+    until_writing(cut)
     worker.script, worker.speed = scripted(8), 0.2
     list(run_on_change(live, desk, press(True, top_k=4)))
     assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
@@ -293,18 +256,11 @@ def test_a_tab_that_is_loaded_anew_in_mid_run_is_told_where_its_run_is(store: Ru
     assert left_notice(live, desk, 1) == gr.skip()
 
 
-# -- what went wrong is said as long as it is so --
-
-
-def test_a_refusal_goes_when_the_form_is_mended(store: RunStore) -> None:
+def test_a_refusal_goes_when_the_form_is_mended_or_with_the_next_press(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     assert "prompt is ' '" in notice_of(run(live, desk, prompt=" "))
     assert "prompt is" not in str(clear_trouble(live, desk)) and desk.trouble == ""
     assert clear_trouble(live, desk) == gr.skip(), "nothing to take back"
-
-
-def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> None:
-    live, desk = live_of(context(store)), TabSession()
     run(live, desk)
     run(live, desk, prompt=" ")
     assert "prompt is" not in notice_of(move(live.board, desk, "round-previous"), 0)
@@ -312,14 +268,15 @@ def test_a_refusal_goes_with_the_next_press_of_any_button(store: RunStore) -> No
     assert "prompt is" not in notice_of(list(set_pace(live.board, desk, "slow", 2.0))[-1], 0)
 
 
-def test_the_run_goes_on_is_no_trouble_once_it_has_ended(store: RunStore) -> None:
+def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStore) -> None:
     made = context(store, rounds=30)
-    made.hub.worker.speed = 1.0  # type: ignore[attr-defined]
+    made.hub.worker.speed = 1.0
     live, desk = live_of(made), TabSession()
     frames = start_run(live, desk, press())
-    for values in frames:
-        if "Writing" in notice_of(values):
-            break
+    until_writing(frames)
     for question in (prove, measure_baseline):
         assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, question))[-1])
     assert "the run goes on" not in notice_of(list(frames)[-1])
+    live, desk = live_of(context(store)), TabSession()
+    for question in (measure_baseline, prove):
+        assert "no run yet" in notice_of(list(answer_question(live, desk, ME, question))[-1])

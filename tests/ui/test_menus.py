@@ -1,9 +1,10 @@
-"""The settings' menus and greyed controls: marked exactly where core refuses, grey where unread."""
+"""The settings' menus: marked where core refuses, grey where unread; presets of one's own."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from core import Engine
@@ -12,33 +13,21 @@ from core.config import (
     DRAFTS,
     LENGTHS,
     PIPELINES,
+    PRESETS,
     VERIFIES,
     WEIGHTS,
     SpeculationConfig,
     lossless_rules,
-)
-from core.config.mechanisms import (
-    COMBINE_RULES,
-    LENGTH_POLICIES,
-    PIPELINE_MODES,
-    VERIFY_RULES,
-    combine_rule,
+    mechanisms,
 )
 from core.errors import ConfigError
 from core.events import Combined
+from tests.family import SSMS
 from tests.ui.test_form import form_values, fresh_form
+from ui.form import form, menus
 from ui.form.fields import FIELD_NAMES, MEANINGS, field_controls
-from ui.form.form import EXAMPLES, FOLLOWED, SAMPLING_NAMES, control_updates, request_of
-from ui.form.menus import (
-    FOLLOWERS,
-    combine_choices,
-    draft_choices,
-    idle_fields,
-    length_choices,
-    pipeline_choices,
-    verify_choices,
-    weights_choices,
-)
+from ui.form.own_presets import delete_preset, save_preset
+from ui.form.presets import menu_name, still_means
 
 
 def lossless(draft: str, rule: str, temperature: float, combine: str = "union") -> bool:
@@ -52,22 +41,22 @@ def lossless(draft: str, rule: str, temperature: float, combine: str = "union") 
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: str) -> None:
-    for label, draft in draft_choices(temperature, combine=combine):
+    for label, draft in menus.draft_choices(temperature, combine=combine):
         refused = draft != "auto" and not lossless_rules(draft, temperature, combine)
         assert ("refused" in label) == refused
-    assert [draft for _, draft in draft_choices(temperature)] == list(DRAFTS)
+    assert [draft for _, draft in menus.draft_choices(temperature)] == list(DRAFTS)
     with_rule = "" if combine == "union" else f" and combine {combine}"
     for draft in DRAFTS:
-        for label, rule in verify_choices(draft, temperature, combine):
+        for label, rule in menus.verify_choices(draft, temperature, combine):
             reason = f"not lossless with draft {draft}{with_rule} at temperature {temperature:g}"
             known = lossless(draft, rule, temperature, combine)
-            assert label == f"{rule} ({VERIFY_RULES[rule].label if known else reason})"
+            assert label == f"{rule} ({mechanisms.VERIFY_RULES[rule].label if known else reason})"
     for rule in VERIFIES:
-        for label, draft in draft_choices(temperature, rule, combine):
+        for label, draft in menus.draft_choices(temperature, rule, combine):
             reason = f"not lossless with verify {rule}{with_rule} at temperature {temperature:g}"
             marked = any(words in label for words in (reason, "refused"))
             assert marked == (not lossless(draft, rule, temperature, combine)), (rule, label)
-    assert [rule for _, rule in verify_choices("auto", 0.0)] == list(VERIFIES)
+    assert [rule for _, rule in menus.verify_choices("auto", 0.0)] == list(VERIFIES)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
@@ -75,7 +64,7 @@ def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float
     seen = 0
     for draft in DRAFTS:
         for verify in VERIFIES:
-            for label, rule in combine_choices(draft, verify, temperature):
+            for label, rule in menus.combine_choices(draft, verify, temperature):
                 with_union = lossless(draft, verify, temperature)
                 fault = with_union and not lossless(draft, verify, temperature, rule)
                 assert ("not lossless" in label) == fault, (draft, verify, label)
@@ -84,16 +73,16 @@ def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float
 
 
 def test_menus_follow_temperature_draft_and_combine_rule() -> None:
-    made = control_updates(form_values(temperature=0.9, draft="topk"))
+    made = form.control_updates(form_values(temperature=0.9, draft="topk"))
     assert all("refused" not in label for label, _ in made["draft"].choices)
     marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
     assert marked == ["greedy", "mss", "traversal"]
-    made = control_updates(form_values(temperature=0.9, verify="mss"))
+    made = form.control_updates(form_values(temperature=0.9, verify="mss"))
     marked = [draft for label, draft in made["draft"].choices if "not lossless" in label]
     assert marked == ["topk", "coupled", "best_first"]
     marked = [rule for label, rule in made["combine"].choices if "not lossless" in label]
     assert marked == ["vote", "vote_tree", "log_pool"]
-    made = control_updates(form_values(temperature=0.9, draft="sampled", combine="vote"))
+    made = form.control_updates(form_values(temperature=0.9, draft="sampled", combine="vote"))
     marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
     assert marked == ["greedy", "mss", "traversal"]
 
@@ -101,20 +90,17 @@ def test_menus_follow_temperature_draft_and_combine_rule() -> None:
 @pytest.mark.parametrize(("temperature", "becomes"), [(0.0, "topk"), (0.7, "coupled")])
 def test_best_first_says_what_it_is_in_a_vote(temperature: float, becomes: str) -> None:
     label = f"best_first (as {becomes}: a vote is over sequences, one token a step)"
-    assert (label, "best_first") in draft_choices(temperature, combine="vote")
+    assert (label, "best_first") in menus.draft_choices(temperature, combine="vote")
     for combine in set(COMBINES) - {"vote"}:
-        assert ("best_first", "best_first") in draft_choices(temperature, combine=combine)
+        assert ("best_first", "best_first") in menus.draft_choices(temperature, combine=combine)
 
 
 def idle(**changes: Any) -> set[str]:
-    return set(
-        idle_fields(
-            dict(zip(FIELD_NAMES, form_values(**changes)[1 + len(SAMPLING_NAMES) :], strict=True))
-        )
-    )
+    fields = form_values(**changes)[1 + len(form.SAMPLING_NAMES) :]
+    return set(menus.idle_fields(dict(zip(FIELD_NAMES, fields, strict=True))))
 
 
-def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
+def test_what_changes_nothing_is_greyed_with_the_reason_also_as_the_page_opens() -> None:
     bounds, routed, sure = {"eta", "weight_bounds"}, "routed_drafters", "confidence_threshold"
     assert idle() == {"weights", "vote_nodes", *bounds, sure, routed}
     assert idle(combine="vote") == {"expansion", "vote_nodes", *bounds, sure, routed}
@@ -123,35 +109,25 @@ def test_what_changes_nothing_is_greyed_with_the_reason() -> None:
     assert idle(combine="vote_tree", weights="paper", routing="credit") == {*bounds, sure}
     pooled = {*bounds, "vote_nodes", "speculation_length", sure, routed}
     assert idle(combine="log_pool", length="goodput") == pooled
-    made = control_updates(form_values(combine="vote"))
-    assert set(made) == set(FOLLOWED)
-    for name in FOLLOWERS:
+    made = form.control_updates(form_values(combine="vote"))
+    assert set(made) == set(form.FOLLOWED)
+    for name in menus.FOLLOWERS:
         greyed = name in idle(combine="vote")
         assert made[name].interactive is not greyed
         assert made[name].info.startswith("Not used: ") == greyed
         assert greyed or made[name].info == MEANINGS[name]
-
-
-def test_the_page_opens_with_the_same_controls_greyed() -> None:
     controls = fresh_form().fields
-    for name in FOLLOWERS:
+    for name in menus.FOLLOWERS:
         assert controls[name].interactive is (name not in idle())
-        assert controls[name].info == control_updates(form_values())[name].info
+        assert controls[name].info == form.control_updates(form_values())[name].info
 
 
-OTHERS = {
-    "expansion": "1,2",
-    "weights": "paper",
-    "vote_nodes": 3,
-    "eta": 0.5,
-    "weight_bounds": "0.5,2",
-    "confidence_threshold": 0.9,
-    "routed_drafters": 1,
-}
+OTHERS = {"expansion": "1,2", "weights": "paper", "vote_nodes": 3, "eta": 0.5}
+OTHERS |= {"weight_bounds": "0.5,2", "confidence_threshold": 0.9, "routed_drafters": 1}
 
 
 def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
-    given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": EXAMPLES[1][1]}
+    given = {"max_new_tokens": 12, "max_tree_nodes": "16", "prompt": form.EXAMPLES[1][1]}
     for chosen in (
         {},
         {"combine": "vote"},
@@ -161,7 +137,8 @@ def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
         greyed = {name: OTHERS[name] for name in idle(**chosen) if name in OTHERS}
         assert greyed
         runs = [form_values(**given, **{**chosen, **more}) for more in ({}, greyed)]
-        one, two = ([tree_of(event) for event in bundled.generate(request_of(v))] for v in runs)
+        made = (bundled.generate(form.request_of(values)) for values in runs)
+        one, two = ([tree_of(event) for event in events] for events in made)
         assert one == two and any(one), chosen
 
 
@@ -169,42 +146,34 @@ def tree_of(event: Any) -> Any:
     return (event.token_ids, event.masses) if isinstance(event, Combined) else None
 
 
-def test_names_that_do_nothing_say_so() -> None:
-    assert [label for label, _ in weights_choices("vote")] == list(WEIGHTS)
-    still = "paper (stays even: log_pool has no winner to reward)"
-    assert [label for label, _ in weights_choices("log_pool")] == ["full_information", still]
-
-
-def test_every_way_of_pipelining_has_its_meaning_and_only_those_there_are_are_offered() -> None:
-    assert [name for _, name in pipeline_choices()] == list(PIPELINES)
-    assert all(PIPELINE_MODES[name].label in label for label, name in pipeline_choices())
-    menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
-    assert menu.choices == pipeline_choices()
-
-
-def test_every_choice_of_the_rules_has_its_meaning() -> None:
-    assert [name for _, name in length_choices()] == list(LENGTHS)
-    verifying = [one for d in DRAFTS for one in verify_choices(d, 0.7) if "not" not in one[0]]
+def test_every_choice_has_its_meaning_or_says_that_it_does_nothing() -> None:
+    assert [name for _, name in menus.length_choices()] == list(LENGTHS)
+    verifying = [one for d in DRAFTS for one in menus.verify_choices(d, 0.7) if "not" not in one[0]]
     for records, choices in (
-        (COMBINE_RULES, combine_choices("auto", "auto", 0.0)),
-        (LENGTH_POLICIES, length_choices()),
-        (VERIFY_RULES, verifying),
+        (mechanisms.COMBINE_RULES, menus.combine_choices("auto", "auto", 0.0)),
+        (mechanisms.LENGTH_POLICIES, menus.length_choices()),
+        (mechanisms.VERIFY_RULES, verifying),
     ):
         assert all(label == f"{name} ({records[name].label})" for label, name in choices)
         assert all(len(label) <= 33 for label, _ in choices), "what a menu shows at 1280"
-    assert all(len(label) <= 33 for label, _ in pipeline_choices())
+    assert all(len(label) <= 33 for label, _ in menus.pipeline_choices())
     controls = field_controls(SpeculationConfig(), ("a",))
-    assert controls["length"].choices == length_choices()
-    assert controls["combine"].choices == combine_choices("auto", "auto", 0.0)
+    assert controls["length"].choices == menus.length_choices()
+    assert controls["combine"].choices == menus.combine_choices("auto", "auto", 0.0)
+    assert [label for label, _ in menus.weights_choices("vote")] == list(WEIGHTS)
+    still = "paper (stays even: log_pool has no winner to reward)"
+    assert [label for label, _ in menus.weights_choices("log_pool")] == ["full_information", still]
+    assert [name for _, name in menus.pipeline_choices()] == list(PIPELINES)
+    assert all(mechanisms.PIPELINE_MODES[n].label in la for la, n in menus.pipeline_choices())
+    menu = field_controls(SpeculationConfig(), ("a",))["pipeline"]
+    assert menu.choices == menus.pipeline_choices()
 
 
 @pytest.mark.parametrize("combine", COMBINES)
 @pytest.mark.parametrize("pipeline", PIPELINES)
-def test_a_pipeline_that_does_nothing_says_so_and_can_be_changed(
-    combine: str, pipeline: str
-) -> None:
-    still = not combine_rule(combine).ahead
-    menu = control_updates(form_values(combine=combine, pipeline=pipeline))["pipeline"]
+def test_a_pipeline_that_does_nothing_says_so_and_can_change(combine: str, pipeline: str) -> None:
+    still = not mechanisms.combine_rule(combine).ahead
+    menu = form.control_updates(form_values(combine=combine, pipeline=pipeline))["pipeline"]
     assert menu.interactive is not False
     marked = [name for label, name in menu.choices if "does nothing" in label]
     assert marked == (["ahead"] if still else [])
@@ -213,3 +182,60 @@ def test_a_pipeline_that_does_nothing_says_so_and_can_be_changed(
     assert told or menu.info == MEANINGS["pipeline"]
     config = SpeculationConfig(combine=combine, pipeline=pipeline)
     assert field_controls(config, ("a",))["pipeline"].info == menu.info
+
+
+def test_presets_of_ones_own_are_checked_and_kept() -> None:
+    own, menu, chosen, said = save_preset(" mine ", None, form_values())
+    assert list(own) == ["mine"] == [chosen] and menu.value == "mine"
+    assert "Saved" in said["lines"]["0"]["text"]
+    assert [value for _, value in menu.choices][: len(PRESETS)] == list(PRESETS)
+    for name in ("", "  ", "specinfer"):
+        kept, _, _, said = save_preset(name, own, form_values())
+        assert kept == own and "preset name is" in said["lines"]["0"]["text"]
+    kept, _, _, said = save_preset("bad", own, form_values(expansion="x"))
+    assert kept == own and "expansion" in said["lines"]["0"]["text"]
+
+
+def test_a_preset_of_ones_own_goes_by_its_name_or_as_the_one_that_is_chosen() -> None:
+    own = {"mine": {}, "wide": {}}
+    kept, menu, chosen, said = delete_preset(" wide ", "mine", own)
+    assert kept == {"mine": {}} and "Deleted" in said["lines"]["0"]["text"]
+    assert "wide" not in [value for _, value in menu.choices] and chosen == gr.skip()
+    kept, menu, chosen, _ = delete_preset("", "mine", own)
+    assert kept == {"wide": {}} and menu.value == chosen == form.OWN
+    for name in ("", "specinfer", "other"):
+        kept, _, _, said = delete_preset(name, "specinfer", own)
+        assert kept == own and "one of your own: mine, wide" in said["lines"]["0"]["text"]
+    assert "there is none" in delete_preset("x", form.OWN, None)[3]["lines"]["0"]["text"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_keeps_its_name_as_long_as_the_fields_are_what_it_means(name: str) -> None:
+    for temperature in (0.0, 0.8):
+        assert still_means(name, None, SSMS, form.preset_values(name, temperature, SSMS))
+    meant = form.preset_values(name, 0.0, SSMS)
+    fields = dict(zip(SpeculationConfig.__slots__, meant, strict=True))
+    changes = {"record_top_k": 7, "eta": 0.3, "expansion": "2,2", "drafters": []}
+    for field, value in {**changes, "vote_nodes": None}.items():
+        shown: list[Any] = list({**fields, field: value}.values())
+        assert still_means(name, None, SSMS, shown) == (fields[field] == value), field
+        assert still_means(form.OWN, None, SSMS, shown)
+
+
+def test_a_preset_of_ones_own_has_its_name_too() -> None:
+    values = form_values(expansion="2,2")
+    own, shown = {"wide": form.own_preset(values)}, values[1 + len(form.SAMPLING_NAMES) :]
+    assert still_means("wide", own, SSMS, shown)
+    assert not still_means("wide", own, SSMS, form_values()[1 + len(form.SAMPLING_NAMES) :])
+    for broken in (None, {}, {"wide": {"expansion": "x"}}):
+        assert not still_means("wide", broken, SSMS, shown)
+
+
+def test_the_menu_says_what_was_chosen_as_long_as_the_fields_are_that() -> None:
+    minions = form.preset_values("minions", 0.0, SSMS)
+    touched = [*minions[:-1], 7]
+    assert menu_name("minions", "minions", None, SSMS, minions) == "minions"
+    assert menu_name("minions", "minions", None, SSMS, touched) == form.OWN
+    assert menu_name("minions", form.OWN, None, SSMS, minions) == "minions", "put back"
+    assert menu_name("minions", "best", None, SSMS, minions) == "best", "its fields are"
+    assert menu_name(form.OWN, form.OWN, None, SSMS, touched) == form.OWN

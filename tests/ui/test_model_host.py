@@ -1,4 +1,4 @@
-"""The rig: models exchanged while runs go on, and everything that may go wrong with it."""
+"""The rig: models wait_loaded while runs go on, and everything that may go wrong with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.errors import ConfigError, EngineClosedError, OutOfMemoryError, VocabM
 from core.events import RunCancelled, RunCompleted
 from tests.synthetic import DRAFTERS
 from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
-from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
+from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled, wait_loaded
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -26,25 +26,18 @@ def whole(source: LiveSource) -> list[Any]:
     return list(source.events(0, source.count))
 
 
-def test_what_stands_is_read_from_the_worker() -> None:
+def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once() -> None:
     model_host = ModelHost(FakeWorker())
-    assert (
-        model_host.names() == ("synthetic-llm", *DRAFTERS) and model_host.drafter_names == DRAFTERS
-    )
+    assert model_host.names() == ("synthetic-llm", *DRAFTERS)
+    assert model_host.drafter_names == DRAFTERS
     assert not model_host.chat and model_host.version == 0 and model_host.pair == ModelPair()
     assert model_host.exchange.state == "none" and not model_host.leaving()
     with pytest.raises(ConfigError, match="without a loader"):
         model_host.begin(OTHER)
-
-
-def test_the_first_pair_is_loaded_here_and_now() -> None:
     loader = Loader(lambda: other_worker("small"))
     model_host = ModelHost.open(loader, OTHER)
-    assert (
-        model_host.names() == ("other", "small")
-        and model_host.pair == OTHER
-        and model_host.version == 0
-    )
+    assert model_host.names() == ("other", "small") and model_host.pair == OTHER
+    assert model_host.version == 0
     with pytest.raises(OutOfMemoryError, match="too much"):
         ModelHost.open(Loader(failing(OutOfMemoryError("too much"))), OTHER)
 
@@ -59,16 +52,11 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     between = hub.start(request("while it is loaded"))
     assert model_host.exchange.loading and model_host.worker is old and len(old.requests) == 2
     loader.go.set()
-    while model_host.exchange.loading:
-        model_host.wait(model_host.exchange, 0.1)
-    assert (
-        model_host.names() == ("other", "small") and hub.worker is new and model_host.version == 1
-    )
-    assert [stage.words for stage in model_host.exchange.stages] == [
-        "Looking for the models",
-        "LLM other: weights",
-        "SSM 1 of 1 small: weights",
-    ]
+    wait_loaded(model_host)
+    assert model_host.names() == ("other", "small") and hub.worker is new
+    assert model_host.version == 1
+    stages = [stage.words for stage in model_host.exchange.stages]
+    assert stages == ["Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"]
     assert model_host.exchange.state == "done" and model_host.pair == OTHER
     assert not old.closed and model_host.leaving() == 2, "it has runs to end"
     after = hub.start(request("for the new ones", "autoregressive"))
@@ -81,8 +69,7 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
 
 
 def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
-    hub = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore())
-    source = hub.start(request())
+    source = Hub(ModelHost(FakeWorker(speed=0.0)), FakeStore()).start(request())
     whole(source)
     assert source._run is None and source.place == 0
     source.cancel()  # and nothing happens
@@ -120,18 +107,7 @@ def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None
     assert model_host.exchange.reason == "internal error (KeyError): 'oops'"
 
 
-def test_one_exchange_at_a_time() -> None:
-    loader = Loader(lambda: other_worker("small"), held=True)
-    model_host = ModelHost(FakeWorker(), loader)
-    model_host.begin(OTHER)
-    with pytest.raises(ConfigError, match="another pair is being loaded"):
-        model_host.begin(ModelPair("third", ()))
-    loader.go.set()
-    settled(model_host)
-    assert loader.asked == [OTHER] and model_host.names()[0] == "other"
-
-
-def test_many_who_ask_at_once_get_one_exchange() -> None:
+def test_there_is_one_exchange_at_a_time_however_many_ask_for_one() -> None:
     loader = Loader(lambda: other_worker("small"), held=True)
     model_host = ModelHost(FakeWorker(), loader)
     refused: list[ConfigError] = []
@@ -151,7 +127,8 @@ def test_many_who_ask_at_once_get_one_exchange() -> None:
         thread.join()
     loader.go.set()
     settled(model_host)
-    assert len(refused) == 7 and len(loader.asked) == 1
+    assert len(refused) == 7 and loader.asked == [OTHER]
+    assert all("another pair is being loaded" in str(error) for error in refused)
 
 
 def test_cancelled_between_stages() -> None:
@@ -191,8 +168,7 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     hub = Hub(model_host, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
     model_host.begin(OTHER)
-    while model_host.exchange.loading:
-        model_host.wait(model_host.exchange, 0.1)
+    wait_loaded(model_host)
     assert model_host.leaving() >= 3
     for source in sources:
         assert isinstance(whole(source)[-1], RunCompleted)
@@ -212,8 +188,7 @@ def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
         model_host._served.enter()
         model_host._served._counting_tap(broken)(replace(whole_run()[0]))
     model_host.begin(OTHER)
-    while model_host.exchange.loading:
-        model_host.wait(model_host.exchange, 0.1)
+    wait_loaded(model_host)
     assert model_host.leaving() == 1
     source.cancel()
     assert isinstance(whole(source)[-1], RunCancelled)
@@ -228,7 +203,7 @@ def whole_run() -> list[Any]:
 def test_a_request_that_is_refused_is_no_run() -> None:
     old = FakeWorker()
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
-    old.submit = lambda *_: failing(ConfigError("prompt is ''"))()  # type: ignore[method-assign]
+    old.submit = lambda *_: failing(ConfigError("prompt is ''"))()
     with pytest.raises(ConfigError, match="prompt is"):
         model_host.submit(request())
     model_host.begin(OTHER)
@@ -240,15 +215,14 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
     settled(model_host)
-    hub = Hub(model_host, FakeStore())
-    asked = request()
+    hub, asked = Hub(model_host, FakeStore()), request()
 
     def wanting(*names: str) -> Any:
         return replace(asked, speculation=replace(asked.speculation, drafters=names))
 
     with pytest.raises(ConfigError) as caught:
         hub.start(wanting(*DRAFTERS))
-    assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
+    assert "the models were wait_loaded since this page was opened: reload it" in str(caught.value)
     assert "all, first, ngram, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
         whole(hub.start(wanting(*names)))  # what nobody ever had is the engine's to refuse
@@ -262,8 +236,7 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
     hub = Hub(model_host, FakeStore())
     first = hub.start(request())
     model_host.begin(OTHER)
-    while model_host.exchange.loading:
-        model_host.wait(model_host.exchange, 0.1)
+    wait_loaded(model_host)
     second = hub.start(request(preset="autoregressive"))
     loader.go.clear()
     model_host.begin(ModelPair("third", ()))

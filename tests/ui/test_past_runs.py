@@ -1,4 +1,4 @@
-"""What is done with a past run: note, exports, run again, beside another, what the log keeps."""
+"""What is done with a past run: note, exports, run again, into Live, what the log keeps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from core.config import Request, SamplingParams
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, StoreError, UnknownRunError
 from storage import RunQuery, RunStore
-from tests.synthetic import HOSTILE_TEXTS, synthetic_run
-from tests.ui.boards import ALL, context, notice_of, sessions_of
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
+from tests.ui.boards import ALL, context, live_of, notice_of, sessions_of
+from ui.form.form import OWN, preset_config, request_of
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, saving, write_export
@@ -23,6 +24,7 @@ from ui.sessions.repeat import again, asked_of, stop_again
 from ui.sessions.retention import about_run, keep_note, kept_runs, retention_shown, set_retention
 from ui.sessions.tab import choose_run, choosing, delete_run, opened_run
 from ui.sessions.two_runs import select_round
+from ui.shared.into_live import fill_form, form_values_of, preset_of
 from ui.shared.steering import move, play_on
 
 MINE = Asker("a", False)
@@ -38,17 +40,13 @@ def recorded(store: RunStore, *owners: str) -> list[str]:
 
 def ran(made: Context, **changes: Any) -> str:
     """A run by the fake worker, whose request the page could have made; its id."""
-    sampling = SamplingParams(max_new_tokens=20, **changes)
-    source = made.hub.start(Request("Once", sampling), "a")
+    source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=20, **changes)), "a")
     source.wait_done(20.0)
     return source.run_id
 
 
 def text(said: dict[str, Any]) -> str:
     return " ".join(line["text"] for line in said["lines"].values())
-
-
-# -- the list --
 
 
 def test_filters_restrict_the_list(store: RunStore) -> None:
@@ -79,19 +77,8 @@ def test_only_who_sees_all_runs_is_told_all_names(store: RunStore) -> None:
     recorded(store, "a")
     assert ("ssm-code", "ssm-code") in drafter_choices(made, ALL)
     assert ("synthetic-llm", "synthetic-llm") in llm_choices(made, ALL)
-    loaded = [value for _, value in llm_choices(made, MINE)]
-    assert loaded == ["", made.models[0].name]
+    assert [value for _, value in llm_choices(made, MINE)] == ["", made.models[0].name]
     assert ("ngram", "ngram") in drafter_choices(made, MINE)
-
-
-def test_the_list_says_how_to_look_inside_to_whom_it_may(store: RunStore) -> None:
-    made = context(store)
-    said = [text(list_values(made, who, "", "", "all", "newest", 1)[1]) for who in (ALL, MINE)]
-    assert f"To look inside: {store.datasette()}" in said[0]
-    assert "datasette" not in said[1]
-
-
-# -- note, exports --
 
 
 def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
@@ -110,7 +97,7 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     assert about_run(made, ALL, "gone")[0].visible is False
 
 
-def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> None:
+def test_a_run_is_written_in_every_format_under_a_name_for_any_system(store: RunStore) -> None:
     made = context(store)
     (run_id,) = recorded(store, "a")
     files = {name: write_export(made, ALL, run_id, name) for name in FORMATS}
@@ -124,11 +111,12 @@ def test_a_run_is_written_in_every_format_under_its_name(store: RunStore) -> Non
             write_export(made, asker, asked, "json")
     with pytest.raises(StoreError, match="no run is opened"):
         write_export(made, ALL, "", "json")
+    for event in synthetic_run(3, run_id="../a b:c"):
+        store.record(event)
+    assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
 
 
-def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
-    store: RunStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ui.sessions.exporting.TELL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
@@ -142,30 +130,17 @@ def test_while_a_long_run_is_written_it_is_told_how_far_it_is(
         list(saving(context(store), ALL, "gone", "json"))
 
 
-def test_a_files_name_is_one_on_any_system(store: RunStore) -> None:
-    for event in synthetic_run(3, run_id="../a b:c"):
-        store.record(event)
-    assert write_export(context(store), ALL, "../a b:c", "html")["name"] == "___a_b_c.html"
-
-
-# -- once more --
-
-
-def test_run_again_takes_the_recorded_seed_and_says_that_the_text_is_the_same(
-    store: RunStore,
-) -> None:
+def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: RunStore) -> None:
     made = context(store)
     run_id = ran(made)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, run_id)
     frames = list(again(sessions, desk, ALL, "me", run_id))
     assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
-    told = notice_of(frames[-2], 0)
-    assert "This run wrote the same text as the one before" in told
-    requests = made.hub.worker.requests  # type: ignore[attr-defined]
-    first, second = requests[-2:]
+    assert "This run wrote the same text as the one before" in notice_of(frames[-2], 0)
+    first, second = made.hub.worker.requests[-2:]
     seed = store.run(run_id).seed
-    ids = tuple(store.events(run_id)[0].prompt_token_ids)  # type: ignore[union-attr]
+    ids = tuple(store.events(run_id)[0].prompt_token_ids)
     sampling = replace(first.sampling, seed=seed)
     assert second == replace(first, sampling=sampling, prompt_token_ids=ids)
     assert desk.before is not None and desk.before.run_id == run_id
@@ -198,15 +173,11 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
     assert stop_again(sessions, TabSession())
 
 
-# -- a second run --
-
-
 def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> None:
     made = context(store)
     one, two = recorded(store, "a", "b")
     sessions, desks = sessions_of(made), (TabSession(), TabSession(), TabSession())
-    first = choose_run(sessions, desks, ALL, one, "")
-    opened = len(sessions.opening)
+    first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opening)
     before = opened + len(sessions.on.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
     comparing, button, said = choosing(one, "")
@@ -233,18 +204,12 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
         (MINE, "synthetic-1", "no such run of yours"),
     ],
 )
-def test_a_second_run_that_cannot_be_compared_is_told(
-    store: RunStore, asker: Asker, second: str, words: str
-) -> None:
+def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, words: str) -> None:
     recorded(store, "a", "b")
     sessions = sessions_of(context(store))
-    values = choose_run(
-        sessions, (TabSession(), TabSession(), TabSession()), asker, second, "synthetic-0"
-    )
+    desks = (TabSession(), TabSession(), TabSession())
+    values = choose_run(sessions, desks, asker, second, "synthetic-0")
     assert words in text(values[len(sessions.opening) + len(sessions.on.about_outputs) + 1])
-
-
-# -- played --
 
 
 def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> None:
@@ -267,9 +232,6 @@ def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> Non
     assert desk.player is not None and desk.player.pace.mode == "step"
     list(play_on(board, desk, "slow", 100.0, rewind=False))
     assert board.place(desk)[0]["value"] == 8
-
-
-# -- what the log keeps --
 
 
 def test_how_many_runs_stay_whole_is_for_the_owner_to_say(store: RunStore) -> None:
@@ -319,3 +281,85 @@ def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> Non
     with pytest.raises(UnknownRunError):
         asked_of(made, ALL, run_id)
     assert "already deleted" in notice_of(delete_run(sessions, desk, ALL, run_id), 0)
+
+
+REQUESTS = (
+    Request("Once"),
+    Request(
+        "Zwölf\n<b>",
+        SamplingParams(7, 0.123456789, 3, 0.9, 2**60, ("\t", "a b"), True),
+        SpeculationConfig(("ssm-code", "ngram"), weight_bounds=(0.1234567, 3.0), carry_over=True),
+    ),
+    Request("x", speculation=SpeculationConfig(drafters=(), speculation_length=0)),
+    *(Request("x", SamplingParams(temperature=0.8), preset_config(name, 0.8)) for name in PRESETS),
+)
+
+
+def with_names(request: Request) -> Request:
+    """With the drafters that its words mean."""
+    whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
+    names = [one for name in request.speculation.drafters for one in whole.get(name, (name,))]
+    return replace(request, speculation=replace(request.speculation, drafters=tuple(names)))
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: repr(one)[:40])
+def test_the_form_shows_the_request_itself(store: RunStore, request_: Request) -> None:
+    assert request_of(form_values_of(request_, context(store))) == with_names(request_)
+
+
+def test_the_menu_names_the_preset(store: RunStore) -> None:
+    made = context(store)
+    for name in PRESETS:
+        for temperature in (0.0, 0.8):
+            sampling = SamplingParams(temperature=temperature)
+            request = Request("x", sampling, preset_config(name, temperature))
+            assert preset_of(form_values_of(request, made), DRAFTERS) == name
+    assert preset_of(form_values_of(REQUESTS[1], made), DRAFTERS) == OWN
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_that_recorded_nothing_opens_with_lives_own(store: RunStore, name: str) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    bare = replace(preset_config(name, 0.0), record_top_k=0)  # as an endpoint makes it
+    asked = Request("x", speculation=bare)
+    _, _, chosen, menu, *values, _, _ = fill_form(live, desk, lambda: asked)
+    assert chosen == menu == name
+    shown = with_names(Request("x", speculation=preset_config(name, 0.0)))
+    assert request_of(values) == shown
+    own = replace(bare, eta=0.123)
+    _, _, chosen, _, *values, _, _ = fill_form(live, desk, lambda: Request("x", speculation=own))
+    assert chosen == OWN and request_of(values).speculation.record_top_k == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"speculation": SpeculationConfig(("nobody", "ngram"))}, "drafters is 'nobody': drafters"),
+        ({"chat": True}, "chat is True: false"),
+        ({"sampling": SamplingParams(stop=("a\nb",))}, r"stop is \['a\\nb'\]"),
+    ],
+)
+def test_what_cannot_run_is_refused(store: RunStore, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        form_values_of(Request(**{"prompt": "x", **changes}), context(store))
+
+
+def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), TabSession()
+    tabs, switch, chosen, menu, *values, said, beside = fill_form(
+        live, desk, lambda: REQUESTS[1], on_change=True, beside=True
+    )
+    assert tabs.selected == "live" and switch is False and chosen == menu == OWN
+    assert request_of(values) == REQUESTS[1]
+    assert "press Run" in str(said) and "switched off" in str(said) and not beside["lines"]
+    assert made.hub.worker.requests == []
+    assert "switched off" not in str(fill_form(live, desk, lambda: REQUESTS[0]))
+
+    def gone() -> Request:
+        raise ConfigError("that run is gone")
+
+    *rest, beside = fill_form(live, desk, gone, beside=True)
+    assert "that run is gone" in str(beside) and "gone" not in str(rest)
+    tabs, *_, said, _ = fill_form(live, desk, gone)
+    assert tabs.selected == "live" and "that run is gone" in str(said)

@@ -30,17 +30,10 @@ def live(events: list[Event]) -> LiveSource:
     return source
 
 
-def test_full_speed_shows_what_there_is() -> None:
-    events = synthetic_run(6, seed=1)
-    source = live(events[:10])
-    player = Player(source)
+def player_of(source: LiveSource | StoredSource, pace: Pace | None = None) -> Player:
+    player = Player(source, pace)
     player.advance(0.0)
-    assert player.frame().view == reduce_all(events[:10])
-    for event in events[10:]:
-        source.take(event)
-    player.advance(0.1)
-    frame = player.frame()
-    assert frame.view == reduce_all(events) and frame.whole and player.resting
+    return player
 
 
 @pytest.mark.parametrize("rate", [0.5, 2.0, 8.0])
@@ -48,11 +41,10 @@ def test_slow_motion_plays_rounds_per_second(rate: float) -> None:
     player = Player(stored(synthetic_run(40, seed=1)), Pace("slow", rate))
     for tick in range(31):
         player.advance(tick / 10)
-    stages = player._at - 1
-    assert stages == pytest.approx(3.0 * rate * 4, abs=1)
+    assert (player._at - 1) == pytest.approx(3.0 * rate * 4, abs=1)
 
 
-def test_slow_motion_does_not_jump_after_waiting_for_the_engine() -> None:
+def test_slow_motion_does_not_jump_after_waiting_and_ends_with_the_whole_run() -> None:
     events = synthetic_run(30, seed=1)
     source = live(events[:3])
     player = Player(source, Pace("slow", 1.0))
@@ -62,9 +54,6 @@ def test_slow_motion_does_not_jump_after_waiting_for_the_engine() -> None:
         source.take(event)
     player.advance(10.1)
     assert player._at <= 5
-
-
-def test_slow_motion_ends_with_the_whole_run() -> None:
     events = synthetic_run(3, seed=1)
     player = Player(stored(events), Pace("slow", 50.0))
     for tick in range(40):
@@ -74,14 +63,12 @@ def test_slow_motion_ends_with_the_whole_run() -> None:
 
 def test_step_goes_one_stage_forward_and_back() -> None:
     events = synthetic_run(4, seed=2)
-    player = Player(stored(events), Pace("step"))
-    player.advance(0.0)
+    player = player_of(stored(events), Pace("step"))
     assert player.frame().view == reduce_all(events[:1])
     seen = []
     for _ in range(6):
         player.step(1)
         detail = player.frame().detail
-        assert detail is not None
         seen.append((detail.round, detail.stage))
     stages = ["draft", "combine", "verify", "commit"]
     assert seen == [*((0, stage) for stage in stages), (1, "draft"), (1, "combine")]
@@ -94,8 +81,7 @@ def test_step_goes_one_stage_forward_and_back() -> None:
 
 def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
     events = synthetic_run(70, seed=3)  # past a kept view
-    player = Player(stored(events), Pace("step"))
-    player.advance(0.0)
+    player = player_of(stored(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)
         assert player._at == at + (at == len(events) - 1)
@@ -112,8 +98,7 @@ def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
 def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     events = synthetic_run(4, seed=2)
     source = live(events[:2])
-    player = Player(source, Pace("step"))
-    player.advance(0.0)
+    player = player_of(source, Pace("step"))
     for _ in range(5):
         player.step(1)
     assert player._at == 2
@@ -123,22 +108,10 @@ def test_step_waits_for_the_engine_without_losing_its_place() -> None:
     assert player.frame().known == 3
 
 
-def test_seek_shows_the_round_whole() -> None:
-    events = synthetic_run(9, seed=2)
-    player = Player(stored(events))
-    player.advance(0.0)
-    for rounds in (4, 9, 1, 0, 99):
-        player.seek(rounds)
-        view = player.frame().view
-        assert len(view.rounds) == min(rounds, 9)
-    assert view.state == "completed"
-
-
 @pytest.mark.parametrize("lost", [1, 2, 3, 4, 5])
 def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
     events = synthetic_run(9, seed=2)[:-lost]  # no event closes it; its last round may be torn
-    player = Player(stored(events))
-    player.advance(0.0)
+    player = player_of(stored(events))
     frame = player.frame()
     assert frame.known_rounds == len(frame.view.rounds) == (9 if lost == 1 else 8)
     player.seek(frame.known_rounds)
@@ -150,8 +123,7 @@ def test_an_interrupted_run_has_all_its_whole_rounds(lost: int) -> None:
 def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() -> None:
     events = synthetic_run(20, seed=2)
     source = live(events[:50])
-    player = Player(source)
-    player.advance(0.0)
+    player = player_of(source)
     player.select(3, 2)
     for event in events[50:]:
         source.take(event)
@@ -165,9 +137,7 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
 
 def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
     for seed in range(4):
-        events = synthetic_run(12, seed=seed)
-        player = Player(stored(events))
-        player.advance(0.0)
+        player = player_of(stored(synthetic_run(12, seed=seed)))
         lines = [line for line in player.frame().view.rounds if line.nodes]
         most = max(line.accepted for line in lines)
         largest = max(line.nodes for line in lines if line.accepted == most)
@@ -190,8 +160,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
             events[i] = replace(event, **dict.fromkeys(nothing, ()))
         elif isinstance(event, RoundCompleted) and event.round == 5:
             events[i] = replace(event, num_accepted=0)
-    player = Player(stored(events))
-    player.advance(0.0)
+    player = player_of(stored(events))
     assert player.frame().selected_round == 4 and not player.frame().pinned
     player.follow()
     assert player.frame().selected_round == 5
@@ -200,8 +169,7 @@ def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tr
 
 
 def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
-    player = Player(stored(synthetic_run(6, seed=2)))
-    player.advance(0.0)
+    player = player_of(stored(synthetic_run(6, seed=2)))
     for _ in range(9):
         player.step(-1)
     assert player.frame().selected_round == 3 and not player.frame().at_end
@@ -209,17 +177,11 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
     assert player.frame().selected_round == 5 and player.frame().whole
 
 
-def test_a_round_that_is_not_there_cannot_be_selected() -> None:
-    player = Player(stored(synthetic_run(3, seed=2)))
-    player.advance(0.0)
+def test_no_round_past_the_ends_can_be_selected() -> None:
+    player = player_of(stored(synthetic_run(3, seed=2)))
     for number in (-1, 3, 10**9):
         player.select(number)
         assert not player.frame().pinned
-
-
-def test_next_and_previous_round_stop_at_the_ends() -> None:
-    player = Player(stored(synthetic_run(3, seed=2)))
-    player.advance(0.0)
     for by, expected in ((1, 2), (-1, 1), (-1, 0), (-1, 0), (1, 1)):
         player.select_next(by)
         assert player.frame().selected_round == expected
@@ -248,8 +210,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
     assert player.frame().selected_round == 2 and player.at_end
     events = synthetic_run(3, seed=2)
     source = live(events[:6])
-    player = Player(source)
-    player.advance(0.0)
+    player = player_of(source)
     for event in events[6:]:
         source.take(event)
     player.select_next(1)
@@ -259,8 +220,7 @@ def test_the_next_round_of_a_torn_one_is_its_end_and_full_speed_is_left_alone() 
 def test_at_full_speed_the_followed_round_changes_a_few_times_a_second() -> None:
     events = synthetic_run(60, seed=2, end="cancelled")
     source = live(events[:1])
-    player = Player(source)
-    followed = set()
+    player, followed = Player(source), set()
     for i, event in enumerate(events[1:-1]):
         source.take(event)
         player.advance(i / 240)  # 60 rounds in a second
@@ -275,8 +235,7 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
     events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
     source = live(events)
     assert len(source._kept) == KEPT_EVENTS < len(events)
-    player = Player(source)
-    player.advance(0.0)
+    player = player_of(source)
     player.select(2)
     detail = player.frame().detail
     assert detail is not None and detail.round == 2 and detail.combined == events[10]
@@ -286,24 +245,18 @@ def test_old_rounds_are_read_back_from_the_store_when_memory_has_let_them_go() -
 
 
 def test_events_that_are_lost_do_not_break_the_page() -> None:
-    events = synthetic_run(KEPT_EVENTS // 4 + 40, seed=1)
-    source = live(events)
-    source._store.recorded.clear()  # type: ignore[attr-defined]
-    player = Player(source)
-    player.advance(0.0)
+    source = live(synthetic_run(KEPT_EVENTS // 4 + 40, seed=1))
+    source._store.recorded.clear()
+    player = player_of(source)
     player.select(1)
     assert player.frame().detail is None
 
 
-def test_pace_is_checked() -> None:
+def test_pace_is_checked_and_changing_it_does_not_spend_the_time_before() -> None:
     for bad in ({"mode": "warp"}, {"rounds_per_second": 0}, {"rounds_per_second": float("nan")}):
         with pytest.raises(ConfigError):
-            Pace(**bad)  # type: ignore[arg-type]
-
-
-def test_changing_the_pace_does_not_spend_the_time_before() -> None:
-    player = Player(stored(synthetic_run(30, seed=1)), Pace("step"))
-    player.advance(0.0)
+            Pace(**bad)
+    player = player_of(stored(synthetic_run(30, seed=1)), Pace("step"))
     player.set_pace(Pace("slow", 10.0))
     player.advance(100.0)
     assert player._at == 1

@@ -1,14 +1,18 @@
-"""The rows of the Prompts tab, from a study and from past runs."""
+"""The Prompts tab: its rows, from a study and from past runs; what a look takes in."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from csv import DictReader
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.errors import UnknownRunError
-from core.events import Event, RunStarted
+from core.errors import ConfigError, UnknownRunError
+from core.events import Event
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.prompts import StudyPrompt
@@ -17,25 +21,25 @@ from lab.tables import configuration_row, same_text
 from tests.synthetic import DRAFTERS, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
+from ui.prompts.export import NOTHING, file_of
+from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past_handlers import known_domains, past_drawn, told_of
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, rows_plain, table_value
 from ui.prompts.run_figures import PastRun, RunFigures
+from ui.prompts.tab import study_drawn
+from ui.server.context import Context
+from ui.server.session import TabSession
+from ui.shared.studies import Studies, new_study
+from ui.shared.study_handlers import Drawn, StudyBoard, begin_study, look_at_study, press_button
 
 PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 
 
 def study() -> Study:
     tree = Configuration("tree", SpeculationConfig.preset("specinfer"))
-    return Study(
-        study_id="s",
-        kind="prompts",
-        title="",
-        created_utc="",
-        models=("llm",),
-        sampling=SamplingParams(),
-        configurations=(plain_configuration(), tree),
-        prompts=PROMPTS,
-    )
+    both = (plain_configuration(), tree)
+    return Study("s", "prompts", "", "", ("llm",), SamplingParams(), both, PROMPTS)
 
 
 def results() -> dict[Cell, Measured]:
@@ -54,15 +58,12 @@ def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> P
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
     request = Request(prompt, sampling, SpeculationConfig.from_plain({**base, **fields}))
     events = synthetic_run(4, seed=len(run_id), run_id=run_id)
-    started = as_asked(events[0], request)
-    assert isinstance(started, RunStarted)
-    events[0] = replace(started, dtype=dtype)
+    events[0] = replace(as_asked(events[0], request), dtype=dtype)
     events = events if request.speculation.drafters else plain_twin(events)
-    assert isinstance(events[0], RunStarted)
     return PastRun(prompt, settings_of_run(events[0]), measure_run(events))
 
 
-def test_a_row_a_prompt_with_its_speed_up() -> None:
+def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
     lines = [line for line in of_study(study(), results()) if line.row.configuration == "tree"]
     rows = [line.row for line in lines]
     assert [row.prompt for row in rows] == ["1", "2"]
@@ -73,25 +74,18 @@ def test_a_row_a_prompt_with_its_speed_up() -> None:
         assert row.rate_per_position == ours.stats.acceptance_rate_per_position
         assert row.same.kind == "identical"
     assert {line.against for line in lines} == {"plain decoding of the same prompt in this study"}
-
-
-def test_a_studys_plain_rows_go_last() -> None:
     told = [(line.row.configuration, line.row.prompt) for line in of_study(study(), results())]
     assert told == [("tree", "1"), ("tree", "2"), (PLAIN, "1"), (PLAIN, "2")]
 
 
-def test_texts_are_told_in_the_words_of_a_comparison() -> None:
+def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_of_a_difference() -> None:
     kinds = [row["same_text"] for row in rows_plain(of_study(study(), results()))]
     rows = comparison_rows(study(), results(), lambda run_id: ())
     compared = {row["name"]: row["same_text"] for row in rows}
     grid = configuration_row(study(), results(), "tree").same.kind
     assert kinds == ["identical", "identical", "base", "base"]
     assert compared == {"tree": grid, PLAIN: "base"} and grid == "identical"
-
-
-def test_a_text_that_differs_is_told_with_its_place() -> None:
-    found = results()
-    cell = Cell("tree", "1", 0)
+    found, cell = results(), Cell("tree", "1", 0)
     ids = list(found[cell].token_ids)
     ids[3] += 1
 
@@ -116,8 +110,7 @@ def test_a_row_without_drafts_says_why() -> None:
     found = results()
     for prompt, idle in (("1", "no draft beats plain decoding"), ("2", "")):
         cell, base = Cell("tree", prompt, 0), found[Cell(PLAIN, prompt, 0)]
-        by = found[cell].accepted_by
-        found[cell] = replace(base, run_id="r", accepted_by=by, idle=idle)
+        found[cell] = replace(base, run_id="r", accepted_by=found[cell].accepted_by, idle=idle)
     lines = of_study(study(), found)
     told = [row["idle"] for row in table_value("s", lines, DRAFTERS)["rows"].values()]
     assert told == ["did not draft: no draft beats plain decoding", "did not draft", "", ""]
@@ -135,49 +128,28 @@ def test_past_runs_of_one_prompt_are_one_row() -> None:
 
 
 def test_past_runs_of_other_settings_are_rows_of_their_own() -> None:
-    lines = of_runs(
-        [
-            past("1", "a"),
-            past("22", "a", "minions"),
-            past("333", "a", seed=7),
-            past("4444", "a", temperature=0.8),
-            past("55555", "a", fields={"speculation_length": 3}),
-            past("666666", "a", dtype="bfloat16"),
-        ]
-    )
-    assert [line.row.runs for line in lines] == [
-        ("1", "333"),  # a seed makes no other settings
-        ("22",),
-        ("4444",),
-        ("55555",),
-        ("666666",),
-    ]
+    others = {"22": {"preset": "minions"}, "333": {"seed": 7}, "4444": {"temperature": 0.8}}
+    others |= {"55555": {"fields": {"speculation_length": 3}}, "666666": {"dtype": "bfloat16"}}
+    lines = of_runs([past("1", "a"), *(past(i, "a", **asked) for i, asked in others.items())])
+    first, *others = [line.row.runs for line in lines]
+    assert first == ("1", "333"), "a seed makes no other settings"
+    assert others == [("22",), ("4444",), ("55555",), ("666666",)]
     assert {line.row.prompt for line in lines} == {"1"}
     labels = [line.row.configuration for line in lines]
-    assert len(set(labels)) == 5
-    assert labels[0].startswith("specinfer · temperature 0")
+    assert len(set(labels)) == 5 and labels[0].startswith("specinfer · temperature 0")
     assert labels[1] == "minions" and "temperature 0.8" in labels[2]
     assert "speculation_length=3" in labels[3]
     apart = [line for line in lines if line.row.runs in (("1", "333"), ("666666",))]
     assert len({line.row.configuration for line in apart}) == 2
-
-
-def test_a_number_is_the_same_however_it_was_written() -> None:
     (line,) = of_runs([past("1", "a", temperature=0), past("22", "a", temperature=0.0)])
     assert line.row.runs == ("1", "22")
 
 
 def test_a_speed_up_is_beside_plain_runs_of_the_same_question() -> None:
-    runs = [
-        past("1", "a"),
-        past("22", "a", "autoregressive"),
-        past("333", "a", "autoregressive", seed=3),
-        past("4444", "b"),
-        past("55555", "c", temperature=0.8),
-        past("666666", "c", "autoregressive"),
-        past("7777777", "d", dtype="bfloat16"),
-        past("88888888", "d", "autoregressive"),
-    ]
+    plain = "autoregressive"
+    runs = [past("1", "a"), past("22", "a", plain), past("333", "a", plain, seed=3)]
+    runs += [past("4444", "b"), past("55555", "c", temperature=0.8), past("666666", "c", plain)]
+    runs += [past("7777777", "d", dtype="bfloat16"), past("88888888", "d", plain)]
     a, b, c, d = of_runs(runs)
     speeds = [run.figures.stats.tokens_per_second for run in runs]
     assert a.row.ratio == (speeds[0] / speeds[1] + speeds[0] / speeds[2]) / 2
@@ -209,16 +181,9 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
             raise UnknownRunError("gone")
         return tuple(synthetic_run(4, run_id=run_id, end="cut" if run_id == "cut" else "completed"))
 
-    figures = RunFigures(SimpleNamespace(events=events))  # type: ignore[arg-type]
-    asked = [
-        SimpleNamespace(run_id=run_id, status=status, prompt=run_id)
-        for run_id, status in (
-            ("a", "completed"),
-            ("gone", "completed"),
-            ("cut", "completed"),
-            ("b", "failed"),
-        )
-    ]
+    figures = RunFigures(SimpleNamespace(events=events))
+    statuses = {"a": "completed", "gone": "completed", "cut": "completed", "b": "failed"}
+    asked = [SimpleNamespace(run_id=x, status=s, prompt=x) for x, s in statuses.items()]
     assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert [run.figures.run_id for run in figures.of(iter(asked))] == ["a"]
     assert read == ["a", "gone", "cut", "gone", "cut"]
@@ -227,11 +192,8 @@ def test_a_past_run_is_read_once_and_a_lost_one_is_left_out() -> None:
 def came_to(run: str, nodes: int, preset: str = "specinfer") -> PastRun:
     """A run whose `max_tree_nodes=auto` came to so many."""
     made = past(run, "a", preset)
-    started = as_asked(
-        synthetic_run(4, run_id=run)[0],
-        Request("a", speculation=SpeculationConfig.preset(preset)),
-    )
-    assert isinstance(started, RunStarted)
+    asked = Request("a", speculation=SpeculationConfig.preset(preset))
+    started = as_asked(synthetic_run(4, run_id=run)[0], asked)
     speculation = {**started.config["speculation"], "max_tree_nodes": nodes}
     started = replace(started, config={**started.config, "speculation": speculation})
     return replace(made, settings=settings_of_run(started))
@@ -242,8 +204,144 @@ def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> Non
     assert [line.row.runs for line in lines] == [("r0", "r2"), ("r1",)]
     names = [line.row.configuration for line in lines]
     assert names == ["specinfer · trees of at most 8 nodes", "specinfer · trees of at most 2 nodes"]
-
-
-def test_where_the_length_is_found_the_size_says_nothing() -> None:
     lines = of_runs([came_to("r0", 64, "best"), came_to("r1", 48, "best")])
     assert [line.row.runs for line in lines] == [("r0", "r1")]
+
+
+def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "me") -> str:
+    speculation = SpeculationConfig.preset(preset)
+    source = context.hub.start(Request(prompt, SamplingParams(), speculation), owner)
+    source.wait_done(10)
+    context.store.flush()
+    return source.run_id
+
+
+def look(context: Context, **asked: Any) -> Found:
+    asking = PastLook(**{"owner": None, **asked})
+    *_, found = looked_at(context, RunFigures(context.store), known_domains(), asking)
+    return found
+
+
+def study_of_prompts(context: Context, *prompts: StudyPrompt) -> Study:
+    both = (plain_configuration(), Configuration("tree", SpeculationConfig.preset("specinfer")))
+    return new_study(context, "prompts", SamplingParams(max_new_tokens=8), both, prompts)
+
+
+def measured(context: Context, *prompts: StudyPrompt) -> Studies:
+    mine = Studies(context, None, "me")
+    mine.begin(study_of_prompts(context, *prompts))
+    assert context.conductor.wait(20)
+    context.store.flush()
+    return mine
+
+
+def test_plain_runs_are_a_baseline_though_the_search_leaves_them_out(context: Context) -> None:
+    run(context, "Once", "autoregressive")
+    kept = run(context, "Once")
+    run(context, "Twice")
+    context.store.annotate(kept, "marked")
+    found = look(context, search="marked")
+    assert [line.text for line in found.lines] == ["Once"]
+    assert found.lines[0].against == "1 plain run of the same prompt, sampling and LLM"
+    assert (found.drafted, found.looked, found.total) == (1, 1, 1)
+
+
+def test_older_runs_are_taken_in_when_asked(context: Context) -> None:
+    for i in range(5):
+        run(context, f"number {i}")
+    first = look(context, taken=3)
+    assert [line.text for line in first.lines] == ["number 4", "number 3", "number 2"]
+    assert first.more
+    assert told_of(first) == (
+        "3 prompts of 3 completed runs that drafted; the latest 3 of 5 runs that match were "
+        "looked at."
+    )
+    assert PastLook(None).more().taken == 2 * MOST_RUNS
+    whole = look(context, taken=5)
+    assert len(whole.lines) == 5 and not whole.more
+    assert told_of(whole) == "5 prompts of 5 completed runs that drafted."
+
+
+def test_domains_come_from_the_study_or_from_the_examples(context: Context) -> None:
+    measured(context, StudyPrompt("1", "x = 1", "python"), StudyPrompt("2", "nothing told"))
+    known = next(text for text, domain in known_domains().items() if domain == "math")
+    run(context, known)
+    domains = {line.text: line.row.domain for line in look(context).lines}
+    assert domains == {known: "math", "x = 1": "python", "nothing told": ""}
+
+
+def test_a_look_sees_only_whose_runs_they_are(context: Context) -> None:
+    run(context, "mine")
+    run(context, "hers", owner="her")
+    run(context, "mine", "autoregressive", owner="her")
+    assert [(line.text, line.against) for line in look(context, owner="me").lines] == [("mine", "")]
+
+
+def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any]]:
+    asking = PastLook(**{"owner": None, **asked})
+    return past_drawn(context, desk, RunFigures(context.store), asking, ())
+
+
+def board_and_pictures(context: Context) -> tuple[StudyBoard, Drawn, TabSession]:
+    """A board of prompts, its pictures, and the tab that looks at them."""
+    board = StudyBoard(context, "prompts", "prompts", None, None)
+    return board, Drawn((None,) * 3, lambda opened: study_drawn(context, opened)), TabSession()
+
+
+def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:
+    mine = measured(context, StudyPrompt("1", "Once"))
+    board, pictures, desk = board_and_pictures(context)
+    look_at_study(board, desk, mine, pictures, opening=True)
+    (last,) = drawn(context, desk)
+    assert last[1]["lines"]["0"]["text"].startswith("1 prompt of 1 completed run")
+    # While it is looked at, nothing that the board draws takes its place.
+    quiet = look_at_study(board, desk, mine, pictures, opening=True)
+    assert all("__type__" in value for value in quiet[2:])
+    study_id = mine.latest("prompts")
+    shown = press_button(board, desk, mine, pictures, {"do": "open", "study": study_id})
+    assert shown[2]["of"] == study_id and shown[3]["lines"] == {}
+    assert shown[3]["n"] > last[1]["n"] and not shown[4].visible
+
+
+def test_a_look_that_is_overtaken_ends(context: Context) -> None:
+    for i in range(60):
+        context.store.flush()
+        run(context, f"number {i}")
+    desk = TabSession()
+    first = drawn(context, desk)
+    next(first)
+    list(drawn(context, desk, search="number"))
+    assert list(first) == []
+
+
+def test_beginning_a_study_ends_the_look(context: Context) -> None:
+    board, pictures, desk = board_and_pictures(context)
+    run(context, "Once")
+    list(drawn(context, desk))
+    make = lambda: study_of_prompts(context, StudyPrompt("1", "Once"))  # noqa: E731
+    shown = begin_study(board, desk, Studies(context, None, "me"), pictures, make)
+    assert desk.study.past is None and shown[3]["lines"] == {}
+
+
+def saved(context: Context, mine: Studies, desk: TabSession) -> tuple[str, list[dict[str, str]]]:
+    told = file_of(context, RunFigures(context.store), mine, desk)
+    assert told["media_type"] == "text/csv"
+    return told["name"], list(DictReader(told["text"].splitlines()))
+
+
+def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) -> None:
+    run(context, "=SUM(A1)")
+    mine, desk = measured(context, StudyPrompt("1", "Once", "stories")), TabSession()
+    with pytest.raises(ConfigError, match=NOTHING.split(":")[0]):
+        saved(context, mine, desk)
+    desk.study.study_id = mine.latest("prompts")
+    name, rows = saved(context, mine, desk)
+    assert name == f"specscope-{desk.study.study_id}-prompts.csv"
+    assert {(row["prompt"], row["domain"]) for row in rows} == {("Once", "stories")}
+    assert [row["settings"] for row in rows] == ["tree", "plain decoding"]
+    assert float(rows[0]["speed_up"]) > 0
+    assert len(rows[0]["acceptance_rate_per_position"].split(" ")) > 1
+    list(drawn(context, desk))
+    name, rows = saved(context, mine, desk)
+    assert name == "specscope-past-runs-prompts.csv"
+    assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]

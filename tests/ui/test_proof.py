@@ -1,4 +1,4 @@
-"""`prove it`: identical, a rounding tie, a bug, or the same distribution."""
+"""`prove it` and what was measured beside a run; bars, p and q are what they are said to be."""
 
 from __future__ import annotations
 
@@ -6,30 +6,39 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from core.config import Request
+from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
-from core.events import Event, ModelInfo, RoundCompleted, Verified
+from core.events import Combined, Event, ModelInfo, RoundCompleted, Verified
+from core.trees.sampling import process_logits, unprocessed_probabilities
+from lab.study import PLAIN
+from tests.core.engines import engine_of, tables
 from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos
+from tests.ui.boards import ALL, live_of, run, sessions_of
 from tests.ui.fakes import as_asked, plain_twin, request
-from ui.run.baselines import speed_key
-from ui.run.checks import check_same_llm
+from tests.ui.reports import Place, Report, unpacked
+from tests.ui.test_live import ME
+from tests.ui.test_studies import ended, mine, study
+from ui.live.handlers import answer_question
+from ui.run.baselines import baseline_of, speed_key
+from ui.run.checks import check_same_llm, measure_baseline, prove
+from ui.run.probabilities import probability_words
 from ui.run.proof import compare, same_distribution, with_plain_decoding
 from ui.run.view import View, reduce_all
+from ui.server.context import Context
+from ui.server.session import TabSession
+from ui.sessions.exporting import write_export
+from ui.sessions.tab import opened_run
 
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)
 NAMES = VIEW.drafters
 
 
-# -- did it tell the truth --
-
-
 def answer(margin: float, change: int | None, dtype: str = "float32", view: View = VIEW) -> str:
-    started = view.started
-    assert started is not None
-    view = replace(view, started=replace(started, dtype=dtype))
+    view = replace(view, started=replace(view.started, dtype=dtype))
     theirs = plain_twin(EVENTS, margin, change)
     found = compare(view, reduce_all(theirs), with_both(change, margin), theirs)
     assert found.at == change
@@ -41,38 +50,29 @@ def with_both(change: int | None, margin: float) -> list[Event]:
     moved: list[Event] = []
     for event in EVENTS:
         if isinstance(event, Verified):
-            tops = tuple(
-                replace(top, probabilities=tuple(p * 1.01 for p in top.probabilities))
-                for top in event.top_k
-            )
+            moved_by = lambda top: tuple(p * 1.01 for p in top.probabilities)  # noqa: E731
+            tops = tuple(replace(top, probabilities=moved_by(top)) for top in event.top_k)
             event = replace(event, top_k=tops)
         moved.append(event)
     return moved
 
 
-def test_identical_texts_are_called_identical() -> None:
+def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
     assert answer(3.0, None).startswith("identical: Identical: plain decoding with the same seed")
-
-
-def test_a_rounding_tie_is_told_from_a_bug() -> None:
     tie = answer(0.00001, 7)
     assert tie.startswith("tie: Differs at token 8, a rounding tie: the LLM's two best were 1e-05")
     bug = answer(0.01, 7)
     assert bug.startswith("bug: Differs at token 8: a bug"), "float32 has no 0.01 of rounding"
 
 
-def test_a_difference_that_cannot_be_weighed_is_a_bug() -> None:
+def test_a_difference_that_cannot_be_weighed_and_an_early_end_are_bugs() -> None:
     theirs = plain_twin(EVENTS, 3.0, 4)
     bare = [replace(e, top_k=()) if isinstance(e, Verified) else e for e in theirs]
     found = compare(VIEW, reduce_all(bare), EVENTS, bare)
     assert found.kind == "bug" and "Here “" in found.sentence
-
-
-def test_a_text_that_ends_early_differs() -> None:
     theirs = plain_twin(EVENTS)
     short = [e for e in theirs if not (isinstance(e, RoundCompleted) and e.round == 20)]
-    shorter = reduce_all(short)
-    found = compare(replace(shorter, state="completed"), VIEW, short, theirs)
+    found = compare(replace(reduce_all(short), state="completed"), VIEW, short, theirs)
     assert found.kind == "bug"
 
 
@@ -85,9 +85,7 @@ def test_bfloat16_is_measured_by_the_two_runs_themselves(margin: float, kind: st
             event = replace(event, top_k=tops)  # log 0.525 / 0.5 = 0.049: so much did rounding move
         ours.append(event)
     theirs = plain_twin(EVENTS, margin, 7)
-    started = VIEW.started
-    assert started is not None
-    half = replace(VIEW, started=replace(started, dtype="bfloat16"))
+    half = replace(VIEW, started=replace(VIEW.started, dtype="bfloat16"))
     found = compare(half, reduce_all(theirs), ours, theirs)
     assert found.kind == kind and "bfloat16 moved these runs' log prob" in found.sentence
 
@@ -104,32 +102,21 @@ def test_above_temperature_0_the_shared_noise_counts() -> None:
 
 def test_mss_has_the_same_distribution_not_the_same_tokens() -> None:
     started = VIEW.started
-    assert started is not None
     config = {**started.config, "speculation": {**started.config["speculation"], "verify": "mss"}}
     found = same_distribution(replace(VIEW, started=replace(started, config=config)))
-    assert (
-        found is not None and "Law 3" in found.sentence and "not the same tokens" in found.sentence
-    )
+    assert found is not None and "Law 3" in found.sentence
+    assert "not the same tokens" in found.sentence
     assert same_distribution(VIEW) is None
 
 
 def test_the_plain_request_is_the_same_but_for_the_drafting() -> None:
-    plain = with_plain_decoding(VIEW, 5)
-    started = VIEW.started
-    assert started is not None
+    plain, started = with_plain_decoding(VIEW, 5), VIEW.started
     assert plain.prompt == started.prompt and plain.sampling.seed == started.seed
     assert plain.speculation.drafters == () and plain.speculation.record_top_k == 5
     asked = Request.from_plain(started.asked)
     assert plain.sampling.max_new_tokens == asked.sampling.max_new_tokens
     stopped = reduce_all(synthetic_run(4, seed=1, end="cancelled"))
     assert with_plain_decoding(stopped, 0).sampling.max_new_tokens == len(stopped.tokens)
-
-
-# -- against the question that was asked --
-
-
-def test_the_recorded_prompt_tokens_are_decoded() -> None:
-    """Whatever tokens the prompt would have now: a chat template may write the time."""
     assert VIEW.started is not None
     asked = with_plain_decoding(VIEW, 0)
     assert asked.prompt_token_ids == tuple(VIEW.started.prompt_token_ids)
@@ -141,19 +128,12 @@ def of_llm(**changes: Any) -> tuple[ModelInfo, ...]:
     return (replace(llm, **changes), *ssms)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"name": "other"},
-        {"parameters": 32_000},
-        {"architecture": "Other"},
-        {"context_length": 8},
-        {"dtype": "bfloat16"},
-        {"fingerprint": "b"},
-    ],
-)
-def test_another_llm_wrote_it(changes: dict[str, Any]) -> None:
-    wrote = of_llm(**({"fingerprint": "a"} | changes))
+ANOTHER = {"name": "other", "parameters": 32_000, "architecture": "Other", "context_length": 8}
+
+
+@pytest.mark.parametrize("change", [*ANOTHER.items(), ("dtype", "bfloat16"), ("fingerprint", "b")])
+def test_another_llm_wrote_it(change: tuple[str, Any]) -> None:
+    wrote = of_llm(**({"fingerprint": "a"} | dict([change])))
     with pytest.raises(ConfigError, match=r"^run_id is 'r': a run of synthetic-llm .*; not of "):
         check_same_llm("r", wrote, of_llm(fingerprint="a"))
 
@@ -164,6 +144,133 @@ def test_a_log_without_fingerprints_is_taken_at_its_word(old: str, new: str) -> 
 
 
 def test_a_speed_is_of_one_llm() -> None:
-    assert speed_key(request(), of_llm(fingerprint="a")) != speed_key(
-        request(), of_llm(fingerprint="b")
+    one, other = (speed_key(request(), of_llm(fingerprint=mark)) for mark in "ab")
+    assert one != other
+
+
+def told(temperature: float, **fields: Any) -> str:
+    config = SpeculationConfig(**fields).resolved(temperature).to_plain()
+    plain = {"temperature": temperature, "top_k": 0, "top_p": 1.0}
+    return probability_words({"sampling": plain, "speculation": config})
+
+
+def test_each_rule_is_told_what_its_numbers_are() -> None:
+    greedy = told(0.0)
+    assert greedy.startswith("Bars: every model at temperature 1; at 0 the LLM takes its longest")
+    assert greedy.endswith("is its bar, calibrated on committed tokens.")
+    coupled = told(0.8)
+    assert coupled.startswith("Bars: the LLM at temperature 0.8; the SSMs at temperature 1, what")
+    assert "at temperature 0.8 with this place's noise in it" in coupled and "p / q" not in coupled
+    mss = told(0.8, verify="mss")
+    assert "(an SSM's at temperature 0.8, with its earlier draws taken out)" in mss
+    assert mss.endswith("p is what earlier rejections left of the LLM's bar.")
+    branch = told(0.8, verify="traversal", draft="sampled_iid")
+    assert "earlier draws" not in branch
+    assert branch.endswith("times the chance that the branch up to here has left.")
+    assert told(0.8, drafters=()) == "Bars: the LLM at temperature 0.8."
+    cut = {"sampling": {"temperature": 0.5, "top_k": 7, "top_p": 0.9}}
+    assert "0.5 (top_k 7, top_p 0.9);" in probability_words(
+        {**cut, "speculation": {"drafters": ["a"]}}
     )
+    assert probability_words({}) == ""
+
+
+TEMPERATURE = 0.8
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    engine = engine_of(*tables(2, context=128))
+    config = SpeculationConfig(
+        expansion=(2, 1), speculation_length=2, max_tree_nodes=8, verify="mss", record_top_k=50
+    )
+    sampling = SamplingParams(12, temperature=TEMPERATURE, seed=3)
+    return list(engine.generate(Request("w1 w2 w1 w2 w1", sampling, config)))
+
+
+def test_q_is_at_the_request_s_temperature_and_the_bars_are_not(events: list[Event]) -> None:
+    """A first draw's q is its SSM's bar sharpened to T, its score the calibrated bar; a first
+    trial's p is the LLM's bar."""
+    sampling = SamplingParams(1, temperature=TEMPERATURE)
+    found, fitted = 0, dict[str, float]()
+    ended = [event for event in events if isinstance(event, RoundCompleted)]
+    trees = [event for event in events if isinstance(event, Combined)]
+    verdicts = [event for event in events if isinstance(event, Verified)]
+    for tree, verdict, after in zip(trees, verdicts, ended, strict=True):
+        bars = {(top.node, top.source): top for top in verdict.top_k}
+        for trial in verdict.trials[:1]:
+            node = trial.node
+            place, token_id = tree.parents[node], tree.token_ids[node]
+            llm, own = bars[place, "llm"], bars[place, trial.drafter]
+            assert trial.p == pytest.approx(
+                dict(zip(llm.token_ids, llm.probabilities, strict=True))[token_id]
+            )
+            logits = torch.tensor(own.probabilities).log()
+            at_t = unprocessed_probabilities(process_logits(logits, sampling))
+            assert trial.q == pytest.approx(float(at_t[own.token_ids.index(token_id)]), rel=1e-3)
+            score = unprocessed_probabilities(logits, fitted.get(trial.drafter, 1.0))
+            recorded = next(o.score for o in tree.proposals[node] if o.drafter == trial.drafter)
+            assert recorded == pytest.approx(float(score[own.token_ids.index(token_id)]), rel=1e-3)
+            found += 1
+        fitted = after.temperatures
+    assert found > 3
+
+
+FIGURES = 2
+
+
+def replayed(context: Context, run_id: str) -> dict[str, Any]:
+    """The figures in Sessions; the report's must be the same."""
+    figures = unpacked(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
+    html = write_export(context, ALL, run_id, "html")["text"]
+    report = Report(html)
+    assert report.pictures(Place(report.stops - 1))["figures"] == figures
+    assert ("times plain decoding" in html) == (figures["speedup"] is not None)
+    return figures
+
+
+@pytest.mark.parametrize("question", [measure_baseline, prove])
+def test_what_was_measured_live_is_replayed(context: Context, question: Any) -> None:
+    live, desk = live_of(context), TabSession()
+    run(live, desk)
+    first = desk.frame().run_id
+    assert replayed(context, first)["speedup"] is None
+    lived = unpacked(list(answer_question(live, desk, ME, question))[-1][FIGURES + 1])
+    assert lived["speedup"] > 0
+    assert replayed(context, first) == lived
+    again = unpacked(run(live, desk)[FIGURES + 1])
+    assert again["speedup"] is not None and again["baseline_note"] == lived["baseline_note"]
+    assert replayed(context, desk.frame().run_id) == again, "with the baseline of the run before"
+    other = unpacked(run(live, desk, prompt="Another")[FIGURES + 1])
+    assert replayed(context, desk.frame().run_id) == other and other["speedup"] is None
+
+
+def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Context) -> None:
+    live, desk = live_of(context), TabSession()
+    run(live, desk)
+    lived = unpacked(list(answer_question(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
+    context.store.delete(desk.baseline.run_id)
+    assert replayed(context, desk.frame().run_id) == lived
+    kept = desk.baseline.request
+    desk.baseline = type(desk.baseline)(1.0, "plain", "", (("another", "", ""), *kept[1:]))
+    assert unpacked(run(live, desk)[FIGURES + 1])["speedup"] is None
+
+
+def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> None:
+    asked_for = study(context, prompts=2, repeats=2)
+    mine(context).begin(asked_for)
+    ended(context)
+    cells = mine(context).open(asked_for.study_id).results
+    for cell, kept in cells.items():
+        figures = replayed(context, kept.run_id)
+        if cell.contestant == PLAIN:
+            assert figures["speedup"] is None
+            continue
+        plain = cells[replace(cell, contestant=PLAIN)]
+        rate = plain.stats.tokens_per_second
+        assert figures["speedup"] == kept.stats.tokens_per_second / rate
+        assert figures["baseline_tps"] == rate
+        found = baseline_of(context.store, context.store.run(kept.run_id))
+        assert found is not None and found.run_id == plain.run_id
+    mine(context).delete(asked_for.study_id)
+    assert replayed(context, kept.run_id)["speedup"] is None

@@ -1,4 +1,4 @@
-"""The report of a run as a file: what its head says, what it holds, what a long one leaves out."""
+"""The report of a run as a file: what it says and holds; text that would turn a line about."""
 
 from __future__ import annotations
 
@@ -11,15 +11,23 @@ from typing import Any
 import pytest
 
 from core.errors import ConfigError
-from core.events import Event, RunStarted, event_to_plain
+from core.events import Event, event_to_plain
+from storage import RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.ui.boards import ALL, context
 from tests.ui.reports import Place, Report, applied, sealed_in
+from ui.components.assets import ASSETS
 from ui.report import report_html
 from ui.report.__main__ import main
 from ui.report.deltas import delta
 from ui.report.recording import Limits
 from ui.run.frame import Baseline
 from ui.run.values import PICTURES
+from ui.sessions.history import list_values
+from ui.sessions.retention import about_run
+from ui.shared.parts import notice_value
+from ui.words.messages import Line
+from ui.words.visible import SIGNS, visible
 
 ADDRESS = r"https?://[^\s\\\"'<>)]+"
 
@@ -31,7 +39,6 @@ def body_of(html: str) -> str:
 def test_the_head_says_what_it_is() -> None:
     events = synthetic_run(8)
     started = events[0]
-    assert isinstance(started, RunStarted)
     html = report_html(events, Baseline(50.0, "other", "measured now"))
     body = body_of(html)
     for told in (
@@ -51,11 +58,7 @@ def test_the_head_says_what_it_is() -> None:
     assert speedup is None and Report(html).bases[-1]["figures"]["baseline_tps"] == 50.0
 
 
-def test_the_same_run_is_the_same_file() -> None:
-    assert report_html(synthetic_run(3)) == report_html(synthetic_run(3))
-
-
-def test_it_asks_nobody_for_anything() -> None:
+def test_it_asks_nobody_for_anything_and_weighs_little() -> None:
     html = report_html(synthetic_run(3))
     assert "default-src 'none'" in html
     outside = html.replace(sealed_run(html), "")
@@ -63,6 +66,8 @@ def test_it_asks_nobody_for_anything() -> None:
     assert not re.findall(r"@import|url\((?!data:)", outside)
     addresses = re.findall(ADDRESS, "".join([outside, sealed_in(html, "scripts")]))
     assert set(addresses) <= {"http://www.w3.org/2000/svg"}
+    empty, short = len(report_html(synthetic_run(1)[:1])), len(report_html(synthetic_run(36)))
+    assert empty < 2_500_000 and short - empty < 200_000
 
 
 def sealed_run(html: str) -> str:
@@ -71,14 +76,11 @@ def sealed_run(html: str) -> str:
 
 def test_hostile_text_is_no_markup() -> None:
     started, *rest = synthetic_run(4, hostile=True, end="failed")
-    assert isinstance(started, RunStarted)
     evil = "</script><script>pwned</script><!--\ud800\u202e" + " ".join(HOSTILE_TEXTS)
     models = tuple(replace(model, name=f"<b>{evil}") for model in started.models)
-    events = [replace(started, prompt=evil, models=models, versions={evil: evil}), *rest]
-    html = report_html(events)
-    assert html.count("<script") == len(
-        re.findall(r"<script(?: type=.application/json.)?[ >]", html)
-    )
+    html = report_html([replace(started, prompt=evil, models=models, versions={evil: evil}), *rest])
+    scripts = re.findall(r"<script(?: type=.application/json.)?[ >]", html)
+    assert html.count("<script") == len(scripts)
     small = html.lower()
     assert small.count("<script") == small.count("</script") == 4 and html.encode("utf-8")
     assert "<b>" not in body_of(html) and "\u202e" not in html and "<img" not in html
@@ -91,15 +93,6 @@ def test_hostile_text_is_no_markup() -> None:
 def test_what_is_no_run_is_refused(events: list[Event]) -> None:
     with pytest.raises(ConfigError, match="events is .*: the events of one run, RunStarted first"):
         report_html(events)
-
-
-def test_an_interrupted_run_is_told_to_its_last_round() -> None:
-    report = Report(report_html(synthetic_run(5)[:-1]))
-    assert report.told["rounds_known"] == 5 and len(report.told["ends"]) == 6
-    assert report.told["stops"][report.told["ends"][5]] == [4, 3], "round 5, to its end"
-
-
-# -- a long run --
 
 
 def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
@@ -128,8 +121,7 @@ def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
 
 def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
     events = synthetic_run(50)
-    whole = Report(report_html(events))
-    html = report_html(events, limits=Limits(rounds=20))
+    whole, html = Report(report_html(events)), report_html(events, limits=Limits(rounds=20))
     report = Report(html)
     assert "Of 50 rounds, it stops at every 3rd." in html
     assert report.stops == 1 + 50 // 3 + 1 and len(report.told["ends"]) == 51
@@ -140,15 +132,6 @@ def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
     for number in (0, 17, 49):
         place, other = Place(last, number, 1), Place(whole.stops - 1, number, 1)
         assert report.pictures(place) == whole.pictures(other)
-
-
-def test_what_a_run_weighs() -> None:
-    """Most of a report are plotly.js and the fonts; a run of 130 tokens adds little."""
-    empty, short = len(report_html(synthetic_run(1)[:1])), len(report_html(synthetic_run(36)))
-    assert empty < 2_500_000 and short - empty < 200_000
-
-
-# -- deltas --
 
 
 @pytest.mark.parametrize(
@@ -166,9 +149,6 @@ def test_a_delta_and_its_inverse(before: dict[str, Any], after: dict[str, Any]) 
     made = json.loads(json.dumps(delta(before, after)))
     assert json.dumps(applied(before, made)) == json.dumps(after)
     assert delta(after, after) == []
-
-
-# -- from the command line --
 
 
 def test_events_of_the_engine_become_a_report(tmp_path: Path, capsys: Any) -> None:
@@ -198,3 +178,36 @@ def test_a_file_of_something_else_is_told(text: str, tmp_path: Path, capsys: Any
     assert "line 1 is no event" in said or "events is 'empty'" in said
     assert main([str(tmp_path / "missing"), str(tmp_path / "out.html")]) == 2
     assert not (tmp_path / "out.html").exists()
+
+
+EVIL = "a\u202ebc\u2066d"
+SEEN = "a⟨RLO⟩bc⟨LRI⟩d"
+
+
+def test_what_turns_a_line_about_or_cannot_be_seen_stands_as_a_sign() -> None:
+    assert visible(EVIL) == SEEN and visible("\x00\x7f\x9b\ufeff") == "␀␡⟨9B⟩⟨BOM⟩"
+    kept = "tab\tline\nשלום می\u200cخواهم 👩\u200d💻 \u00a0ü"
+    assert visible(kept) == kept
+
+
+def test_the_signs_are_those_of_the_pictures() -> None:
+    script = (ASSETS / "text.js").read_text(encoding="utf-8")
+    table = script[script.index("NAMED") : script.index("};")]
+    pairs = re.findall(r'"\\u([0-9a-f]{4})": "(⟨\w+⟩)"', table)
+    joiners = {"\u200c", "\u200d"}
+    assert {chr(int(code, 16)): sign for code, sign in pairs} == {
+        **SIGNS,
+        **{one: sign for code, sign in pairs if (one := chr(int(code, 16))) in joiners},
+    }
+
+
+def test_a_note_and_a_notice_keep_their_direction(store: RunStore) -> None:
+    for event in synthetic_run(2, seed=0):
+        store.record(event, "a")
+    store.annotate("synthetic-0", EVIL)
+    made = context(store)
+    value, *_ = list_values(made, ALL, "", "", "all", "newest", 1)
+    assert value["rows"]["0"]["note"] == SEEN
+    assert about_run(made, ALL, "synthetic-0")[2] == EVIL, "what stands in the box is kept again"
+    assert notice_value([Line("info", EVIL)])["lines"]["0"]["text"] == SEEN
+    assert store.run("synthetic-0").note == EVIL, "kept as it was typed"

@@ -1,26 +1,28 @@
-"""Handlers of the Sessions tab, who may see what, and the page as a whole."""
+"""Handlers of the Sessions tab, who may see what, which settings made a run."""
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from core.config import Request
+from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from storage import RunQuery, RunStore
-from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
 from tests.ui.reports import unpacked
 from ui.run.values import names_value
+from ui.run.view import View, reduce_all
 from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
 from ui.sessions.tab import delete_run, opened_run, scrub, scrub_place
 from ui.shared.steering import play_on
-
-# -- sessions --
+from ui.words.settings import settings_line, settings_of
 
 
 def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
@@ -30,7 +32,7 @@ def filled(store: RunStore, owners: tuple[str, ...] = ("a", "b")) -> None:
             store.record(event, owner)
 
 
-def test_the_list_is_found_filtered_and_paged(store: RunStore) -> None:
+def test_the_list_is_found_filtered_and_paged_and_a_wrong_filter_told(store: RunStore) -> None:
     filled(store, tuple("abcdefghijklm"))
     made = context(store)
     value, said, page = list_values(made, ALL, "", "", "all", "newest", 1)
@@ -43,9 +45,6 @@ def test_the_list_is_found_filtered_and_paged(store: RunStore) -> None:
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-7"]
     value, said, _ = list_values(made, ALL, "", "nosuchword", "all", "newest", 1)
     assert value["empty"] == "No run matches." and not value["rows"]
-
-
-def test_a_wrong_filter_is_told(store: RunStore) -> None:
     _, said, _ = list_values(context(store), ALL, "", "", "lost", "newest", 1)
     assert "status is 'lost'" in said["lines"]["0"]["text"]
 
@@ -53,9 +52,10 @@ def test_a_wrong_filter_is_told(store: RunStore) -> None:
 def test_the_list_says_where_the_file_is_only_to_those_who_may_know(store: RunStore) -> None:
     made = context(store)
     _, said, _ = list_values(made, ALL, "", "", "all", "newest", 1)
-    assert str(store.path) in said["lines"]["1"]["text"] and "datasette" in str(said)
+    assert str(store.path) in said["lines"]["1"]["text"]
+    assert f"To look inside: {store.datasette()}" in str(said)
     _, said, _ = list_values(made, Asker("x", False), "", "", "all", "newest", 1)
-    assert str(store.path) not in str(said)
+    assert str(store.path) not in str(said) and "datasette" not in str(said)
 
 
 def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
@@ -68,8 +68,7 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     assert values[-1] == run_id
     replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-3], shown[1:]))
     assert replayed == lived, "the same pictures as at the end of the live run"
-    back = scrub(sessions, past, 3)
-    assert "you are at round 3 of 8" in notice_of(back, 0)
+    assert "you are at round 3 of 8" in notice_of(scrub(sessions, past, 3), 0)
     assert "Finished" in notice_of(scrub(sessions, past, 99), 0)
     assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, -3), 0)
     assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, None), 0)
@@ -112,14 +111,7 @@ def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typ
     assert "page is" in said["lines"]["0"]["text"] and page == 1
 
 
-def test_runs_that_are_not_there_are_told(store: RunStore) -> None:
-    sessions, desk = sessions_of(context(store)), TabSession()
-    values = opened_run(sessions, desk, ALL, "nosuch")
-    assert "nosuch" in notice_of(values, 0) and values[-1] == ""
-    assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
-
-
-def test_a_deleted_run_is_gone(store: RunStore) -> None:
+def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunStore) -> None:
     filled(store)
     sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
@@ -130,6 +122,9 @@ def test_a_deleted_run_is_gone(store: RunStore) -> None:
     assert store.runs(RunQuery()).total == 1
     legend = 1 + list(sessions.board.pictures).index("legend")
     assert unpacked(values[legend]) == names_value(sessions.board.context.models)
+    values = opened_run(sessions, desk, ALL, "nosuch")
+    assert "nosuch" in notice_of(values, 0) and values[-1] == ""
+    assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
 
 
 def test_a_name_that_no_run_has_any_more_is_not_chosen_any_more(store: RunStore) -> None:
@@ -148,8 +143,7 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
     opened_run(sessions, desk, ALL, "synthetic-0")
     store.delete("synthetic-0")
     values = delete_run(sessions, desk, ALL, "synthetic-0")
-    assert "already deleted" in notice_of(values, 0)
-    assert values[-2] == "" and desk.player is None
+    assert "already deleted" in notice_of(values, 0) and values[-2] == "" and desk.player is None
     assert values[-4]["maximum"] == 1 and values[-1].visible is False
     assert "no such run" in notice_of(delete_run(sessions, desk, ALL, "nosuch"), 0)
 
@@ -164,22 +158,10 @@ def test_elsewhere_a_visitor_sees_and_deletes_only_its_own_runs(store: RunStore)
     value, *_ = list_values(made, mine, "", "", "all", "newest", 1)
     assert [row["id"] for row in value["rows"].values()] == ["synthetic-0"]
     sessions, desk = sessions_of(made), TabSession()
-    values = opened_run(sessions, desk, mine, "synthetic-1")
-    assert "no such run of yours" in notice_of(values, 0)
+    assert "no such run of yours" in notice_of(opened_run(sessions, desk, mine, "synthetic-1"), 0)
     assert "no such run of yours" in notice_of(delete_run(sessions, desk, mine, "synthetic-1"), 0)
     assert store.runs(RunQuery()).total == 2
     assert allowed_run(made, mine, "synthetic-0").run_id == "synthetic-0"
-
-
-def test_a_running_run_is_not_deleted(store: RunStore) -> None:
-    made = context(store, rounds=400)
-    made.hub.worker.speed = 20.0  # type: ignore[attr-defined]
-    source = made.hub.start(Request("Once"), "")
-    source.wait(4, 20.0)
-    sessions, desk = sessions_of(made), TabSession()
-    assert "still running" in notice_of(delete_run(sessions, desk, ALL, source.run_id), 0)
-    assert store.run(source.run_id).status == "running"
-    source.cancel()
 
 
 def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
@@ -191,45 +173,25 @@ def test_hostile_texts_are_rows_of_text(store: RunStore) -> None:
     assert len(row["prompt"]) <= 160 and len(row["output"]) <= 160
 
 
-# -- who is who --
+def test_loopback_is_known() -> None:
+    for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.9.9.9"):
+        assert is_loopback(host), host
+    for host in ("0.0.0.0", "192.168.1.4", "example.org"):
+        assert not is_loopback(host), host
 
 
-@pytest.mark.parametrize(
-    ("host", "inside"),
-    [
-        ("127.0.0.1", True),
-        ("localhost", True),
-        ("::1", True),
-        ("[::1]", True),
-        ("0.0.0.0", False),
-        ("192.168.1.4", False),
-        ("example.org", False),
-        ("127.9.9.9", True),
-    ],
-)
-def test_loopback_is_known(host: str, inside: bool) -> None:
-    assert is_loopback(host) is inside
-
-
-def test_behind_a_proxy_everybody_is_a_stranger() -> None:
+def test_who_owns_a_run_and_may_load_behind_a_proxy_with_auth_and_by_a_key() -> None:
     request = SimpleNamespace(session_hash="s", headers={"x-forwarded-for": "1.2.3.4"})
     access = Access("127.0.0.1")
-    assert access.owner(request, "visitor-a") == "visitor-a" and not access.shows_paths(request)
+    assert access.owner(request, "visitor-a") == "visitor-a"
+    assert not access.shows_paths(request) and not access.may_load(request)
     here = SimpleNamespace(session_hash="s", headers={})
-    assert access.owner(here) is None and access.shows_paths(here)
-
-
-def test_with_auth_runs_belong_to_the_user() -> None:
+    assert access.owner(here) is None and access.shows_paths(here) and access.may_load(here)
     request = SimpleNamespace(session_hash="s", headers={}, username="eve")
     access = Access("0.0.0.0", auth=True)
-    assert access.owner(request, "visitor-a") == "user-eve" and access.shows_paths(request)
-
-
-def test_keys_are_not_guessed() -> None:
+    assert access.owner(request, "visitor-a") == "user-eve"
+    assert access.shows_paths(request) and access.may_load(request)
     assert len({new_key() for _ in range(100)}) == 100 and len(new_key()) > 20
-
-
-# -- the page as a whole --
 
 
 def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
@@ -237,11 +199,67 @@ def test_page_events_are_private_and_endpoints_public(store: RunStore) -> None:
     public = {
         fn.api_name for fn in page.fns.values() if fn.api_visibility == "public" and fn.api_name
     }
-    past = {"runs", "run", "export", "annotate", "delete", "retention", "set_retention"}
-    studies = {"compare", "tune", "prompts", "prompt_rows", "studies", "study"}
-    studies |= {"stop_study", "resume_study", "delete_study"}
-    proofs = {"baseline", "prove"}
-    assert public == {"generate", "models", "load_models", *past, *studies, *proofs}
+    assert "generate" in public
     for fn in page.fns.values():
         if fn.api_name not in public and fn.targets:
             assert fn.api_visibility == "private", fn.api_name
+
+
+def asked(config: SpeculationConfig, temperature: float = 0.0, **sampling: Any) -> dict[str, Any]:
+    return Request("x", SamplingParams(8, temperature, **sampling), config).to_plain()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_is_known_also_by_its_drafters_names(name: str, temperature: float) -> None:
+    config = replace(SpeculationConfig.preset(name, temperature), record_top_k=5)
+    whole = {"all": DRAFTERS, "first": DRAFTERS[:1]}
+    named = [n for drafter in config.drafters for n in whole.get(drafter, (drafter,))]
+    for one in (config, replace(config, drafters=tuple(named))):
+        told = settings_of(asked(one, temperature), DRAFTERS)
+        assert (told.name, told.differ) == (name, ())
+        assert told.sampling == (f"temperature {temperature:g}",)
+
+
+def test_what_differs_is_named() -> None:
+    config = SpeculationConfig(combine="vote", length="trend", pipeline="ahead", carry_over=True)
+    told = settings_of(asked(config, 0.5, top_k=3, top_p=0.9), DRAFTERS)
+    assert told.brief(9) == (
+        "own settings: combine=vote, length=trend, pipeline=ahead, carry_over=true"
+    )
+    assert told.brief(3) == "own settings: combine=vote, length=trend, pipeline=ahead, 1 more"
+    assert told.sampling == ("temperature 0.5", "top_k 3", "top_p 0.9")
+    wide = settings_of(asked(SpeculationConfig(expansion=(2, 1))), DRAFTERS)
+    assert wide.differ == ("expansion=2,1",)
+    fewer = settings_of(asked(SpeculationConfig(drafters=DRAFTERS[:2])), DRAFTERS)
+    assert fewer.brief(3) == "own settings", "who drafts stands beside it"
+    plain = asked(SpeculationConfig())
+    plain["speculation"]["unheard_of"] = 1
+    assert settings_of(plain, DRAFTERS).name == "settings of another version"
+
+
+def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
+    for event in synthetic_run(4, seed=1):
+        store.record(event)
+    made = context(store)
+    row = list_values(made, ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+    view = reduce_all(synthetic_run(4, seed=1))
+    assert view.started and row["sampling"] == "temperature 0"
+    told = settings_of(view.started.asked, DRAFTERS)
+    assert row["settings"] == told.brief(3) and told.differ
+    opened = notice_of(opened_run(sessions_of(made), TabSession(), ALL, row["id"]), 0)
+    assert settings_line(view) in opened
+    assert settings_line(view).endswith(f"; temperature 0; drafters {', '.join(DRAFTERS)}.")
+    assert settings_line(View()) == ""
+
+
+def test_when_a_run_was_says_the_clock(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for event in synthetic_run(4, seed=1):
+        store.record(event)
+    for zone, when in (("UTC0", "00:01:00 UTC"), ("EAT-3", "03:01:00 UTC+0300")):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        row = list_values(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+        assert row["when"] == f"2026-01-01 {when}"
+    monkeypatch.undo()
+    time.tzset()

@@ -1,10 +1,9 @@
-"""Studies as a visitor sees them, and the board that shows them: fake worker, real log."""
+"""Studies as a visitor sees them, their board and their list: fake worker, real log."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import cache
@@ -19,14 +18,14 @@ from core.errors import ConfigError, StoreError, StudyError, UnknownStudyError
 from lab.progress import Progress
 from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
-from storage import RunQuery, RunStore
+from storage import RunQuery
 from storage.process import start_mark
-from tests.ui.boards import context as made_context
 from tests.ui.fakes import endless, scripted
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import Asker
 from ui.sessions.retention import about_run
+from ui.shared.past_studies import ROWS, listed_studies, press_list
 from ui.shared.studies import OpenedStudy, Studies, new_study, title_of
 from ui.shared.study_board import build_study_board
 from ui.shared.study_handlers import (
@@ -48,18 +47,16 @@ def study(context: Context, kind: str = "compare", prompts: int = 1, repeats: in
     return new_study(context, kind, sampling, (plain_configuration(), TREE), asked, repeats=repeats)
 
 
-@pytest.fixture
-def context(store: RunStore) -> Iterator[Context]:
-    made = made_context(store)
-    made.hub.worker.speed = 0.0  # type: ignore[attr-defined]
-    yield made
-    made.conductor.close()
-    made.hub.worker.clear()  # type: ignore[attr-defined]
+def study_in_log(context: Context, kind: str = "compare", owner: str = "") -> Study:
+    """A study of which nothing is measured yet."""
+    one = study(context, kind)
+    context.store.studies.save(one.to_plain(), len(one), owner)
+    return one
 
 
 def slow(context: Context) -> None:
     """Every run but the short ones that warm up goes on for minutes."""
-    context.hub.worker.set_script(endless, speed=5.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(endless, speed=5.0)
 
 
 def mine(context: Context, owner: str | None = None, key: str = "me") -> Studies:
@@ -70,7 +67,7 @@ def ended(context: Context) -> None:
     assert context.conductor.wait(30)
 
 
-def test_the_warm_up_is_told_in_words() -> None:
+def test_warming_up_another_study_and_a_busy_log_are_told_in_words() -> None:
     row = SimpleNamespace(study_id="s", title="T", state="running", done=3, total=8, reason="")
     warming = Progress("s", "compare", "me", "running", "", 3, 8, warming=True)
     told = progress_value(row, warming, "compare")
@@ -79,9 +76,18 @@ def test_the_warm_up_is_told_in_words() -> None:
     assert told["state_words"] == "Running"
     told = progress_value(row, replace(warming, state="waiting"), "compare")
     assert told["state_words"].startswith("Waiting"), "what it waits for is said first"
-
-
-# -- who sees what --
+    busy = Progress("s9", "tune", "", "running", done=3, total=9, left_s=12.0)
+    value = progress_value(None, busy, "compare")
+    assert value["beside"] == (
+        "Another grid is being measured now: 3 of 9, about 12 s left. One runs at a time."
+    )
+    assert value["beside_study"] == "" and value["ask_ms"] == 1000
+    assert progress_value(None, busy, "tune")["beside_study"] == "s9"
+    assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
+    assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
+    row = SimpleNamespace(study_id="s", title="t", total=4)
+    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
+    assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
 
 
 def test_a_study_is_begun_listed_opened_and_deleted(context: Context) -> None:
@@ -110,8 +116,7 @@ def test_a_run_leads_to_its_study_and_no_visitor_to_anothers(context: Context) -
     told = about_run(context, Asker(None, True), run_id)
     assert told[-1].visible and told[-1].value == "Open its comparison"
     assert f"made for a comparison: {one.title}" in str(told[1])
-    hidden = about_run(context, Asker(None, True), "gone")
-    assert not hidden[-1].visible
+    assert not about_run(context, Asker(None, True), "gone")[-1].visible
 
 
 def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
@@ -136,7 +141,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     ended(context)
-    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)
     mine(context).resume(one.study_id)
     ended(context)
     assert mine(context).rows()[0].done == 4
@@ -145,8 +150,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
 
 
 def test_a_study_that_another_server_measures_is_left_alone(context: Context) -> None:
-    one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    one = study_in_log(context)
     parent = (os.getppid(), start_mark(os.getppid()))  # as if that process measured it
     with closing(sqlite3.connect(context.store.path)) as raw, raw:
         sets = "state = 'running', pid = ?, process_start = ?"
@@ -168,52 +172,24 @@ def test_a_cell_that_was_broken_off_leaves_no_run(context: Context) -> None:
 
 
 def test_a_title_says_what_is_measured_on_what() -> None:
-    few, many = (
-        (plain_configuration(), TREE),
-        tuple(Configuration("x" * 10 + str(i), TREE.speculation) for i in range(9)),
-    )
+    few = (plain_configuration(), TREE)
+    many = tuple(Configuration("x" * 10 + str(i), TREE.speculation) for i in range(9))
     one = (StudyPrompt("1", "Once\n upon " + "a " * 90),)
     assert title_of(few, one).startswith("plain decoding, specinfer: Once upon a a")
     assert title_of(many, (*one, StudyPrompt("2", "b"))) == "9 configurations: 2 prompts"
 
 
-# -- words --
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (None, ""),
-        (0.2, "about 1 s left"),
-        (40.4, "about 40 s left"),
-        (89, "about 89 s left"),
-        (90, "about 2 min left"),
-        (5400, "about 2 h left"),
-    ],
-)
-def test_time_left_is_told_in_round_words(seconds: float | None, words: str) -> None:
-    assert left_words(seconds) == words
-
-
-def test_another_study_is_told_beside_the_one_that_is_looked_at() -> None:
-    busy = Progress("s9", "tune", "", "running", done=3, total=9, left_s=12.0)
-    value = progress_value(None, busy, "compare")
-    assert value["beside"] == (
-        "Another grid is being measured now: 3 of 9, about 12 s left. One runs at a time."
-    )
-    assert value["beside_study"] == "" and value["ask_ms"] == 1000
-    assert progress_value(None, busy, "tune")["beside_study"] == "s9"
-    assert "another visitor's" in progress_value(None, Progress(state="running"), "tune")["beside"]
-    assert progress_value(None, Progress(), "tune")["ask_ms"] == 5000
-
-
-# -- the board --
+def test_time_left_is_told_in_round_words() -> None:
+    assert left_words(None) == ""
+    told = {0.2: "1 s", 40.4: "40 s", 89: "89 s", 90: "2 min", 5400: "2 h"}
+    for seconds, words in told.items():
+        assert left_words(seconds) == f"about {words} left"
 
 
 @cache
 def layout() -> tuple[StudyBoard, gr.HTML]:
     with gr.Blocks():
-        board: Any = build_study_board(None, "compare", "compare")  # type: ignore[arg-type]
+        board: Any = build_study_board(None, "compare", "compare")
         board.studies.render()
         return board, gr.HTML()
 
@@ -251,12 +227,8 @@ def test_a_board_begins_follows_and_shows_the_end(context: Context) -> None:
     assert bar["study"] == one.study_id and bar["total"] == 4
     ended(context)
     bar, listed, picture = tab.look()
-    assert (bar["state"], bar["words"], bar["stop"], bar["go"]) == (
-        "completed",
-        "4 of 4",
-        False,
-        False,
-    )
+    assert (bar["state"], bar["words"]) == ("completed", "4 of 4")
+    assert bar["stop"] is bar["go"] is False
     assert picture["cells"] == 4 and listed["rows"]["0"]["cells"] == "4 of 4"
     again = tab.look()
     assert again[0] == bar and again[1]["__type__"] == "update" == again[2]["__type__"]
@@ -273,7 +245,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     ended(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
+    context.hub.worker.set_script(scripted(4), speed=0.0)
     other.press("go", one.study_id)
     ended(context)
     assert other.look()[0]["state"] == "completed"
@@ -294,15 +266,6 @@ def test_a_tab_that_reads_an_old_study_is_not_turned_away(context: Context) -> N
     assert tab.look(opening=True)[0]["study"] == new.study_id
 
 
-def test_an_interrupted_study_can_be_gone_on_with(context: Context) -> None:
-    one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))
-    context.store.studies.set_state(one.study_id, "interrupted")
-    tab = Tab(context)
-    bar = tab.look(opening=True)[0]
-    assert bar["state"] == "interrupted" and "server ended" in bar["state_words"] and bar["go"]
-
-
 def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) -> None:
     tab, other, kept, one = Tab(context), Tab(context), study(context), study(context)
     for each in (kept, one):
@@ -321,32 +284,27 @@ def test_a_study_deleted_elsewhere_is_let_go_by_the_next_look(context: Context) 
 
 
 def test_an_old_study_that_no_list_has_room_for_is_not_deleted(context: Context) -> None:
-    tab, old = Tab(context), study(context)
-    context.store.studies.save(old.to_plain(), len(old))
+    tab, old = Tab(context), study_in_log(context)
     tab.press("open", old.study_id)
     for _ in range(12):
-        one = study(context)
-        context.store.studies.save(one.to_plain(), len(one))
+        study_in_log(context)
     assert tab.look()[0]["study"] == old.study_id
     context.store.studies.delete(old.study_id)
     assert "was deleted" in tab.look()[0]["trouble"]
 
 
-def test_trouble_goes_once_its_study_moves_on_and_a_second_click_makes_none(
-    context: Context,
-) -> None:
-    tab, one = Tab(context), study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+def test_trouble_goes_once_its_study_moves_on_a_second_click_makes_none(context: Context) -> None:
+    tab, one = Tab(context), study_in_log(context)
     resume, refused = context.conductor.resume, StudyError("locked by another program")
 
     def refuse(study: Study, owner: str = "") -> None:
         raise refused
 
-    context.conductor.resume = refuse  # type: ignore[method-assign]
+    context.conductor.resume = refuse
     assert tab.press("open", one.study_id)[0]["trouble"] == ""
     assert tab.press("go", one.study_id)[0]["trouble"] == str(refused)
     assert tab.look()[0]["trouble"] == str(refused), "until it moves on"
-    context.conductor.resume = resume  # type: ignore[method-assign]
+    context.conductor.resume = resume
     slow(context)
     Tab(context).press("go", one.study_id)
     assert tab.look()[0]["trouble"] == ""
@@ -354,8 +312,7 @@ def test_trouble_goes_once_its_study_moves_on_and_a_second_click_makes_none(
 
 
 def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> None:
-    tab, one = Tab(context), study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    tab, one = Tab(context), study_in_log(context)
     read, tab.desk.study.study_id = context.store.studies.study, one.study_id
 
     def locked(study_id: str) -> Any:
@@ -367,25 +324,19 @@ def test_trouble_of_a_look_goes_with_the_next_that_sees(context: Context) -> Non
     assert tab.look()[0]["trouble"] == ""
 
 
-def test_what_nobody_measures_is_never_running(context: Context) -> None:
+def test_what_nobody_measures_is_interrupted_and_can_be_gone_on_with(context: Context) -> None:
     """Its end could not be written, or its server died while this one went on."""
-    one = study(context)
-    context.store.studies.save(one.to_plain(), len(one))
+    one = study_in_log(context)
     context.store.studies.set_state(one.study_id, "running")
     bar = Tab(context).look(opening=True)[0]
     assert bar["state"] == "interrupted" and bar["go"] and not bar["stop"]
+    assert "server ended" in bar["state_words"]
     assert mine(context).rows()[0].state == "interrupted"
-    context.conductor.rest = lambda _: ("failed", "disk full")  # type: ignore[method-assign]
+    context.conductor.rest = lambda _: ("failed", "disk full")
     bar, listed, _ = Tab(context).look(opening=True)
     assert (bar["state"], bar["more"], bar["go"]) == ("failed", "disk full", True)
     assert listed["rows"]["0"]["state"] == "failed"
     assert mine(context).line(one.study_id).reason == "disk full"
-
-
-def test_a_log_that_is_waited_for_is_told() -> None:
-    row = SimpleNamespace(study_id="s", title="t", total=4)
-    now = Progress("s", "tune", "", "running", total=4, log="The log is busy: trying again (x).")
-    assert progress_value(row, now, "tune")["more"] == "The log is busy: trying again (x)."
 
 
 def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> None:
@@ -404,9 +355,7 @@ def test_errors_stand_on_the_board_until_the_next_press(context: Context) -> Non
     assert bar["trouble"] == "repeats is 0: a whole number"
 
 
-def test_a_prompt_that_is_too_long_is_told_on_the_board_and_nothing_is_kept(
-    context: Context,
-) -> None:
+def test_a_prompt_that_is_too_long_is_told_on_the_board_nothing_is_kept(context: Context) -> None:
     tab, one = Tab(context), study(context, prompts=2)
     long = replace(one.prompts[1], text="And so on " * 6000)
     bar = tab.begin(replace(one, prompts=(one.prompts[0], long)))[0]
@@ -425,12 +374,71 @@ def test_a_study_deleted_elsewhere_is_told(context: Context) -> None:
 
 def test_the_list_has_pages(context: Context) -> None:
     for _ in range(10):
-        one = study(context)
-        context.store.studies.save(one.to_plain(), len(one))
-        context.store.studies.set_state(one.study_id, "stopped")
+        context.store.studies.set_state(study_in_log(context).study_id, "stopped")
     tab = Tab(context)
     first = tab.look(opening=True)[1]
     assert len(first["rows"]) == 8 and first["older"] and not first["newer"]
     second = tab.press("page", by=1)[1]
     assert len(second["rows"]) == 2 and second["newer"] and not second["older"]
     assert len(tab.press("page", by=1)[1]["rows"]) == 2  # no page behind the last
+
+
+def rows(values: list[Any]) -> list[dict[str, Any]]:
+    return list(values[0]["rows"].values())
+
+
+def test_studies_of_every_kind_stand_in_one_list(context: Context) -> None:
+    ids = [study_in_log(context, kind).study_id for kind in ("compare", "tune", "prompts")]
+    shown = rows(listed_studies(TabSession(), mine(context)))
+    assert [row["study"] for row in shown] == ids[::-1], "the newest first"
+    kinds = [row["when"].split(",")[0] for row in shown]
+    assert kinds == ["Study of prompts", "Grid", "Comparison"]
+    assert all(row["state"] == "stopped" and row["cells"] == "0 of 4" for row in shown)
+
+
+def test_a_visitor_sees_and_deletes_its_own_alone(context: Context) -> None:
+    theirs, own = (
+        study_in_log(context, "tune", "bob").study_id,
+        study_in_log(context, "tune", "eve").study_id,
+    )
+    eve, desk = mine(context, "eve", "eve"), TabSession()
+    assert [row["study"] for row in rows(listed_studies(desk, eve))] == [own]
+    refused = press_list(desk, eve, {"do": "delete", "study": theirs})
+    assert "no such study of yours" in refused[1]["lines"]["0"]["text"]
+    assert len(mine(context).rows()) == 2
+
+
+def test_after_the_last_one_is_deleted_none_is_shown(context: Context) -> None:
+    one, desk = study_in_log(context, "compare").study_id, TabSession()
+    before = listed_studies(desk, mine(context))
+    after = press_list(desk, mine(context), {"do": "delete", "study": one})
+    assert rows(after) == [] and not after[0]["newer"] and not after[0]["older"]
+    assert "Deleted" in after[1]["lines"]["0"]["text"]
+    assert after[0]["n"] > before[0]["n"], "an answer that comes late does not bring it back"
+    again = press_list(desk, mine(context), {"do": "delete", "study": one})
+    assert "no such study" in again[1]["lines"]["0"]["text"]
+
+
+def test_the_list_is_paged_and_never_past_its_end(context: Context) -> None:
+    ids = [study_in_log(context, "compare").study_id for _ in range(ROWS + 1)]
+    desk = TabSession()
+    first = listed_studies(desk, mine(context))
+    assert len(rows(first)) == ROWS and first[0]["older"] and not first[0]["newer"]
+    second = press_list(desk, mine(context), {"do": "page", "by": 1})
+    assert [row["study"] for row in rows(second)] == ids[:1] and second[0]["newer"]
+    gone = press_list(desk, mine(context), {"do": "delete", "study": ids[0]})
+    assert len(rows(gone)) == ROWS, "the page before, since this one has none left"
+    assert len(rows(press_list(desk, mine(context), {"do": "page", "by": "x"}))) == ROWS
+
+
+def test_one_that_is_measured_says_so_and_is_not_deleted(context: Context) -> None:
+    slow(context)
+    asked = study(context, "tune")
+    mine(context).begin(asked)
+    desk = TabSession()
+    (row,) = rows(listed_studies(desk, mine(context)))
+    assert row["live"] and row["state"] in ("running", "waiting")
+    refused = press_list(desk, mine(context), {"do": "delete", "study": asked.study_id})
+    assert "stop it first" in refused[1]["lines"]["0"]["text"]
+    mine(context).stop(asked.study_id)
+    ended(context)

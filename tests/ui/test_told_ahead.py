@@ -1,15 +1,21 @@
-"""Drafting ahead as the page tells it: sums, hits, misses and notes equal the events."""
+"""Drafting ahead and at once: times, hits, misses and notes equal the events."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from core.events import Event, RoundCompleted, RunCompleted, Span
+from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
-from tests.ui.shown import shown
+from tests.together import together
+from tests.ui.fakes import shown
+from ui.learn.lessons.measured import measured_row
 from ui.run.frame import Frame
+from ui.run.slower import slower_because
+from ui.run.times import add_spans, time_of
 from ui.run.values import picture_values
 from ui.run.view import reduce_all
 from ui.words.messages import run_lines
@@ -19,8 +25,11 @@ def pipelined(pipeline: str, rounds: int = 20) -> list[Event]:
     return synthetic_run(rounds, seed=5, mechanisms=Mechanisms(pipeline=pipeline))
 
 
-def of_rounds(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
+def with_rounds(
+    events: Sequence[Event], change: Callable[[RoundCompleted], dict[str, Any]]
+) -> list[Event]:
+    """The events with some fields of each round changed."""
+    return [replace(e, **change(e)) if isinstance(e, RoundCompleted) else e for e in events]
 
 
 @pytest.mark.parametrize("pipeline", ["ahead", "auto", "across"])
@@ -40,37 +49,23 @@ def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
         assert sums["saved"] == pytest.approx(sum(e.saved_ms for e in entries), abs=1e-3)
         assert sums["wasted"] == pytest.approx(sum(e.wasted_ms for e in entries), abs=1e-3)
         assert sums["guessed"] == (pipeline != "across")
-    assert value["ahead"]["hits"] > 0
-    assert (value["ahead"]["misses"] > 0) == (pipeline != "across")
+    assert value["ahead"]["hits"] > 0 and (value["ahead"]["misses"] > 0) == (pipeline != "across")
     assert value["pipeline"] == pipeline
 
 
 def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
-    events = [
-        replace(e, ahead=tuple(replace(one, saved_ms=0.004) for one in e.ahead))
-        if isinstance(e, RoundCompleted) and e.round % 4
-        else e
-        for e in pipelined("across")
-    ]
+    def change(e: RoundCompleted) -> dict[str, Any]:
+        return {"ahead": tuple(replace(a, saved_ms=0.004) if e.round % 4 else a for a in e.ahead)}
+
+    events = with_rounds(pipelined("across"), change)
     sums = shown(events, 3)["timeline"]["ahead"]
     told = [one for event in of_rounds(events) for one in event.ahead]
     assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
     assert 0 < sums["beside"] < sums["hits"] == len(told)
 
 
-@pytest.mark.parametrize("pipeline", ["ahead", "auto"])
-def test_all_work_made_ahead_is_saved_or_wasted(pipeline: str) -> None:
-    """In SYNTHETIC runs none of it outlasts the pass, so that nothing had to be waited for."""
-    events = pipelined(pipeline)
-    sums = shown(events, 3)["timeline"]["ahead"]
-    spans = [s for e in of_rounds(events) for s in e.spans if s.name == "ahead"]
-    worked = sum(span.ms for span in spans)
-    assert sums["saved"] + sums["wasted"] == pytest.approx(worked, abs=2e-3)
-
-
 def test_a_round_says_why_a_guess_missed() -> None:
-    events = pipelined("ahead")
-    reasons = set()
+    events, reasons = pipelined("ahead"), set()
     for event in of_rounds(events):
         own = shown(events, event.round)["timeline"]["round"]
         assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
@@ -80,21 +75,21 @@ def test_a_round_says_why_a_guess_missed() -> None:
     assert reasons == {"", "wrong", "unused", "ended"}
 
 
-def test_the_overlap_is_that_of_the_runs_figures() -> None:
+def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_more() -> None:
     for pipeline in ("off", "across", "ahead"):
         events = pipelined(pipeline)
-        last = events[-1]
-        assert isinstance(last, RunCompleted)
-        overlap = shown(events, 3)["timeline"]["overlap"]
-        assert overlap == pytest.approx(last.stats.overlap_ratio, abs=1e-4)
-        assert (overlap > 0) == (pipeline != "off")
+        stats, value = events[-1].stats, shown(events, 3)["timeline"]
+        assert value["overlap"] == pytest.approx(stats.overlap_ratio, abs=1e-4)
+        assert (value["overlap"] > 0) == (pipeline != "off")
+        assert value["total"] == pytest.approx(stats.total_ms, abs=1e-3)
+        more = sum(value["share"].values()) > 1.005 * value["total"]
+        assert pipeline == "across" or more == (pipeline == "ahead")
 
 
 def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
     value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
     assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
-    share = shown(pipelined("ahead"), 3)["timeline"]["share"]
-    assert value["share"]["ahead"] == 0 < share["ahead"]
+    assert value["share"]["ahead"] == 0 < shown(pipelined("ahead"), 3)["timeline"]["share"]["ahead"]
 
 
 def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
@@ -128,44 +123,24 @@ def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None
             assert bars[str(event.round)][str(k)]["a"] == ("hit" if drafted else "")
 
 
-def test_the_run_s_time_stands_beside_the_stages_that_add_up_to_more() -> None:
-    for pipeline in ("off", "ahead"):
-        events = pipelined(pipeline)
-        last = events[-1]
-        assert isinstance(last, RunCompleted)
-        value = shown(events, 3)["timeline"]
-        assert value["total"] == pytest.approx(last.stats.total_ms, abs=1e-3)
-        assert (sum(value["share"].values()) > 1.005 * value["total"]) == (pipeline == "ahead")
-
-
 def test_notes_are_told_with_their_round_as_far_as_one_has_come() -> None:
     events = synthetic_run(9, seed=5, mechanisms=MINIONS)
     end = next(i for i, e in enumerate(events) if isinstance(e, RoundCompleted) and e.round == 5)
     failed = "drafter ssm-stories failed (SyntheticFailure: SYNTHETIC failure)"
     words = f"Round 6: {failed}; the run goes on without it."
     for count, told in ((end, False), (end + 1, True), (len(events), True)):
-        view = reduce_all(events[:count])
-        frame = Frame(view=view, known=count, run_id="x", at_end=True)
+        frame = Frame(view=reduce_all(events[:count]), known=count, run_id="x", at_end=True)
         assert (words in [line.text for line in run_lines(frame)]) == told
         assert bool(picture_values(frame)["strip"]["notes"]) == told
         assert ("warn" in [line.kind for line in run_lines(frame) if line.text == words]) == told
 
 
 def test_many_notes_do_not_flood_the_notice() -> None:
-    events = [
-        replace(event, notes=(f"note {event.round}",))
-        if isinstance(event, RoundCompleted)
-        else event
-        for event in synthetic_run(9)
-    ]
+    events = with_rounds(synthetic_run(9), lambda e: {"notes": (f"note {e.round}",)})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     told = [line.text for line in run_lines(frame) if "note" in line.text]
-    assert told == [
-        "6 earlier notes not shown here.",
-        "Round 7: note 6.",
-        "Round 8: note 7.",
-        "Round 9: note 8.",
-    ]
+    rounds = ["Round 7: note 6.", "Round 8: note 7.", "Round 9: note 8."]
+    assert told == ["6 earlier notes not shown here.", *rounds]
 
 
 def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> None:
@@ -173,19 +148,14 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
         3: "drafting ahead takes 21.6 ms a round, 10.6 without: off",
         7: "drafting ahead takes 7.0 ms a round, 10.2 without: on",
     }
-    events = [
-        replace(event, notes=(notes[event.round],))
-        if isinstance(event, RoundCompleted) and event.round in notes
-        else event
-        for event in synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
-    ]
+    made = synthetic_run(9, mechanisms=Mechanisms(pipeline="auto"))
+    events = with_rounds(made, lambda e: {"notes": (notes[e.round],)} if e.round in notes else {})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     lines = [line for line in run_lines(frame) if "trial" in line.text]
     assert {line.kind for line in lines} == {"info"}, "nothing went wrong"
     marked = picture_values(frame)["strip"]["notes"].keys()
     assert not marked & {"3", "7"}, "and neither round carries a mark"
-    told = [line.text for line in lines]
-    words = "a trial of drafting ahead ends"
+    told, words = [line.text for line in lines], "a trial of drafting ahead ends"
     assert told == [
         f"Round 4: {words}: 21.6 ms a round with it, 10.6 without; the run goes on without it.",
         f"Round 8: {words}: 7.0 ms a round with it, 10.2 without; the run goes on with it.",
@@ -199,12 +169,8 @@ def test_what_auto_found_is_told_in_order_and_as_what_the_run_goes_on_with() -> 
 def test_a_process_that_is_gone_is_a_warning_beside_a_trial() -> None:
     gone = "drafting goes on in a thread: the process for it is gone (SYNTHETIC)"
     notes = ("drafting ahead takes 7.0 ms a round, 10.2 without: on", gone)
-    events = [
-        replace(event, notes=notes)
-        if isinstance(event, RoundCompleted) and not event.round
-        else event
-        for event in synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
-    ]
+    made = synthetic_run(3, mechanisms=Mechanisms(pipeline="auto"))
+    events = with_rounds(made, lambda e: {} if e.round else {"notes": notes})
     frame = Frame(view=reduce_all(events), known=len(events), run_id="x", at_end=True)
     kinds = [line.kind for line in run_lines(frame) if line.text.startswith("Round 1: ")]
     assert kinds == ["info", "warn"]
@@ -221,12 +187,8 @@ def guessed(events: list[Event], until: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
 def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
-    uses = Mechanisms(combine, "goodput", "ahead")
-    events = synthetic_run(12, seed=5, mechanisms=uses)
+    events = synthetic_run(12, seed=5, mechanisms=Mechanisms(combine, "goodput", "ahead"))
     assert shown(events, 3)["timeline"]["never"] == ("log_pool" if combine == "log_pool" else "")
-
-
-# -- round times --
 
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
@@ -235,16 +197,13 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     core.engine.round_state.round_outcome."""
     made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]
-    rounds = shown(events, 3)["timeline"]["rounds"]
-    hidden = 0.0
+    rounds, hidden = shown(events, 3)["timeline"]["rounds"], 0.0
     for event in of_rounds(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
         told = rounds[str(event.round)]
-        assert told["hid"] == pytest.approx(
-            sum(a.saved_ms for a in event.ahead if a.known), abs=1e-3
-        )
-        worked = sum(s.ms for s in own)
-        assert told["ms"] == pytest.approx(worked + 1.5 - told["hid"], abs=2e-3)
+        known = sum(a.saved_ms for a in event.ahead if a.known)
+        assert told["hid"] == pytest.approx(known, abs=1e-3)
+        assert told["ms"] == pytest.approx(sum(s.ms for s in own) + 1.5 - told["hid"], abs=2e-3)
         ends = min(s.start_ms for s in own), max(s.end_ms for s in own)
         assert told["all"] == pytest.approx(ends[1] - ends[0], abs=1e-3)
         hidden += told["hid"]
@@ -253,12 +212,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
 
 def test_a_pause_that_is_another_requests_turn_is_no_part_of_the_measured_time() -> None:
     events = synthetic_run(3, mechanisms=Mechanisms("union", "goodput", "off"))
-    paused = [
-        replace(event, spans=tuple(map(committed_late, event.spans)))
-        if isinstance(event, RoundCompleted)
-        else event
-        for event in events
-    ]
+    paused = with_rounds(events, lambda e: {"spans": tuple(map(committed_late, e.spans))})
     (short, long) = (shown(run, 1)["timeline"]["rounds"]["1"] for run in (events, paused))
     assert long["ms"] == pytest.approx(short["ms"])
     assert long["all"] == pytest.approx(short["all"] + 30)
@@ -274,3 +228,60 @@ def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
     early = Frame(view=reduce_all(events[:9]), known=len(events), ended=True)
     late = Frame(view=reduce_all(events), known=len(events), ended=True, at_end=True)
     assert [picture_values(f)["timeline"]["ended"] for f in (early, late)] == [False, True]
+
+
+APART = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
+SHARED = together(APART)
+UNDER_WAY = APART[:-1], SHARED[:-1]
+
+
+def of_rounds(events: Sequence[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None:
+    for event, other in zip(of_rounds(SHARED), of_rounds(APART), strict=True):
+        assert time_of(event).ms == pytest.approx(time_of(other).ms)
+        assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
+    found, true = (shown(events, 3)["timeline"] for events in (SHARED, APART))
+    assert found["share"] == pytest.approx(true["share"], abs=2e-3)
+    assert sum(found["share"].values()) == pytest.approx(found["total"], rel=1e-3)
+    found, true = (shown(events, 12)["lengths"]["lately"] for events in (SHARED, APART))
+    assert found == pytest.approx(true, rel=1e-3)
+    true, found = (reduce_all(events).stats for events in UNDER_WAY)
+    assert found.draft_ms == pytest.approx(true.draft_ms)
+    assert why_slower(found) == why_slower(true)
+    spans = tuple(Span(name, "draft", 5.0, 15.0, 1 / 3) for name in DRAFTERS)
+    event = replace(of_rounds(APART)[1], spans=(*spans, Span("llm", "forward", 15.0, 21.0)))
+    assert time_of(event).ms == pytest.approx(10 + 6)
+    assert dict(add_spans((), event)) == pytest.approx({"draft": 10.0, "llm": 6.0, "busy": 16.0})
+
+
+def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
+    value = shown(SHARED, 3)["timeline"]
+    for event in of_rounds(SHARED):
+        bars = value["bars"][str(event.round)]
+        assert len(bars) == len(event.spans)
+        for bar, span in zip(bars.values(), event.spans, strict=True):
+            assert value["lanes"][bar["lane"]] == span.lane
+            ends = span.start_ms, span.end_ms
+            assert (bar["start"], bar["end"]) == pytest.approx(ends, abs=1e-3)
+            assert ("own" in bar) == (span.name in ("draft", "catch_up"))
+            assert bar.get("own", span.ms) == pytest.approx(span.ms, abs=1e-3)
+    plain = shown(APART, 3)["timeline"]["bars"]
+    assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
+
+
+def why_slower(stats: RunStats) -> str:
+    """Why it is slower than a plain decoding that is twice as fast."""
+    return slower_because(stats, 2 * stats.tokens_per_second)
+
+
+def test_a_pass_of_a_lesson_is_what_of_it_was_the_runs() -> None:
+    event = of_rounds(APART)[-1]
+    halves = [replace(span, share=0.5) for span in event.spans if span.name == "forward"]
+    others = lambda e: (s for s in e.spans if s.name != "forward")  # noqa: E731
+    events = with_rounds(APART, lambda e: {"spans": (*others(e), *halves, *halves)})
+    (half,) = halves
+    row = measured_row("both", reduce_all(events))
+    assert row.pass_ms == pytest.approx(half.end_ms - half.start_ms)

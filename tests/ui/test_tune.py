@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,8 @@ from core.config import PRESETS, SpeculationConfig
 from core.errors import ConfigError, UnknownStudyError
 from lab.order import Cell
 from lab.prompts import StudyPrompt
-from storage import RunStore
 from tests.synthetic import DRAFTERS
-from tests.ui.boards import context as made_context
 from tests.ui.boards import notice_of
-from tests.ui.fakes import scripted
 from tests.ui.test_form import form_values
 from ui.form.form import RECORD_TOP_K
 from ui.server.context import Context
@@ -28,11 +24,7 @@ from ui.shared.studies import Studies
 from ui.tune.form import LIVE, PICKED, TYPED, Asked, axis_shown, base_menu, study_request
 from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
 
-AXES = [
-    *("speculation_length", "2, 4", []),
-    *("expansion", "1 | 2,1", []),
-    *("", "", []),
-]
+AXES = [*("speculation_length", "2, 4", []), *("expansion", "1 | 2,1", []), *("", "", [])]
 SAMPLING = [16, 0, 0, 1, "", "", False, False]
 
 
@@ -48,28 +40,15 @@ def values(**changes: Any) -> list[Any]:
     return [value for part in {**parts, **changes}.values() for value in part]
 
 
-@pytest.fixture
-def context(store: RunStore) -> Iterator[Context]:
-    made = made_context(store)
-    made.hub.worker.set_script(scripted(4), speed=0.0)  # type: ignore[attr-defined]
-    yield made
-    made.conductor.close()
-    made.hub.worker.clear()  # type: ignore[attr-defined]
-
-
 def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> Asked:
     return study_request(context, own, form_values(drafters=[*DRAFTERS]), values(**changes))
 
 
 def measured(context: Context, **changes: Any) -> tuple[Studies, str]:
-    mine = Studies(context, None, "me")
-    study = asked_of(context, **changes).study
+    mine, study = Studies(context, None, "me"), asked_of(context, **changes).study
     mine.begin(study)
     assert context.conductor.wait(30)
     return mine, study.study_id
-
-
-# -- the form --
 
 
 def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> None:
@@ -88,14 +67,7 @@ def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> N
     assert study.title == "speculation_length (2 values) x expansion (2 values) on 2 prompts"
 
 
-def test_runs_stand_for_themselves_and_record_no_alternatives(context: Context) -> None:
-    own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
-    study = asked_of(context, own, base=["mine"]).study
-    assert {one.speculation.record_top_k for one in study.configurations} == {0}
-    assert {one.speculation.carry_over for one in study.configurations} == {False}
-
-
-def test_every_base_there_is(context: Context) -> None:
+def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Context) -> None:
     own = {"mine": replace(SpeculationConfig(), eta=0.7).to_plain()}
     bases = [value for _, value in base_menu(own).choices]
     assert bases == [*(name for name in PRESETS if name != "autoregressive"), "mine", LIVE]
@@ -107,13 +79,15 @@ def test_every_base_there_is(context: Context) -> None:
     assert made.configurations[1].speculation.eta == 0.9
     with pytest.raises(ConfigError, match="base is 'gone': one of"):
         asked_of(context, base=["gone"])
+    own = {"mine": replace(SpeculationConfig(), carry_over=True, record_top_k=9).to_plain()}
+    study = asked_of(context, own, base=["mine"]).study
+    assert {one.speculation.record_top_k for one in study.configurations} == {0}
+    assert {one.speculation.carry_over for one in study.configurations} == {False}
 
 
 def test_fields_of_few_values_are_picked(context: Context) -> None:
-    picked = ["verify", "ignored", ["greedy", "match"]]
-    study = asked_of(context, axes=[*AXES[:6], *picked]).study
-    assert len(study.configurations) == 9
-    assert study.configurations[1].name.endswith("verify=greedy")
+    study = asked_of(context, axes=[*AXES[:6], *["verify", "ignored", ["greedy", "match"]]]).study
+    assert len(study.configurations) == 9 and study.configurations[1].name.endswith("verify=greedy")
     with pytest.raises(ConfigError, match="verify is"):
         asked_of(context, axes=[*AXES[:6], "verify", "", []])
 
@@ -153,9 +127,7 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
         ),
     ],
 )
-def test_what_cannot_be_started_is_told_and_cannot_be_pressed(
-    context: Context, changes: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_start_says_why(context: Context, changes: dict[str, Any], words: str) -> None:
     said, start = plan_values(context, None, form_values(), values(**changes))
     assert words in notice_of([said], 0) and start.interactive is False
     (line,) = said["lines"].values()
@@ -171,45 +143,32 @@ def test_what_can_be_started_is_counted(context: Context) -> None:
     assert "cannot run: drafters=nobody" in notice_of([said], 0) and start.interactive is True
 
 
-def test_prompts_come_from_a_file_and_a_hostile_one_is_told_by_its_line(
-    context: Context, tmp_path: Path
-) -> None:
+def test_prompts_come_from_a_file_and_a_bad_line_is_told(context: Context, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"prompt": "<img onerror=x>", "id": "a"}), encoding="utf-8")
     study = asked_of(context, prompts=["a file", "", str(path), [], 1]).study
     assert study.prompts == (StudyPrompt("a", "<img onerror=x>"),)
     path.write_text('{"prompt": "fine"}\n' + "[" * 50_000, encoding="utf-8")
-    said, start = plan_values(
-        context, None, form_values(), values(prompts=["a file", "", str(path), [], 1])
-    )
+    typed = values(prompts=["a file", "", str(path), [], 1])
+    said, start = plan_values(context, None, form_values(), typed)
     assert notice_of([said], 0).startswith("line 2 is") and start.interactive is False
 
 
-# -- results --
-
-
-def test_a_measured_grid_is_drawn_and_nothing_is_drawn_of_none(context: Context) -> None:
+def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
+    context: Context,
+) -> None:
     assert drawn_of(None) == [{"lines": {}}, {}, {}, {}]
     mine, study_id = measured(context)
     said, speed, length, points = drawn_of(mine.open(study_id))
     assert "Best: " in notice_of([said], 0)
     assert speed["unit"] == "x" and length["unit"] == "tokens"
-    cells = json.loads(speed["cells"]["~"])
-    assert [cell["runs"] for cell in cells.values()] == [4, 4, 4, 4]
+    assert [cell["runs"] for cell in json.loads(speed["cells"]["~"]).values()] == [4, 4, 4, 4]
     assert len(json.loads(points["rows"]["~"])) == 5
-
-
-def test_what_auto_came_to_is_told(context: Context) -> None:
-    mine, study_id = measured(context)
     opened = mine.open(study_id)
     known = {cell: replace(one, auto_nodes=1) for cell, one in opened.results.items()}
     said = drawn_of(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
     assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
-
-
-def test_without_a_study_the_panel_of_its_point_is_empty(context: Context) -> None:
-    mine, study_id = measured(context)
     skipped = point_beside(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
     panel, chosen, use = point_beside(None)
@@ -225,17 +184,15 @@ def point_runs(value: dict[str, Any]) -> list[str]:
 def test_points_that_cannot_run_stay_when_a_grid_is_opened_again(context: Context) -> None:
     axes = [*("speculation_length", "2, 99", []), *("drafters", "all | nobody", []), "", "", []]
     mine, study_id = measured(context, axes=axes)
-    opened = mine.open(study_id)
-    said, speed, _, points = drawn_of(opened)
+    said, speed, _, points = drawn_of(mine.open(study_id))
     cells = json.loads(speed["cells"]["~"]).values()
     refused = [cell["refused"] for cell in cells if "refused" in cell]
     assert len(cells) == 4 and len(refused) == 3 and "speculation_length is 99" in refused[1]
-    rows = json.loads(points["rows"]["~"]).values()
-    assert sum(row["mark"] == "refused" for row in rows) == 3
+    assert sum(row["mark"] == "refused" for row in json.loads(points["rows"]["~"]).values()) == 3
     assert "cannot run: speculation_length=2, drafters=nobody. drafters is" in notice_of([said], 0)
 
 
-def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
+def test_a_point_goes_into_live_as_it_was_measured_and_no_other_does(context: Context) -> None:
     mine, study_id = measured(context)
     value, chosen = point_shown(mine, {"study": study_id, "point": 2})
     assert value["name"] == "speculation_length=4, expansion=1" and len(value["runs"]) == 4
@@ -248,24 +205,10 @@ def test_a_point_goes_into_live_as_it_was_measured(context: Context) -> None:
     assert request.sampling.seed in {run.asked["sampling"]["seed"] for run in runs}
     with pytest.raises(ConfigError, match="point is 'none'"):
         request_of_point(mine, {})
-
-
-@pytest.mark.parametrize("told", [{}, {"study": "gone", "point": 0}, {"point": "0"}])
-def test_a_point_of_nothing_is_no_point(context: Context, told: dict[str, Any]) -> None:
-    mine, study_id = measured(context)
-    assert point_shown(mine, told) == ({}, {})
+    for told in ({}, {"study": "gone", "point": 0}, {"point": "0"}):
+        assert point_shown(mine, told) == ({}, {})
     for point in (None, "1", 99, -1, [0]):
         assert point_shown(mine, {"study": study_id, "point": point}) == ({}, {})
-
-
-def test_another_visitors_grid_is_not_shown(context: Context) -> None:
-    _, study_id = measured(context)
-    other = Studies(context, "other", "other")
-    assert point_shown(other, {"study": study_id, "point": 0}) == ({}, {})
-    with pytest.raises(UnknownStudyError, match="no such study of yours"):
-        request_of_point(other, {"study": study_id, "point": 0})
-    with pytest.raises(UnknownStudyError):
-        file_of(other, study_id, "runs")
 
 
 def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
@@ -274,11 +217,10 @@ def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
     first, further = (one.request(Cell(one.base, one.prompts[0].id, repeat)) for repeat in range(2))
     assert first.sampling.seed == one.sampling.seed
     assert further.sampling.seed == one.sampling.seed + 1
-    typed = [*SAMPLING[:4], "7", *SAMPLING[5:]]
-    assert asked_of(context, sampling=typed).study.sampling.seed == 7
+    assert asked_of(context, sampling=[*SAMPLING[:4], "7", *SAMPLING[5:]]).study.sampling.seed == 7
 
 
-def test_files_have_every_point_and_every_run(context: Context) -> None:
+def test_files_have_every_point_and_every_run_and_are_their_owners_alone(context: Context) -> None:
     mine, study_id = measured(context)
     for what, count in (("points", 5), ("runs", 20)):
         file = file_of(mine, study_id, what)
@@ -286,3 +228,9 @@ def test_files_have_every_point_and_every_run(context: Context) -> None:
         assert len(list(csv.DictReader(io.StringIO(file["text"])))) == count
     with pytest.raises(ConfigError, match="No grid is shown"):
         file_of(mine, "", "runs")
+    other = Studies(context, "other", "other")
+    assert point_shown(other, {"study": study_id, "point": 0}) == ({}, {})
+    with pytest.raises(UnknownStudyError, match="no such study of yours"):
+        request_of_point(other, {"study": study_id, "point": 0})
+    with pytest.raises(UnknownStudyError):
+        file_of(other, study_id, "runs")

@@ -28,10 +28,7 @@ def words(study: Study, results: Results) -> str:
     return "\n".join(line.text for line in found_lines(study, found, len(results)))
 
 
-# -- the pictures --
-
-
-def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
+def test_two_axes_make_a_map_and_in_that_of_acceptance_the_fastest_alone_is_marked() -> None:
     study = grid_study()
     found = tuning_result(study, grid_results(study, noisy))
     value = grid_value(study, found, "speed")
@@ -40,17 +37,12 @@ def test_two_axes_make_a_map_with_every_point_in_its_place() -> None:
     assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
     cells = value["cells"]
     assert [cell["name"] for cell in cells.values()] == [row.name for row in found.rows]
-    assert (
-        cells["2"]["value"] == pytest.approx(2.0) and cells["2"]["low"] < 2.0 < cells["2"]["high"]
-    )
+    assert cells["2"]["value"] == pytest.approx(2.0)
+    assert cells["2"]["low"] < 2.0 < cells["2"]["high"]
     assert [cell["mark"] for cell in cells.values()] == ["", "near", "best", ""]
     assert (value["low"], value["high"]) == (pytest.approx(0.5), pytest.approx(2.0))
     json.dumps(value)
-
-
-def test_acceptance_marks_the_fastest_alone() -> None:
-    study = grid_study()
-    value = grid_value(study, tuning_result(study, grid_results(study, noisy)), "length")
+    value = grid_value(study, found, "length")
     assert value["unit"] == "tokens" and value["base"] == 1.0
     assert [cell["value"] for cell in value["cells"].values()] == [1.25, 1.5, 1.75, 2.0]
     assert [cell["mark"] for cell in value["cells"].values()] == ["", "", "best", ""]
@@ -74,46 +66,52 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
     study = grid_study(axes)
     results = grid_results(study, lambda name, *_: 10.0 * (1 + name.endswith("=9")))
     value = grid_value(study, tuning_result(study, results), "speed")
-    assert value["layer_field"] == "vote_nodes" and value["layers"] == {
-        "0": "3",
-        "1": "5",
-        "2": "9",
-    }
+    assert value["layer_field"] == "vote_nodes"
+    assert value["layers"] == {"0": "3", "1": "5", "2": "9"}
     assert len(value["cells"]) == 12 and (value["low"], value["high"]) == (1.0, 2.0)
     for place, cell in value["cells"].items():
         layer, row, column = int(place) // 4, int(place) % 4 // 2, int(place) % 2
-        assert cell["name"] == ", ".join(
-            f"{axis.field}={text}"
-            for axis, text in zip(
-                axes, (["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]), strict=True
-            )
-        )
+        at = ["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]
+        named = zip(axes, at, strict=True)
+        assert cell["name"] == ", ".join(f"{axis.field}={text}" for axis, text in named)
 
 
-def test_what_cannot_run_has_its_place_and_reason() -> None:
+def test_what_cannot_run_has_its_place_and_reason_in_map_table_and_file() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
     value = grid_value(study, tuning_result(study, {}), "speed")
     assert list(value["cells"]) == ["0", "1", "2", "3"]
     refused = value["cells"]["1"]
     assert refused["point"] == -1 and "the lossless choices are" in refused["refused"]
+    value = points_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)))
+    refused = value["rows"]["4"]
+    assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
+    texts = [cell["t"] for cell in refused["cells"].values()]
+    assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
+    assert len(texts) == 3
+    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
+    rows = summary_rows(found)
+    names = ["plain decoding", *(row.name for row in found.rows), "draft=coupled, verify=mss"]
+    assert [row["configuration"] for row in rows] == names
+    assert len({tuple(row) for row in rows}) == 1, "one shape"
+    again = read(to_csv(rows))
+    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
+    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
+    json.dumps(rows)
 
 
-def test_without_a_ratio_speeds_are_tokens_a_second() -> None:
-    study = grid_study()
-    results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
-    value = grid_value(study, tuning_result(study, results), "speed")
-    assert value["unit"] == "tokens/s" and value["base"] is None
-    assert value["cells"]["0"]["low"] == 15.0 and value["cells"]["0"]["high"] == 18.0
-
-
-def test_one_prompt_measured_once_has_no_spread() -> None:
+def test_one_prompt_measured_once_has_no_spread_and_without_a_ratio_speeds_are_tokens() -> None:
     study = grid_study(prompts=1)
     found = tuning_result(study, grid_results(study, steady))
     for measure in ("speed", "length"):
         assert {c["low"] for c in grid_value(study, found, measure)["cells"].values()} == {None}
     assert "no spread is known" in words(study, grid_results(study, steady))
     assert {row["speed_up_low"] for row in summary_rows(found)} == {None}
+    study = grid_study()
+    results = {c: r for c, r in grid_results(study, steady).items() if c.contestant != study.base}
+    value = grid_value(study, tuning_result(study, results), "speed")
+    assert value["unit"] == "tokens/s" and value["base"] is None
+    assert value["cells"]["0"]["low"] == 15.0 and value["cells"]["0"]["high"] == 18.0
 
 
 @pytest.mark.parametrize(
@@ -124,13 +122,10 @@ def test_one_prompt_measured_once_has_no_spread() -> None:
         (8, 1, "95 % of resamples of 8 prompts"),
     ],
 )
-def test_what_an_interval_is_of_is_told_wherever_it_stands(
-    prompts: int, repeats: int, spread: str
-) -> None:
+def test_each_interval_says_what_it_is_of(prompts: int, repeats: int, spread: str) -> None:
     study = grid_study(prompts=prompts, repeats=repeats)
     results = grid_results(study, lambda name, i, j: steady(name, i, j) * (1 + 0.01 * (i + j) ** 2))
-    by_plain = {c: r for c, r in results.items() if c.contestant == study.base}
-    results |= {c: grid_results(study, steady)[c] for c in by_plain}
+    results |= {c: r for c, r in grid_results(study, steady).items() if c.contestant == study.base}
     found = tuning_result(study, results)
     cells = grid_value(study, found, "speed")["cells"].values()
     assert {cell["spread"] for cell in cells} == {spread}
@@ -140,9 +135,6 @@ def test_what_an_interval_is_of_is_told_wherever_it_stands(
     assert summary_rows(found)[1]["speed_up_spread"] == spread
     assert summary_rows(found)[0]["speed_up_spread"] is None
     assert f"({spread}: " in words(study, results)
-
-
-# -- the table and a point --
 
 
 def test_the_table_has_plain_decoding_and_each_point() -> None:
@@ -158,7 +150,7 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     assert all(len(row["cells"]) == len(heads) for row in value["rows"].values())
 
 
-def test_the_words_for_texts_are_those_of_a_comparison() -> None:
+def test_texts_are_told_in_the_words_of_a_comparison_with_the_place_where_they_differ() -> None:
     study = grid_study()
     results = grid_results(study, steady)
     cell = Cell("speculation_length=2, expansion=1", "p1", 0)
@@ -169,32 +161,22 @@ def test_the_words_for_texts_are_those_of_a_comparison() -> None:
     rows = points_value(study, found)["rows"].values()
     assert [row["cells"]["7"]["t"] for row in rows] == ["–", "differs", *["identical"] * 3]
     assert set(kinds) <= set(ANSWERS)
+    told = words(study, results)
+    assert "Not plain decoding's text: speculation_length=2, expansion=1. First: prompt p1" in told
+    assert "repeat 1, at token 2" in told
 
 
 def test_of_a_run_that_drafted_nothing_there_is_no_acceptance() -> None:
     study = grid_study()
     results = grid_results(study, steady)
-    bare = {
-        cell: replace(one, stats=replace(one.stats, num_draft_tokens=0, draft_acceptance_rate=0.0))
-        for cell, one in results.items()
-        if cell.contestant == study.base
-    }
+    none = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    plain = [(c, one) for c, one in results.items() if c.contestant == study.base]
+    bare = {cell: replace(one, stats=replace(one.stats, **none)) for cell, one in plain}
     found = tuning_result(study, {**results, **bare})
     rates = [row["draft_acceptance_rate"] for row in run_rows(study, {**results, **bare}, found)]
     assert rates.count(None) == len(bare) == 3
     assert summary_rows(found)[0]["draft_acceptance_rate"] is None
     assert points_value(study, found)["rows"]["0"]["cells"]["6"]["t"] == "–"
-
-
-def test_the_table_keeps_what_cannot_run_with_its_reason() -> None:
-    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
-    study = grid_study(axes, temperature=1.0)
-    value = points_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)))
-    refused = value["rows"]["4"]
-    assert (refused["point"], refused["mark"], len(value["rows"])) == (-2, "refused", 5)
-    texts = [cell["t"] for cell in refused["cells"].values()]
-    assert texts[:2] == ["coupled", "mss"] and "the lossless choices are" in texts[2]
-    assert len(texts) == 3
 
 
 def test_a_point_has_its_figures_and_runs() -> None:
@@ -206,33 +188,27 @@ def test_a_point_has_its_figures_and_runs() -> None:
     figures = {one["name"]: one["text"] for one in value["figures"].values()}
     assert figures["speed-up"] == "2.00x" and figures["time in drafting"] == "40%"
     runs = list(value["runs"].values())
-    assert [(run["prompt"], run["repeat"]) for run in runs] == [
-        (f"p{i}", repeat) for repeat in "12" for i in range(3)
-    ]
+    wanted = [(f"p{i}", repeat) for repeat in "12" for i in range(3)]
+    assert [(run["prompt"], run["repeat"]) for run in runs] == wanted
     assert {run["ratio"] for run in runs} == {"2.00x"}
     for nobody in (-1, 4, 10**9):
         assert point_value(study, results, found, nobody) == {}
 
 
-# -- words --
-
-
 def test_before_the_start_the_runs_are_counted_and_the_refused_named() -> None:
     axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
     study = grid_study(axes, temperature=1.0)
-    base = study.configurations[1].speculation
-    made = grid(base, axes, study.sampling)
+    made = grid(study.configurations[1].speculation, axes, study.sampling)
     lines = plan_lines(study, made.refused)
     assert lines[0].text.startswith("3 points and plain decoding, 3 prompts, 1 repeat: 12 runs.")
     assert "cannot run: draft=coupled, verify=mss. verify is 'mss'" in lines[1].text
     assert grid_title(made, 3) == "draft (2 values) x verify (2 values) on 3 prompts"
-    alone = plan_lines(replace(study, prompts=study.prompts[:1]), ())
-    assert "no spread" in alone[1].text
+    assert "no spread" in plan_lines(replace(study, prompts=study.prompts[:1]), ())[1].text
     idle = plan_lines(grid_study([axis_from_text("speculation_length", "0")]), ())
     assert any("No point drafts anything" in line.text for line in idle)
 
 
-def test_the_best_is_named_with_what_is_as_good() -> None:
+def test_the_best_is_named_with_what_is_as_good_and_the_noise_is_shown() -> None:
     study = grid_study()
     told = words(study, grid_results(study, noisy))
     assert "Best: speculation_length=4, expansion=1. 2.00x the speed of plain decoding (" in told
@@ -243,13 +219,16 @@ def test_the_best_is_named_with_what_is_as_good() -> None:
     told = words(study, grid_results(study, steady, done=7))
     assert "Best so far: " in told and "Every run so far" in told
     assert words(study, {}).startswith("Nothing is measured yet.")
+    alike = grid_results(study, steady).items()
+    told = words(study, {cell: replace(one, accepted_per_round=(3,)) for cell, one in alike})
+    assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
+    assert "Their speeds differ by 300%." in told
 
 
 def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     """However slow it was: in the map, the table, the file and the sentence."""
     study = grid_study()
-    results = grid_results(study, steady)
-    best = "speculation_length=4, expansion=1"
+    results, best = grid_results(study, steady), "speculation_length=4, expansion=1"
     twin = {c.item: r for c, r in results.items() if c.contestant == best}
     for cell in [c for c in results if c.contestant == "speculation_length=2, expansion=1"]:
         speed = results[cell].stats.tokens_per_second
@@ -263,9 +242,7 @@ def test_a_point_that_drafted_as_the_best_did_counts_as_good() -> None:
     assert [rows[str(i)]["mark"] for i in range(1, 5)] == ["near", "", "best", ""]
     assert [row["found"] for row in summary_rows(found)][1:4] == ["within noise", "", "best"]
     told = words(study, results)
-    assert (
-        "Within noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
-    )
+    assert "noise of it: speculation_length=2, expansion=1. They drafted and accepted" in told
     assert "No other point" not in told and "Alike: speculation_length=2, expansion=1; " in told
     once = {cell: one for cell, one in results.items() if cell.item == "p0"}
     told = words(grid_study(prompts=1), once)
@@ -298,17 +275,13 @@ def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave:
 LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 
 
-def test_a_best_point_that_drafts_nothing_is_not_said_to_draft_too_much() -> None:
+def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much() -> None:
     for idle in (0.97, 1.03):
-        speeds = {"speculation_length=0": idle, "speculation_length=4": 0.5}
-        told = slow_by(speeds, LENGTHS)
+        told = slow_by({"speculation_length=0": idle, "speculation_length=4": 0.5}, LENGTHS)
         assert "Best: speculation_length=0." in told and "The best point drafts nothing" in told
         assert "No point that drafts was measured faster than it." in told
         assert "costs more than it saves" not in told and "Shorter drafts" not in told
         assert "No point was" not in told
-
-
-def test_points_that_draft_nothing_are_alike_for_that_alone() -> None:
     axes = [axis_from_text("speculation_length", "0"), axis_from_text("expansion", "1 | 2,1")]
     study = grid_study(axes)
     results = grid_results(study, lambda *_: 10.0)
@@ -326,57 +299,15 @@ def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> N
     assert "costs more than it saves" not in told
 
 
-def test_a_text_that_differs_is_told_with_its_place() -> None:
-    study = grid_study()
-    results = grid_results(study, steady)
-    cell = Cell("speculation_length=2, expansion=1", "p1", 0)
-    results[cell] = replace(results[cell], token_ids=(1, 9, 7))
-    told = words(study, results)
-    assert "Not plain decoding's text: speculation_length=2, expansion=1. First: prompt p1" in told
-    assert "repeat 1, at token 2" in told
-
-
 def test_rules_that_keep_the_distribution_promise_no_tokens() -> None:
     axes = [axis_of("draft", ["sampled"]), axis_of("verify", ["mss", "traversal"])]
     study = grid_study(axes, temperature=1.0)
-    results = {
-        cell: replace(one, verify="mss")
-        for cell, one in grid_results(study, lambda *_: 10.0).items()
-    }
-    assert "not each token" in words(study, results)
-
-
-def test_points_that_drafted_alike_show_the_noise() -> None:
-    study = grid_study()
-    results = grid_results(study, steady)
-    same = {cell: replace(one, accepted_per_round=(3,)) for cell, one in results.items()}
-    told = words(study, same)
-    assert "Alike: speculation_length=2, expansion=1; " in told and "and 1 more drafted" in told
-    assert "Their speeds differ by 300%." in told
-
-
-# -- rows --
+    results = grid_results(study, lambda *_: 10.0).items()
+    assert "not each token" in words(study, {c: replace(one, verify="mss") for c, one in results})
 
 
 def read(text: str) -> list[dict[str, Any]]:
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def test_the_summary_has_every_point_and_every_refusal() -> None:
-    axes = [axis_of("draft", ["coupled", "sampled"]), axis_of("verify", ["match", "mss"])]
-    study = grid_study(axes, temperature=1.0)
-    found = tuning_result(study, grid_results(study, lambda *_: 10.0))
-    rows = summary_rows(found)
-    assert [row["configuration"] for row in rows] == [
-        "plain decoding",
-        *(row.name for row in found.rows),
-        "draft=coupled, verify=mss",
-    ]
-    assert len({tuple(row) for row in rows}) == 1, "one shape"
-    again = read(to_csv(rows))
-    assert again[1]["draft"] == "coupled" and again[1]["speed_up"] == "1.0"
-    assert again[-1]["found"].startswith("refused: verify is") and again[-1]["runs"] == ""
-    json.dumps(rows)
 
 
 def test_every_run_is_a_line_whatever_its_prompt_is_called() -> None:

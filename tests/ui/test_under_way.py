@@ -37,12 +37,12 @@ ROUNDS = 40
 def made(store: RunStore) -> Iterator[Context]:
     found = context(store, rounds=ROUNDS)
     yield found
-    found.hub.worker.clear()  # type: ignore[attr-defined]
+    found.hub.worker.clear()
 
 
 def going(made: Context, speed: float = 1.0) -> LiveSource:
     """A run that goes on for some seconds, or for minutes."""
-    made.hub.worker.speed = speed  # type: ignore[attr-defined]
+    made.hub.worker.speed = speed
     source = made.hub.start(Request("Once", SamplingParams(max_new_tokens=300)), "a")
     source.wait(12, 20.0)
     return source
@@ -68,18 +68,11 @@ def test_it_is_followed_to_its_end(made: Context) -> None:
     assert places == sorted(places) and places[-1] == ROUNDS > places[0]
     assert "under way" not in told(frames[-1][board + len(sessions.board.places) :])
     assert desk.frame().view.state == "completed"
+    (only,) = follow_run(sessions, desk, ALL, source.run_id)
+    assert all(value == only[0] for value in only), "one that has ended sends nothing"
     fresh = TabSession()
     opened_run(sessions, fresh, ALL, source.run_id)
     assert fresh.frame().view == desk.frame().view, "as the log has it"
-
-
-def test_a_run_that_has_ended_is_not_followed(made: Context) -> None:
-    source = going(made, 0.01)
-    source.wait_done(20.0)
-    sessions, desk = sessions_of(made), TabSession()
-    opened_run(sessions, desk, ALL, source.run_id)
-    (only,) = follow_run(sessions, desk, ALL, source.run_id)
-    assert all(value == only[0] for value in only), "nothing is sent"
 
 
 def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
@@ -92,16 +85,14 @@ def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
     desk.cancel()
     desk.look_at(None)
     assert not source.done and made.hub.going(source.run_id) is source
-    source.cancel()
-    source.wait_done(20.0)
 
 
-def test_its_file_says_that_it_runs(made: Context) -> None:
+def test_its_file_and_the_endpoint_say_that_it_runs(made: Context) -> None:
     source = going(made, 20.0)
     file = write_export(made, ALL, source.run_id, "json")
     assert json.loads(file["text"])["summary"]["status"] == "running"
-    source.cancel()
-    source.wait_done(20.0)
+    with pytest.raises(Exception, match="still running: stop it first, with Stop in Sessions"):
+        check_ended(made, made.store.run(source.run_id))
 
 
 def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
@@ -110,8 +101,7 @@ def test_stop_ends_it_and_then_it_can_be_deleted(made: Context) -> None:
     opened_run(sessions, desk, ALL, source.run_id)
     refused = notice_of(delete_run(sessions, desk, ALL, source.run_id), 0)
     assert "still running: stop it first, with Stop" in refused
-    stopped = stop_again(sessions, desk)
-    assert "Stopped: " in notice_of(stopped, 0)
+    assert "Stopped: " in notice_of(stop_again(sessions, desk), 0)
     assert isinstance(source.events(0, source.count)[-1], RunCancelled)
     assert about_run(made, ALL, source.run_id)[3].visible is True
     assert delete_run(sessions, desk, ALL, source.run_id)[-2] == ""
@@ -124,34 +114,29 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> No
     assert "no such run of yours" in notice_of(values, 0)
     stop_again(sessions, desk)
     assert not source.done
-    source.cancel()
 
 
 def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
     source = going(made, 20.0)
     sessions, desk = sessions_of(made), TabSession()
-    values = list(again(sessions, desk, ALL, "a", source.run_id))[-1]
-    assert "still running" in notice_of(values, 0)
+    assert "still running" in notice_of(list(again(sessions, desk, ALL, "a", source.run_id))[-1], 0)
     for event in synthetic_run(3):
         made.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())
     compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
     said = compared[len(sessions.opening) + len(sessions.on.about_outputs) + 1]
     assert "still running" in said["lines"]["0"]["text"]
-    source.cancel()
 
 
 def test_a_long_run_is_followed_from_its_beginning(made: Context) -> None:
     """What left the buffer of the run comes out of the log, read once."""
     source = going(made, 20.0)
     source._kept.clear()  # as in a run of thousands of rounds
-    read = made.store.events
-    reads = []
-    made.store.events = lambda run_id: reads.append(run_id) or read(run_id)  # type: ignore[method-assign, func-returns-value]
+    read, reads = made.store.events, []
+    made.store.events = lambda run_id: reads.append(run_id) or read(run_id)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, source.run_id)
     assert len(desk.frame().view.rounds) >= 2 and len(reads) == 1
-    source.cancel()
 
 
 def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> None:
@@ -160,9 +145,6 @@ def test_a_run_that_nobody_makes_is_interrupted_and_can_go(made: Context) -> Non
     sessions, desk = sessions_of(made), TabSession()
     assert "Interrupted: " in notice_of(opened_run(sessions, desk, ALL, "synthetic-0"), 0)
     assert delete_run(sessions, desk, ALL, "synthetic-0")[-2] == ""
-
-
-# -- of another server --
 
 
 @pytest.fixture
@@ -181,9 +163,7 @@ def of(store: RunStore, process: subprocess.Popen[bytes]) -> None:
         connection.execute("UPDATE runs SET pid = ?, process_start = ?", (process.pid, mark))
 
 
-def test_another_servers_run_is_followed_by_the_log(
-    made: Context, other: subprocess.Popen[bytes]
-) -> None:
+def test_a_run_elsewhere_is_followed_by_log(made: Context, other: subprocess.Popen[bytes]) -> None:
     events = synthetic_run(6)
     for event in events[:9]:
         made.store.record(event, "a")
@@ -217,10 +197,3 @@ def test_a_server_that_went_away_leaves_an_interrupted_run(
     frames = list(follow_run(sessions, desk, ALL, "synthetic-0"))
     assert "Interrupted: " in notice_of(frames[-2], 0) and time.monotonic() - began < 20
     assert made.store.run("synthetic-0").status == "interrupted"
-
-
-def test_the_endpoint_says_the_same(made: Context) -> None:
-    source = going(made, 20.0)
-    with pytest.raises(Exception, match="still running: stop it first, with Stop in Sessions"):
-        check_ended(made, made.store.run(source.run_id))
-    source.cancel()

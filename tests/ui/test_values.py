@@ -1,22 +1,25 @@
-"""What the pictures are sent: complete, bounded, and safe under Gradio's stream diff."""
+"""What the pictures are sent, and the view they are made from: the same live and replayed."""
 
 from __future__ import annotations
 
 import copy
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from gradio.utils import diff
 from gradio_client.utils import apply_diff
 
-from core.config import COMBINES, SpeculationConfig
-from core.events import Combined
+from core.config import COMBINES
+from core.events import Combined, RoundCompleted, Verified, event_from_plain, event_to_plain
+from core.events.outcome import Outcome
+from storage import RunStore
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.frame import Baseline, Before, Frame
-from ui.run.values import PICTURES, PictureMaker, picture_values
+from ui.run.values import PICTURES, PictureMaker, figures_value, picture_values
 from ui.run.view import View, detail_of, reduce, reduce_all
 
 
@@ -37,8 +40,7 @@ def streamed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     held = copy.deepcopy(values[0])
     received = [copy.deepcopy(held)]
     for old, new in zip(values, values[1:], strict=False):
-        sent = json.loads(json.dumps(diff(old, new)))
-        held = apply_diff(held, sent)
+        held = apply_diff(held, json.loads(json.dumps(diff(old, new))))
         received.append(copy.deepcopy(held))
     return received
 
@@ -65,11 +67,13 @@ def test_every_diff_of_a_recorded_run_gives_the_value(run: str) -> None:
         assert streamed(values) == values, name
 
 
-def test_the_diff_of_two_runs_one_after_the_other_gives_the_value() -> None:
+def test_the_diff_of_two_runs_gives_the_value_and_would_not_with_lists() -> None:
     frames = frames_of(synthetic_run(9, seed=1)) + frames_of(synthetic_run(5, seed=2))
     for name in PICTURES:
         values = [picture_values(frame)[name] for frame in frames]
         assert streamed(values) == values
+    old, new = {"rows": [[1, 2], [3, 4]]}, {"rows": [[1], [3]]}
+    assert apply_diff(copy.deepcopy(old), diff(old, new)) != new
 
 
 def test_the_run_before_goes_along_in_every_diff_and_only_where_it_is_compared() -> None:
@@ -78,19 +82,13 @@ def test_the_run_before_goes_along_in_every_diff_and_only_where_it_is_compared()
     frames = [*frames_of(synthetic_run(9, seed=1)), *frames_of(synthetic_run(5, seed=2))]
     for name in ("lengths", "figures"):
         values = [
-            picture_values(frame, before=before if i > 5 else None)[name]
-            for i, frame in enumerate(frames)
+            picture_values(f, before=before if i > 5 else None)[name] for i, f in enumerate(frames)
         ]
         assert streamed(values) == values
         assert not values[0]["before"] and values[-1]["before"]
     assert picture_values(frames[-1], before=before)["lengths"]["before"] == {
         str(line.number): line.accepted for line in old.rounds
     }
-
-
-def test_the_diff_is_wrong_for_lists_which_is_why_there_are_none() -> None:
-    old, new = {"rows": [[1, 2], [3, 4]]}, {"rows": [[1], [3]]}
-    assert apply_diff(copy.deepcopy(old), diff(old, new)) != new
 
 
 def walk(value: Any) -> Any:
@@ -111,24 +109,19 @@ def test_values_are_dicts_of_plain_json_all_the_way_down(run: str) -> None:
             json.dumps(value, allow_nan=False)
 
 
-def test_every_key_is_there_from_the_first_frame_on() -> None:
+def test_every_key_is_there_from_the_first_frame_on_in_fresh_objects() -> None:
     frames = frames_of(synthetic_run(6, seed=1))
     first = picture_values(frames[0])
     for frame in frames[1:]:
         for name, value in picture_values(frame).items():
             assert set(value) == set(first[name]), name
-
-
-def test_values_are_fresh_objects_each_time() -> None:
-    frame = frames_of(synthetic_run(4, seed=1))[-1]
     one, two = picture_values(frame), picture_values(frame)
     for name in PICTURES:
         assert one[name] == two[name] and one[name] is not two[name]
 
 
 def test_live_values_stay_bounded_and_the_end_is_whole() -> None:
-    events = synthetic_run(500, seed=9)
-    view = reduce_all(events)
+    view = reduce_all(synthetic_run(500, seed=9))
     live = picture_values(Frame(view=view, detail=view.current))
     whole = picture_values(Frame(view=view, detail=view.last, ended=True, at_end=True))
     assert len(view.tokens) > 1500
@@ -149,8 +142,7 @@ def test_the_strips_text_is_the_runs_text(rounds: int, ended: bool) -> None:
 
 
 def test_what_is_sent_while_a_token_comes_does_not_grow_with_the_run() -> None:
-    events = synthetic_run(400, seed=3)
-    sizes = []
+    events, sizes = synthetic_run(400, seed=3), []
     for at in (len(events) // 4, len(events) - 40):
         before, after = reduce_all(events[:at]), reduce_all(events[: at + 4])
         old = picture_values(Frame(view=before, detail=before.last))["strip"]
@@ -160,11 +152,9 @@ def test_what_is_sent_while_a_token_comes_does_not_grow_with_the_run() -> None:
 
 
 def test_the_tree_before_it_is_combined_shows_every_draft() -> None:
-    events = synthetic_run(1, seed=3)
-    drafted = reduce_all(events[:2])
+    drafted = reduce_all(synthetic_run(1, seed=3)[:2])
     tree = picture_values(Frame(view=drafted, detail=drafted.current))["tree"]
     assert tree["stage"] == "draft" and tree["own"] is None
-    assert drafted.current and drafted.current.drafted
     drawn = sum(len(draft.token_ids) for draft in drafted.current.drafted.drafts)
     assert sum(len(node["by"]) for node in tree["nodes"].values()) == drawn
     assert {node["outcome"] for node in tree["nodes"].values()} == {"pending"}
@@ -174,23 +164,16 @@ def test_the_tree_before_it_is_combined_shows_every_draft() -> None:
 
 def test_the_tree_shows_the_verdict_and_what_was_dropped() -> None:
     events = synthetic_run(12, seed=3, mechanisms=Mechanisms("vote_tree"))
-    detail = next(
-        found
-        for found in (detail_of(events, r) for r in range(12))
-        if found and found.combined and found.combined.dropped
-    )
-    frame = Frame(view=reduce_all(events), detail=detail)
-    tree = picture_values(frame)["tree"]
-    assert detail.combined and detail.verified and detail.completed
+    details = [detail_of(events, number) for number in range(12)]
+    detail = next(one for one in details if one and one.combined and one.combined.dropped)
+    tree = picture_values(Frame(view=reduce_all(events), detail=detail))["tree"]
     outcomes = {int(key): node["outcome"] for key, node in tree["nodes"].items()}
     assert outcomes == dict(enumerate(detail.verified.outcomes))
-    drawn = sum(len(told["by"]) for told in tree["dropped"].values())
-    assert drawn == len(detail.combined.dropped)
+    assert sum(len(told["by"]) for told in tree["dropped"].values()) == len(detail.combined.dropped)
     assert tree["committed"] == len(detail.completed.token_ids)
     for dropped in tree["dropped"].values():
         parent = dropped["parent"]
-        known = parent[1:] in tree["dropped"] if parent[0] == "d" else int(parent) < len(outcomes)
-        assert known
+        assert parent[1:] in tree["dropped"] if parent[0] == "d" else int(parent) < len(outcomes)
 
 
 def test_proposals_know_their_place_in_the_tree() -> None:
@@ -208,23 +191,26 @@ def test_proposals_know_their_place_in_the_tree() -> None:
                 assert name in {p.drafter for p in tree.proposals[entry["node"]]}
 
 
-def test_a_speed_up_is_shown_only_when_measured() -> None:
+def test_a_speed_up_is_shown_only_when_measured_and_figures_go_unrounded() -> None:
     view = reduce_all(synthetic_run(5, seed=1))
     frame = Frame(view=view, detail=view.last)
     assert picture_values(frame)["figures"]["speedup"] is None
     baseline = Baseline(view.stats.tokens_per_second / 2, "other", "note")
     assert picture_values(frame, baseline)["figures"]["speedup"] == pytest.approx(2, abs=1e-3)
     assert picture_values(Frame(), baseline)["figures"]["speedup"] is None
+    view = reduce_all(synthetic_run(30, seed=4))
+    value = figures_value(Frame(view=view, known=1, run_id="x"), Baseline(3.0, "plain", "measured"))
+    for name in ("mean_acceptance_length", "tokens_per_second", "draft_acceptance_rate"):
+        assert value[name] == getattr(view.stats, name)
+    assert value["speedup"] == view.stats.tokens_per_second / 3.0
 
 
 def test_a_drafter_that_drew_a_token_twice_is_counted_twice() -> None:
     events = synthetic_run(3, seed=1)
     detail = detail_of(events, 0)
-    assert detail and detail.combined
     first = detail.combined.proposals[0]
-    doubled = replace(
-        detail.combined, proposals=((*first, first[0]), *detail.combined.proposals[1:])
-    )
+    proposals = ((*first, first[0]), *detail.combined.proposals[1:])
+    doubled = replace(detail.combined, proposals=proposals)
     frame = Frame(view=reduce_all(events), detail=replace(detail, combined=doubled))
     by = picture_values(frame)["tree"]["nodes"]["0"]["by"]
     assert sum(entry["n"] for entry in by.values()) == len(first) + 1
@@ -235,7 +221,6 @@ def test_drafters_keep_slot_and_order_of_the_run() -> None:
     drafters = picture_values(Frame(view=view))["strip"]["drafters"]
     assert [entry["name"] for entry in drafters.values()] == list(view.drafters)
     assert [entry["slot"] for entry in drafters.values()] == list(range(len(view.drafters)))
-    assert SpeculationConfig().drafters == ("all",)
 
 
 def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> None:
@@ -254,3 +239,135 @@ def test_charts_are_drawn_four_times_a_second_and_never_late_at_the_end() -> Non
     end = reduce_all(events)
     last = Frame(view=end, detail=end.last, ended=True, at_end=True, run_id="x")
     assert maker.values(last, None, now=i / 100) == picture_values(last)
+
+
+@pytest.mark.parametrize("combine", COMBINES)
+def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, combine: str) -> None:
+    events = synthetic_run(9, seed=4, mechanisms=replace(MINIONS, combine=combine))
+    with RunStore(tmp_path / "runs.db") as store:
+        for event in events:
+            store.record(event)
+        stored = store.events(events[0].run_id)
+    assert stored == tuple(events)
+    view = reduce_all(stored)
+    assert any(line.weights for line in view.rounds) == (combine != "union")
+    assert any(line.winner for line in view.rounds) == (combine == "vote")
+    assert all(line.predicted_ms > 0 for line in view.rounds)
+    assert any(line.ahead for line in view.rounds)
+    assert [line.number for line in view.rounds if line.notes] == [5]
+
+
+def test_a_votes_share_is_compared_with_the_mean_of_those_before_it() -> None:
+    events = synthetic_run(30, seed=4, mechanisms=Mechanisms("vote"))
+    before: list[float] = []
+    for line in reduce_all(events).rounds:
+        assert line.votes == len(before)
+        assert line.mean_share == pytest.approx(sum(before) / max(1, len(before)))
+        if line.winner:
+            before.append(line.share)
+    assert len(before) > 20 and len(set(before)) > 3
+
+
+def test_a_rounds_time_is_that_of_its_own_work() -> None:
+    for mechanisms in (Mechanisms(), MINIONS):
+        events = synthetic_run(9, seed=4, mechanisms=mechanisms)
+        for line in reduce_all(events).rounds:
+            # What is drafted ahead costs its round nothing: it lies within the LLM's pass.
+            hidden = ("prefill", "ahead")
+            own = [s for s in line.spans if s.name not in hidden and s.start_ms >= line.begin_ms]
+            assert line.time.ms == pytest.approx(sum(s.ms for s in own))
+
+
+def test_many_events_at_once_are_the_same_as_one_by_one() -> None:
+    """Wherever they are parted: in the middle of a round too, whose figures are the last one's."""
+    events = synthetic_run(6, seed=5, mechanisms=MINIONS)
+    for first in range(len(events)):
+        begun = reduce_all(events[:first])
+        one_by_one = begun
+        for end in range(first, len(events)):
+            one_by_one = reduce(one_by_one, events[end])
+            assert reduce_all(events[first : end + 1], begun) == one_by_one
+        assert begun == reduce_all(events[:first])
+
+
+def test_a_view_differs_when_one_event_is_lost_and_not_after_json() -> None:
+    events = synthetic_run(6, seed=1)
+    lost = [e for e in events if not (isinstance(e, RoundCompleted) and e.round == 3)]
+    assert reduce_all(lost) != reduce_all(events)
+    events = synthetic_run(5, seed=8, hostile=True)
+    again = [event_from_plain(event_to_plain(event)) for event in events]
+    assert reduce_all(again) == reduce_all(events)
+
+
+def test_text_tokens_and_figures_are_those_of_the_run_also_while_it_runs() -> None:
+    events = synthetic_run(12, seed=3)
+    view, outcome = reduce_all(events), Outcome()
+    for event in events:
+        outcome.observe(event)
+    assert view.text == outcome.text and list(view.token_ids) == outcome.token_ids
+    assert view.stats == events[-1].stats
+    assert view.state == "completed" and view.finish_reason == "length"
+    assert sum(line.emitted for line in view.rounds) == len(view.tokens)
+    view, end = reduce_all(events[:-1]), events[-1].stats
+    assert view.stats.num_new_tokens == end.num_new_tokens
+    assert view.stats.acceptance_histogram == end.acceptance_histogram
+
+
+def test_each_token_knows_how_it_came_to_be() -> None:
+    events = synthetic_run(60, seed=5)
+    view = reduce_all(events)
+    for token in view.tokens:
+        detail = detail_of(events, token.round)
+        assert detail is not None and detail.combined and detail.verified
+        if token.kind == "accepted":
+            tree = detail.combined
+            nodes = [n for n in detail.verified.path if tree.token_ids[n] == token.token_id]
+            wanted = {p.drafter for n in nodes for p in tree.proposals[n]}
+            assert {view.drafters[i] for i, _ in token.scores} <= wanted and token.scores
+        else:
+            assert token.kind == detail.verified.own_kind
+            assert not token.scores
+    assert {token.kind for token in view.tokens} == {"accepted", "recovered", "bonus", "plain"}
+
+
+def test_a_cut_round_gives_no_token_of_the_llms_own() -> None:
+    events = next(
+        run
+        for run in (synthetic_run(12, seed=seed, stop=(" the",)) for seed in range(40))
+        if isinstance(run[-3], Verified)
+        and isinstance(run[-2], RoundCompleted)
+        and run[-2].num_accepted < len(run[-3].path)
+    )
+    last = events[-2]
+    tokens = [token for token in reduce_all(events).tokens if token.round == last.round]
+    assert [token.kind for token in tokens] == ["accepted"] * len(last.token_ids)
+
+
+def test_a_view_keeps_only_its_latest_rounds_whole() -> None:
+    view = reduce_all(synthetic_run(50, seed=1))
+    held = [d for d in (view.current, view.last) if d]
+    assert len(held) == 2 and {d.round for d in held} == {49}
+
+
+def test_failed_and_cancelled_runs_keep_their_text_or_have_no_beginning() -> None:
+    for end, state in (("failed", "failed"), ("cancelled", "cancelled"), ("cut", "running")):
+        view = reduce_all(synthetic_run(6, seed=2, end=end))
+        assert view.state == state and view.text and view.rounds
+        assert bool(view.error) == (end == "failed")
+    cancelled = replace(synthetic_run(1, end="cancelled")[-1], seq=0)
+    view = reduce(View(), cancelled)
+    assert view.state == "cancelled" and view.run_id == "" and view.drafters == ()
+
+
+def test_shares_add_up_to_the_time_of_the_spans() -> None:
+    events = synthetic_run(8, seed=6)
+    share = dict(reduce_all(events).share)
+    spans = [s for e in events if isinstance(e, RoundCompleted) for s in e.spans]
+    busy = share.pop("busy")
+    assert sum(share.values()) == pytest.approx(sum(s.ms for s in spans))
+    assert 0 < busy <= sum(share.values()) + 1e-9
+
+
+def test_unknown_drafters_do_not_break_a_view() -> None:
+    events = synthetic_run(4, seed=1)
+    assert reduce_all([replace(events[0], drafters=()), *events[1:]]).tokens

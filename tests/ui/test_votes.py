@@ -1,4 +1,4 @@
-"""What the page says and shows of votes, weights, estimates and drafts made ahead: the events'."""
+"""What the page says and shows of votes, weights and estimates: the events'."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from dataclasses import replace
 
 import pytest
 
-from core.events import Combined, Event, RoundCompleted
+from core.config import Request, SpeculationConfig
+from core.config.mechanisms import combine_rule, length_policy
+from core.events import Combined, DraftRecord, Event, RoundCompleted
+from tests.core.engines import WARM, engine_of, tables
+from tests.core.test_mechanisms import registered
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
-from tests.ui.shown import seen, shown
+from tests.ui.fakes import seen, shown
+from ui.form.fields import FIELD_NAMES, values_of
+from ui.form.menus import combine_choices, idle_fields, length_choices
+from ui.run.decided import winner_reasons
 from ui.run.frame import Frame
 from ui.run.values import picture_values
-from ui.run.view import reduce_all
+from ui.run.view import detail_of, reduce_all
 from ui.run.votes import proposals_value, vote_sentence
+from ui.tune.form import axis_shown
+
+__all__ = ["registered"]
 
 RULES = ("vote", "vote_tree", "log_pool")
 
@@ -24,23 +34,18 @@ def run(combine: str, rounds: int = 12, drafters: tuple[str, ...] = DRAFTERS) ->
     return synthetic_run(rounds, seed=5, drafters=drafters, mechanisms=uses)
 
 
-# -- masses --
-
-
 @pytest.mark.parametrize("combine", RULES)
 def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> None:
     events = run(combine)
     for number in range(12):
         _, detail = seen(events, number)
         tree, drafted = detail.combined, detail.drafted
-        assert tree and drafted
         rows = shown(events, number)["proposals"]["rows"]
         lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
         for draft in drafted.drafts:
             row = rows[str(DRAFTERS.index(draft.drafter))]
             for j in range(len(draft.token_ids)):
-                token = row[str(j)]
-                mass = lost.get((draft.drafter, j))
+                token, mass = row[str(j)], lost.get((draft.drafter, j))
                 assert token["in_tree"] == (mass is None)
                 if mass is None:
                     mass = tree.masses[token["node"]]
@@ -52,16 +57,12 @@ def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> N
 
 def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it() -> None:
     """Also where one of the weighed drafters drafted nothing: the mean is of those that did."""
-    events = run("log_pool")
-    view, detail = seen(events, 5)
+    view, detail = seen(run("log_pool"), 5)
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
     for drafts in (detail.drafted.drafts, detail.drafted.drafts[:2]):
-        now = replace(
-            detail,
-            drafted=replace(detail.drafted, drafts=drafts),
-            combined=replace(detail.combined, weights=weights),
-        )
+        combined = replace(detail.combined, weights=weights)
+        now = replace(detail, drafted=replace(detail.drafted, drafts=drafts), combined=combined)
         rows = proposals_value(Frame(view=view, detail=now))["rows"]
         own = [weights[draft.drafter] for draft in drafts]
         for j, token in rows["0"].items():
@@ -86,9 +87,8 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
         wanted = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
         assert history[str(number)] == pytest.approx(wanted, abs=6e-5)
         proposals = shown(events, number)["proposals"]
-        assert list(proposals["after"].values()) == pytest.approx(
-            list(after[number].values()), abs=6e-5
-        )
+        wanted = pytest.approx(list(after[number].values()), abs=6e-5)
+        assert list(proposals["after"].values()) == wanted
 
 
 @pytest.mark.parametrize("combine", RULES)
@@ -102,16 +102,11 @@ def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
         assert kept["all"] == kept["nodes"] + len(tree["dropped"])
 
 
-# -- in words --
-
-
 def test_a_vote_is_told_with_its_numbers() -> None:
-    events = run("vote", 30)
-    told = 0
+    events, told = run("vote", 30), 0
     for number in range(30):
         view, detail = seen(events, number)
         tree, verdict, completed = detail.combined, detail.verified, detail.completed
-        assert tree and verdict and completed
         sentence = vote_sentence(view, detail)
         if not tree.winner:
             assert sentence == "Nothing was drafted in this round: there was nothing to weigh."
@@ -138,15 +133,11 @@ def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
 
 
 def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
-    events = run("vote")
-    view, detail = seen(events, 4)
+    view, detail = seen(run("vote"), 4)
     assert "running mean" in vote_sentence(view, detail)
     started = view.started
-    assert started
-    config = {
-        **started.config,
-        "speculation": {**started.config["speculation"], "carry_over": True},
-    }
+    speculation = {**started.config["speculation"], "carry_over": True}
+    config = {**started.config, "speculation": speculation}
     carried = replace(view, started=replace(started, config=config))
     assert "running mean" not in vote_sentence(carried, detail)
     assert "its weight" in vote_sentence(carried, detail)
@@ -162,20 +153,14 @@ def test_the_dial_and_the_pool_are_told() -> None:
 
 
 def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
-    events = run("vote_tree")
-    view, detail = seen(events, 4)
-    assert detail.combined
+    view, detail = seen(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
     def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
         names = dict(zip(DRAFTERS, before, strict=True)), dict(zip(DRAFTERS, after, strict=True))
-        rounds = tuple(
-            replace(line, weights=names[0]) if line.number == 3 else line for line in view.rounds
-        )
-        assert detail.combined
+        rounds = (*view.rounds[:3], replace(view.rounds[3], weights=names[0]), *view.rounds[4:])
         now = replace(detail, combined=replace(detail.combined, weights=names[1]))
-        sentence = vote_sentence(replace(view, rounds=rounds), now)
-        return sentence.split("since the round before, ")[1]
+        return vote_sentence(replace(view, rounds=rounds), now).split("since the round before, ")[1]
 
     assert told((0.0, 0.0, 3.0), (0.0, 0.0, 3.0)) == f"no weight moved: {c} has nearly all of it."
     assert told((1.0, 1.0, 1.0), (1.001, 1.002, 0.997)) == "no weight moved by as much as 0.01."
@@ -187,27 +172,107 @@ def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
     assert only == f"the weight of {a} rises from 1.00 to 1.01."
 
 
-# -- lengths, drafting ahead, notes --
-
-
 def test_estimates_are_those_behind_the_selected_round() -> None:
     events = run("union")
     completed = [event for event in events if isinstance(event, RoundCompleted)]
     for number in (0, 4):
         lengths = shown(events, number)["lengths"]
         _, detail = seen(events, number)
-        assert detail.completed
         assert lengths["reason"] == detail.completed.length_reason
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
         assert [e["tps"] for e in lengths["estimates"].values()] == pytest.approx(speeds, abs=6e-3)
-        ms = sum(
-            span.ms
-            for event in completed[: number + 1]
-            for span in event.spans
-            if span.name not in ("prefill", "ahead")
-        )
+        spans = [span for event in completed[: number + 1] for span in event.spans]
+        ms = sum(span.ms for span in spans if span.name not in ("prefill", "ahead"))
         tokens = sum(len(event.token_ids) for event in completed[: number + 1])
         assert lengths["lately"] == pytest.approx(1000 * tokens / ms, rel=1e-3)
     plain = picture_values(Frame(view=reduce_all(synthetic_run(3))))["lengths"]
     assert plain["policy"] == "fixed" and not plain["estimates"] and not plain["reason"]
+
+
+A, B, C = "ssm-a", "ssm-b", "ssm-c"
+
+
+def draft(name: str, text: str) -> DraftRecord:
+    """A sequence of one token a letter."""
+    n = len(text)
+    ids, ones = tuple(map(ord, text)), (1.0,) * n
+    chain = (tuple(range(-1, n - 1)), tuple(range(1, n + 1)))
+    return DraftRecord(name, ids, tuple(text), *chain, ones, ones, (0,) * n, False, ())
+
+
+def reasons(texts: dict[str, str], weights: tuple[float, ...], winner: str) -> str:
+    drafts = [draft(name, text) for name, text in texts.items()]
+    told = dict(zip(texts, weights, strict=True))
+    tree = Combined("r", 0, 0.0, 0, (), (), (), (), (), (), 0, "", weights=told, winner=winner)
+    return " ".join(winner_reasons(tree, drafts))
+
+
+DECIDED = {
+    # Everybody proposed the first token; only one went on.
+    ("s sl s", (0.0, 0.002, 3.0), B): (
+        "No draft disagrees with it, but the other drafts end behind token 1 or before, and it "
+        "goes on."
+    ),
+    ("s sl", (1.0, 1.0), B): (
+        "No draft disagrees with it, but the other draft ends behind token 1, and it goes on."
+    ),
+    ("xy xz xz", (1.5, 0.8, 0.7), B): (
+        "The sequences part at token 2: 1.50 behind “z”, 1.50 behind “y”, a tie, which goes to "
+        "the heavier single SSM, then to the one named first. Of the 2 SSMs that drafted it "
+        "ssm-b is the heaviest."
+    ),
+    ("xy xz w", (1.2, 0.998, 0.002), A): (
+        "The sequences part at token 1: 2.20 behind “x”, <0.01 behind “w”, then at token 2: "
+        "1.20 behind “y”, 1.00 behind “z”."
+    ),
+    ("xy xy xy", (1.0, 1.0, 1.0), A): (
+        "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."
+    ),
+    ("xy zw xy", (1.2, 1.0, 0.8), A): (
+        "The sequences part at token 1: 2.00 behind “x”, 1.00 behind “z”. Of the 2 SSMs that "
+        "drafted it ssm-a is the heaviest."
+    ),
+    ("xy ", (1.0, 1.0), A): "",
+}
+
+
+@pytest.mark.parametrize("case", DECIDED, ids=lambda case: case[0])
+def test_what_decided_is_told(case: tuple[str, tuple[float, ...], str]) -> None:
+    texts, weights, winner = case
+    drafted = dict(zip((A, B, C), texts.split(" "), strict=False))
+    assert reasons(drafted, weights, winner) == DECIDED[case]
+
+
+def test_the_sentence_of_a_round_tells_what_decided_and_a_tie_once() -> None:
+    events = synthetic_run(12, seed=5, mechanisms=Mechanisms("vote", "goodput", "ahead"))
+    view, told = reduce_all(events), 0
+    for number in range(12):
+        detail = detail_of(events, number)
+        why = winner_reasons(detail.combined, detail.drafted.drafts)
+        assert all(part in vote_sentence(view, detail) for part in why)
+        told += bool(why)
+    assert told > 6
+    told = reasons({A: "xy", B: "xz", C: "xyw"}, (0.5, 1.0, 0.5), A)
+    assert told.count("a tie") == 1
+
+
+CONFIG = SpeculationConfig(expansion=(2, 2), max_tree_nodes=6)
+
+
+@pytest.mark.usefixtures("registered")
+def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> None:
+    assert ("deepest (the deepest draft alone)", "deepest") in combine_choices("auto", "auto", 0.0)
+    assert ("two (always two)", "two") in length_choices()
+    for field, name in (("combine", "deepest"), ("length", "two")):
+        _, picked = axis_shown(field, ("a",))
+        assert name in [value for value, _ in picked.choices]
+    fields = dict(zip(FIELD_NAMES, values_of(CONFIG, ("a",)), strict=True))
+    assert idle_fields(fields)["eta"] and "weights" in idle_fields({**fields, "combine": "deepest"})
+    config = replace(CONFIG, combine="deepest", length="two", speculation_length=2)
+    events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
+    values = shown(events, 0)
+    assert values["tree"]["words"]["dropped"] == combine_rule("deepest").words.dropped
+    assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
+    assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
+    assert vote_sentence(*seen(events, 0)) == "", "it weighs no drafter"

@@ -1,26 +1,35 @@
-"""What the page says: verdicts with numbers, where a run stands, whether it told the truth."""
+"""What the page says: verdicts with numbers, where a run stands, why it was slow."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from core.config import SpeculationConfig
+from core.config.checks import MAX_TREE_NODES
+from core.config.mechanisms import NGRAM
 from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Trial
-from tests.synthetic import HOSTILE_TEXTS, synthetic_run
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 from tests.ui.fakes import plain_twin
+from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, letter, quote
 from ui.run.frame import Baseline, Frame
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE
-from ui.run.values import figures_value, strip_value
-from ui.run.view import Detail, detail_of, reduce_all
+from ui.run.values import figures_value, picture_values, strip_value
+from ui.run.view import Detail, View, detail_of, reduce_all
 from ui.words.messages import Line, ordinal, run_lines, standing
 
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)
 NAMES = VIEW.drafters
+
+
+def end_frame(view: View) -> Frame:
+    return Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
 
 
 def details() -> list[Detail]:
@@ -29,13 +38,9 @@ def details() -> list[Detail]:
 
 def node_with(outcome: str) -> tuple[Detail, int]:
     for detail in details():
-        assert detail.verified
         if outcome in detail.verified.outcomes:
             return detail, detail.verified.outcomes.index(outcome)
     raise AssertionError(outcome)
-
-
-# -- why this token --
 
 
 @pytest.mark.parametrize(
@@ -54,7 +59,6 @@ def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> Non
 def test_a_rejection_says_what_was_wanted_instead() -> None:
     for detail in details():
         verdict, tree = detail.verified, detail.combined
-        assert verdict and tree
         after = verdict.path[-1] if verdict.path else -1
         for node, outcome in enumerate(verdict.outcomes):
             if outcome == "rejected" and tree.parents[node] == after:
@@ -68,9 +72,7 @@ def test_the_own_token_is_told_by_its_kind() -> None:
     words = {"recovered": "its own token", "bonus": "for free", "plain": "Nothing was drafted"}
     seen = set()
     for detail in details():
-        assert detail.verified
-        kind = detail.verified.own_kind
-        told = explain(detail, None, NAMES, {})
+        kind, told = detail.verified.own_kind, explain(detail, None, NAMES, {})
         assert words[kind] in told.sentence and told.outcome == "own"
         seen.add(kind)
     assert seen == set(words)
@@ -78,7 +80,6 @@ def test_the_own_token_is_told_by_its_kind() -> None:
 
 def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     detail = details()[0]
-    assert detail.verified
     verdict = replace(detail.verified, own_token_id=None, own_kind="none", own_text="")
     ended = replace(detail, verified=verdict)
     told = explain(ended, None, NAMES, {})
@@ -87,30 +88,21 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     assert bars(ended, told, NAMES) == {}, "nothing was chosen after the end of the text"
 
 
-def test_mss_is_told_trial_by_trial() -> None:
+def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
     detail, node = node_with("accepted")
-    assert detail.verified
     trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
-    verdict = replace(detail.verified, rule="mss", trials=trials)
-    sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
-    assert sentence.startswith("Accepted: ssm-code's draw was rejected (p / q = 0.1 / 0.4 = 0.25")
-    assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
-
-
-def test_traversal_is_told_as_a_judgement_of_the_whole_branch() -> None:
-    detail, node = node_with("accepted")
-    assert detail.verified
-    trials = (Trial(node, "ssm-code", 0.1, 0.4, False), Trial(node, "ssm-stories", 0.3, 0.2, True))
-    verdict = replace(detail.verified, rule="traversal", trials=trials)
-    sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
-    assert "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)" in sentence
-    assert "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
+    for rule, words in (
+        ("mss", "Accepted: ssm-code's draw was rejected (p / q = 0.1 / 0.4 = 0.25"),
+        ("traversal", "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)"),
+    ):
+        verdict = replace(detail.verified, rule=rule, trials=trials)
+        sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
+        assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
 def test_match_is_told_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
-        assert detail.verified
         verdict = replace(detail.verified, rule="match")
         told = explain(replace(detail, verified=verdict), node, NAMES, {"seed": 7})
         assert "with seed 7" in told.sentence and words in told.sentence
@@ -129,7 +121,6 @@ def test_before_the_verdict_nothing_is_claimed() -> None:
 
 def test_bars_are_what_the_token_was_chosen_from() -> None:
     detail, node = node_with("accepted")
-    assert detail.combined and detail.verified
     told = explain(detail, node, NAMES, {})
     rows = bars(detail, told, NAMES)
     assert set(rows) == {"llm", "0", "1", "2"}
@@ -140,151 +131,272 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert all(row["id"] == told.token_id for row in hits)
 
 
-def test_quoted_texts_are_short_and_visible() -> None:
-    assert quote("a\nb\t") == "“a⏎b⇥”"
-    assert quote("\x1b[31m\u202e\x00") == "“·[31m··”"
+def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:
+    assert quote("a\nb\t") == "“a⏎b⇥”" and quote("\x1b[31m\u202e\x00") == "“·[31m··”"
     for text in HOSTILE_TEXTS:
         assert len(quote(text)) <= 44 and quote(text).isprintable()
-
-
-def test_letters_go_on_after_z() -> None:
     assert [letter(i) for i in (0, 25, 26, 27, 52)] == ["A", "Z", "AA", "AB", "BA"]
+    teens = ["11th", "12th", "13th", "21st", "102nd", "111th"]
+    assert [ordinal(n) for n in (11, 12, 13, 21, 102, 111)] == teens
+    assert [ordinal(n) for n in (1, 2, 3, 4)] == ["1st", "2nd", "3rd", "4th"]
 
 
-# -- where it stands --
-
-
-def test_standing_says_where_the_visitor_is() -> None:
-    running = reduce_all(EVENTS[:30])
-    cases = {
-        "Press Run": Frame(),
-        "Starting.": Frame(run_id="x"),
-        "In the queue: 2nd in line.": Frame(run_id="x", place=2),
-        "Writing: ": Frame(view=running, run_id="x", known=30, at_end=True),
-        "Engine finished, you are at round 8 of 30": Frame(
-            view=running, run_id="x", known=122, known_rounds=30, ended=True, mode="slow"
-        ),
-        "The engine runs on, you are at round 8 of 9": Frame(
-            view=running, run_id="x", known=40, known_rounds=9, mode="step"
-        ),
-        "Finished: ": Frame(view=VIEW, run_id="x", known=122, ended=True, at_end=True),
-        "The engine closed": Frame(run_id="x", ended=True),
-    }
-    for words, frame in cases.items():
-        assert standing(frame).startswith(words), (words, standing(frame))
-
-
-def test_the_chip_says_how_the_run_stands_as_the_sentence_does() -> None:
+def test_standing_and_chip_say_where_the_visitor_is() -> None:
     view = reduce_all(EVENTS[:30])
     behind = {"view": view, "run_id": "x", "known": 122, "known_rounds": 30}
-    chips = {
-        "running": Frame(**behind, mode="step"),
-        "playing back": Frame(**behind, mode="slow", ended=True),
-        "interrupted": Frame(**behind, ended=True, at_end=True),
-        "completed": Frame(view=VIEW, run_id="x", known=122, ended=True, at_end=True),
-        "queued": Frame(run_id="x", place=2),
-        "": Frame(run_id="x"),
-    }
-    for chip, frame in chips.items():
-        assert figures_value(frame, None)["state"] == chip
+    for words, chip, frame in (
+        ("Press Run", None, Frame()),
+        ("Starting.", "", Frame(run_id="x")),
+        ("In the queue: 2nd in line.", "queued", Frame(run_id="x", place=2)),
+        ("Writing: ", None, Frame(view=view, run_id="x", known=30, at_end=True)),
+        ("The engine runs on, you are at round 8 of 30", "running", Frame(**behind, mode="step")),
+        (
+            "Engine finished, you are at round 8 of 30",
+            "playing back",
+            Frame(**behind, ended=True, mode="slow"),
+        ),
+        ("Interrupted: ", "interrupted", Frame(**behind, ended=True, at_end=True)),
+        ("Finished: ", "completed", end_frame(VIEW)),
+        ("The engine closed", None, Frame(run_id="x", ended=True)),
+    ):
+        assert standing(frame).startswith(words), (words, standing(frame))
+        assert chip is None or figures_value(frame, None)["state"] == chip
+    endings = {"failed": "Failed after", "cancelled": "Stopped: ", "cut": "Interrupted: "}
+    for end, words in endings.items():
+        frame = end_frame(reduce_all(synthetic_run(4, seed=1, end=end)))
+        assert standing(frame).startswith(words)
+        assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
-@pytest.mark.parametrize(
-    ("end", "words"),
-    [("failed", "Failed after"), ("cancelled", "Stopped: "), ("cut", "Interrupted: ")],
-)
-def test_standing_tells_every_ending(end: str, words: str) -> None:
-    view = reduce_all(synthetic_run(4, seed=1, end=end))
-    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
-    assert standing(frame).startswith(words)
-    assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
-
-
-def test_places_are_counted_in_english() -> None:
-    assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == (
-        ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th"]
-    )
-
-
-# -- alone --
-
-
-def test_a_run_that_is_alone_is_told_what_to_do_and_no_warning_is_left_of_it() -> None:
+def test_a_run_is_told_what_to_do_where_it_is_alone_and_as_long_as_it_is() -> None:
     first, *rest = VIEW.rounds
     alone = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), *rest))
-    frame = Frame(view=alone, run_id="x", known=9, ended=True, at_end=True)
+    frame = end_frame(alone)
     lines = run_lines(frame)
     assert Line("info", ALONE) in lines and "second tab" in ALONE
     assert not [line for line in lines if line.kind == "warn" or "nobody to draft" in line.text]
     assert strip_value(frame)["notes"] == {}, "nothing happened in that round"
     lost = replace(rest[0], notes=("drafter a failed; the run goes on without it",))
-    both = replace(alone, rounds=(alone.rounds[0], lost, *rest[1:]))
-    frame = replace(frame, view=both)
-    assert [line.text for line in run_lines(frame) if line.kind == "warn"] == [
-        "Round 2: drafter a failed; the run goes on without it."
-    ]
+    frame = replace(frame, view=replace(alone, rounds=(alone.rounds[0], lost, *rest[1:])))
+    warned = [line.text for line in run_lines(frame) if line.kind == "warn"]
+    assert warned == ["Round 2: drafter a failed; the run goes on without it."]
     assert list(strip_value(frame)["notes"]) == ["1"]
-
-
-def test_once_drafts_were_made_beside_another_request_nobody_is_alone() -> None:
     first, second, *rest = VIEW.rounds
     beside = replace(second, ahead=(Ahead("ssm-code", 0, 1.0, True, 4.0, 0.0),))
     view = replace(VIEW, rounds=(replace(first, notes=(ALONE_NOTE,)), beside, *rest))
-    lines = run_lines(Frame(view=view, run_id="x", known=9, ended=True, at_end=True))
+    lines = run_lines(end_frame(view))
     assert not [line for line in lines if "alone" in line.text or line.kind == "warn"]
 
 
-# -- slower, and why --
+def warnings_of(view: View, plain: float, **stats: float) -> list[str]:
+    """What is warned of at the end of a run with these figures, beside plain decoding's speed."""
+    ended = end_frame(replace(view, stats=replace(view.stats, **stats), state="completed"))
+    lines = run_lines(ended, Baseline(plain, "plain", "note"))
+    return [line.text for line in lines if line.kind == "warn"]
 
 
-def stats(**changes: float) -> RunStats:
-    base = {
-        "num_new_tokens": 100,
-        "num_rounds": 50,
-        "num_accepted_tokens": 50,
-        "num_draft_tokens": 100,
-        "draft_acceptance_rate": 0.5,
-        "tokens_per_second": 50.0,
-    }
-    return RunStats(**{**base, **changes})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_excused() -> None:
+    slow = replace(VIEW, stats=HALF_AS_FAST)
+    for changes, words in (
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
         ({"draft_acceptance_rate": 0.05}, "closer to this text"),
         ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
-    ],
-)
-def test_a_slower_run_is_told_with_a_reason_and_a_remedy(
-    changes: dict[str, float], words: str
-) -> None:
-    view = replace(VIEW, stats=stats(**changes), state="completed")
-    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
-    lines = run_lines(frame, Baseline(100.0, "plain", "note"))
-    slower = [line for line in lines if line.kind == "warn"]
-    assert len(slower) == 1 and slower[0].text.startswith("0.50x: slower than plain decoding")
-    assert words in slower[0].text and "a round took 40.0 ms (4.0 plain tokens" in slower[0].text
-
-
-def test_a_faster_run_is_not_excused() -> None:
-    view = replace(VIEW, stats=stats(), state="completed")
-    frame = Frame(view=view, run_id="x", known=9, ended=True, at_end=True)
-    assert not [x for x in run_lines(frame, Baseline(25.0, "p", "n")) if x.kind == "warn"]
-    assert slower_because(RunStats(), 10.0) == ""
+    ):
+        (told,) = warnings_of(slow, 100.0, **changes)
+        assert told.startswith("0.50x: slower than plain decoding") and words in told
+        assert "a round took 40.0 ms (4.0 plain tokens" in told
+    assert warnings_of(slow, 25.0) == [] and slower_because(RunStats(), 10.0) == ""
     plain = reduce_all(plain_twin(EVENTS))
-    slow = Baseline(plain.stats.tokens_per_second * 2, "p", "n")
-    frame = Frame(view=plain, run_id="x", known=9, ended=True, at_end=True)
-    assert not [x for x in run_lines(frame, slow) if x.kind == "warn"], "plain decoding is plain"
+    assert warnings_of(plain, plain.stats.tokens_per_second * 2) == [], "plain decoding is plain"
 
 
 def test_one_is_one() -> None:
-    events = synthetic_run(1, seed=1)
-    view = reduce_all(events)
-    one = Frame(view=view, known=len(events), ended=True, at_end=True, run_id="x")
+    view = reduce_all(synthetic_run(1, seed=1))
+    one = end_frame(view)
     assert " in 1 round;" in standing(one)
     token = replace(view, stats=replace(view.stats, num_new_tokens=1, num_rounds=2))
     assert "1 token in 2 rounds;" in standing(replace(one, view=token))
+
+
+COUNTS = {"num_new_tokens": 100, "num_rounds": 50, "num_accepted_tokens": 50}
+RATES = {"draft_acceptance_rate": 0.5, "tokens_per_second": 50.0}
+HALF_AS_FAST = RunStats(**COUNTS, **RATES, num_draft_tokens=100)
+
+
+def why(preset: str = "specinfer", beside_ms: float = 0.0, **changes: Any) -> str:
+    fields = {k: changes.pop(k) for k in list(changes) if k in SpeculationConfig().to_plain()}
+    plain = {**SpeculationConfig.preset(preset).to_plain(), **fields}
+    return slower_because(replace(HALF_AS_FAST, **changes), 100.0, plain, beside_ms)
+
+
+def test_only_controls_that_matter_are_named() -> None:
+    few, drafting = {"draft_acceptance_rate": 0.05}, {"draft_ms": 1500.0, "verify_ms": 400.0}
+    for changes in (few, drafting):
+        best = why("best", **changes)
+        assert "speculation_length" not in best.replace("max_speculation_length", "")
+        assert "a lower max_speculation_length (goodput finds the rest)" in best
+        assert "a shorter speculation_length" in why("specinfer", **changes)
+        assert "speculation_length" not in why("specinfer", speculation_length=1, **changes)
+    assert "a higher confidence_threshold" in why("specinfer", length="confidence", **few)
+    assert "fewer drafters" in why(**drafting)
+    assert "fewer drafters" not in why("sequence", drafters=["ssm-code"], **drafting)
+
+
+def test_a_smaller_tree_is_asked_of_what_makes_it() -> None:
+    verifying = {"draft_ms": 200.0, "verify_ms": 1500.0}
+    tree = why(**verifying)
+    assert "a lower max_tree_nodes, or a narrower expansion" in tree
+    vote = why("minions", **verifying)
+    assert "expansion" not in vote and "max_speculation_length" in vote
+    assert "vote_nodes" in why(combine="vote_tree", **verifying) and "vote_nodes" not in tree
+    rest = {"draft_ms": 10.0, "verify_ms": 20.0}
+    assert "record_top_k" not in why(**rest) and "record_top_k 0" in why(record_top_k=5, **rest)
+    little = {"draft_ms": 700.0, "verify_ms": 740.0}
+    assert "max_tree_nodes" not in why("specinfer-paper", **little), "uncut is no number"
+    assert "a larger max_tree_nodes than 8" in why(max_tree_nodes=8, **little)
+
+
+def test_a_length_that_is_not_reached_is_not_to_be_lowered() -> None:
+    few, three = {"draft_acceptance_rate": 0.05}, {"drafters": ["a", "b", "c"]}
+    rest, little = {"draft_ms": 10.0, "verify_ms": 20.0}, {"draft_ms": 700.0, "verify_ms": 740.0}
+    shallow: dict[str, Any] = {**three, "max_tree_nodes": 12, "expansion": [1, 1, 3]}
+    assert why(**shallow, **few).endswith("SSMs closer to this text, or a speculation_length of 1.")
+    assert "a speculation_length below 5" in why(**{**shallow, "max_tree_nodes": 36}, **few)
+    one = why(**{**shallow, "max_tree_nodes": 3}, **few)
+    assert "a lower max_tree_nodes" in one and "speculation_length" not in one
+    assert why(**{**shallow, "max_tree_nodes": 1}, **few).endswith("try SSMs closer to this text.")
+    assert "a lower max_speculation_length" in why("best", **three, max_tree_nodes=64, **few)
+    assert "a max_speculation_length of 1" in why("best", **three, max_tree_nodes=2, **few)
+    verifying = {"draft_ms": 200.0, "verify_ms": 1500.0}
+    assert "expansion" not in why(**shallow, **verifying), "its third step is not reached"
+    assert "a narrower expansion" in why(**{**shallow, "max_tree_nodes": 60}, **verifying)
+    assert "try a larger max_tree_nodes than 12" in why(**shallow, **rest)
+    assert "a longer speculation_length" in why(**three, max_tree_nodes=MAX_TREE_NODES, **rest)
+    assert "a larger max_tree_nodes than 12" in why(**shallow, **little)
+    reached = {**shallow, "speculation_length": 2}
+    assert "max_tree_nodes" not in why(**reached, **little), "more nodes would change nothing"
+
+
+def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
+    none: dict[str, Any] = {"num_draft_tokens": 0, "draft_acceptance_rate": 0.0}
+    same: dict[str, Any] = {**none, "num_new_tokens": 50, "tokens_per_second": 96.0}
+    told = why("best", **same, verify_ms=490.0)
+    assert told.startswith("of the noise of single runs: no tokens drafted in 50 rounds is plain")
+    assert "means nothing" in told and "no draft was expected to bring the text faster" in told
+    for remedy in ("max_tree_nodes", "speculation_length", "SSMs closer", "try "):
+        assert remedy not in told
+    assert "2 tokens drafted" in why("best", **{**same, "num_draft_tokens": 2})
+    few = why("best", **{**same, "num_draft_tokens": 5})
+    assert "plain decoding in all but name" not in few, "a draft every tenth round is drafting"
+    slow = why("best", **{**same, "tokens_per_second": 50.0})
+    assert "took 20.0 ms, plain ones 10.0 ms: run it again" in slow and "noise" not in slow
+    assert "n-gram lookup found nothing" in why("sequence", drafters=[NGRAM], **same)
+    assert "confidence_threshold=0.4" in why("specinfer", length="confidence", **same)
+
+
+def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
+    # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them beside 1250 of verifying.
+    told = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
+    assert "drafting 14.0 ms and 20.0 ms more beside the LLM's passes, verifying 25.0 ms" in told
+    assert "Drafting costs most" not in told and "pipeline=off" in told
+    alone = why(draft_ms=700.0, verify_ms=1250.0)
+    assert "drafting 14.0 ms, verifying 25.0 ms" in alone and "pipeline=off" not in alone
+
+
+def test_a_shared_llm_is_said_to_be_shared() -> None:
+    told = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0)
+    assert "drafting 8.0 ms and 10.0 ms more beside the LLM's passes" in told
+    # What passed beside others' work is in the overlap too: it is told once.
+    assert why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=5 / 6) == told
+    more = why("minions", 500.0, draft_ms=900.0, verify_ms=600.0, overlap_ratio=1.0)
+    assert "drafting 6.0 ms and 12.0 ms more beside" in more, "and some beside its own passes"
+    assert told.endswith(
+        "The LLM served other requests meanwhile, which plain decoding was measured without: "
+        "pipeline=across is for the tokens of all of them together."
+    )
+
+
+def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:
+    view = reduce_all(synthetic_run(5, seed=5))
+    config = {"speculation": SpeculationConfig.preset("best").to_plain()}
+    known = Ahead("ssm-code", 0, 1.0, True, 500.0, 0.0)
+    rounds = (replace(view.rounds[0], ahead=(known,)), *view.rounds[1:])
+    stats = replace(HALF_AS_FAST, draft_ms=1500.0, verify_ms=400.0)
+    for lines, words in ((view.rounds, "goodput finds the rest"), (rounds, "other requests")):
+        started = replace(view.started, config=config)
+        made = replace(view, started=started, rounds=lines, stats=stats, state="completed")
+        frame = Frame(view=made, run_id="x", known=9, ended=True, at_end=True)
+        told = run_lines(frame, Baseline(100.0, "plain", "note"))[-1]
+        assert told.kind == "warn" and words in told.text
+
+
+EIGHT = synthetic_run(8, seed=5)
+VIEW_OF_EIGHT = reduce_all(EIGHT)
+
+
+def budgeted(asked: Any, nodes: Any, view: View = VIEW_OF_EIGHT, **fields: Any) -> View:
+    """The run as if `max_tree_nodes` had been `asked` and had come to `nodes`."""
+    started, plans = view.started, []
+    for plan, most in ((started.asked, asked), (started.config, nodes)):
+        told = {**plan["speculation"], "speculation_length": 8, **fields, "max_tree_nodes": most}
+        plans.append({**plan, "speculation": told})
+    return replace(view, started=replace(started, asked=plans[0], config=plans[1]))
+
+
+def test_what_auto_came_to_is_said_to_be_measured_and_what_it_keeps_from() -> None:
+    said = budget_words(budgeted("auto", 2))
+    assert said.startswith("max_tree_nodes=auto came to 2 nodes in this run: larger trees took ")
+    assert "more than 1.5 times a plain pass when this machine was timed." in said
+    assert "2 nodes for 3 drafters let drafts be 1 deep: speculation_length 8 is not " in said
+    assert said.endswith(f"{DRAFTERS[2]} gets no node and drafts nothing.")
+    one = budget_words(budgeted("auto", 1))
+    assert "came to 1 node in" in one
+    assert one.endswith(f"{DRAFTERS[1]} and {DRAFTERS[2]} get no node and draft nothing.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"length": "goodput"}, "the largest tree that was timed: goodput finds its own length."),
+        ({}, "the largest tree that was timed: it took at most 1.5 plain passes."),
+    ],
+)
+def test_sixty_four_is_as_many_as_are_timed(fields: dict[str, Any], words: str) -> None:
+    view = budgeted("auto", 64, speculation_length=4, expansion=[1], **fields)
+    assert budget_words(view) == f"max_tree_nodes=auto came to 64 nodes in this run, {words}"
+
+
+def test_a_budget_that_keeps_from_nothing_is_not_talked_of_and_a_vote_shares_none() -> None:
+    assert budget_words(budgeted("uncut", "uncut")) == ""
+    assert budget_words(budgeted(64, 64, speculation_length=2)) == ""
+    assert budget_words(budgeted("auto", 1, length="fixed", speculation_length=0)) == ""
+    assert budget_words(View()) == "" and nodeless(View()) == ()
+    assert budget_words(budgeted("auto", 8, unheard_of=1)) == "", "of another version"
+    view = budgeted(2, 2, combine="vote")
+    assert nodeless(view) == ()
+    told = budget_words(view)
+    assert told == "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
+    assert nodeless(budgeted(2, 2, length="goodput")) == (), "there a rule chooses who drafts"
+    assert nodeless(budgeted(2, 2, length="trend")) == (DRAFTERS[2],)
+
+
+def test_the_line_of_the_lengths_is_what_the_budget_allows() -> None:
+    lengths = {"rounds": {"0": {"a": 1, "d": 1, "s": 8}, "1": {"a": 2, "d": 2, "s": 8}}}
+    told = with_budget_bounds(lengths, budgeted("auto", 2))["rounds"]
+    assert told["0"]["m"] == 1 and told["1"]["m"] == 2, "what was drafted, was allowed"
+    assert with_budget_bounds(lengths, budgeted("uncut", "uncut"))["rounds"] == lengths["rounds"]
+    shown = picture_values(Frame(view=budgeted("auto", 2)))["lengths"]
+    assert shown["budget"] == budget_words(budgeted("auto", 2))
+    found = with_budget_bounds(lengths, budgeted("auto", 2, length="trend"))["rounds"]
+    assert found == lengths["rounds"], "what a rule found is recorded as it was cut"
+
+
+def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
+    view, detail = budgeted("auto", 2), detail_of(EIGHT, 1)
+    proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
+    assert proposals["nodeless"] == {}, "here it drafted all the same"
+    detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
+    proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
+    assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}

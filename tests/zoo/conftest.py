@@ -1,7 +1,5 @@
 """A small prepared folder, and runs of a number of steps on it. All of it is the third tier."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Callable

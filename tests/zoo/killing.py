@@ -1,7 +1,5 @@
 """Commands of the zoo in a process of their own that is really killed, by SIGKILL."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -9,8 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-__all__ = ["killed_before", "killed_when"]
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = """
@@ -51,9 +47,6 @@ def killed_when(ready: Callable[[], bool], *arguments: object) -> None:
 
 def _begun(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+        [sys.executable, *map(str, arguments)], cwd=ROOT, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip

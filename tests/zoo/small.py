@@ -1,15 +1,14 @@
 """A preset that prepares in a second, a run at its beginning, and seconds that pass by one a
 reading."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from pathlib import Path
 
 from zoo.beginning import beginning
 from zoo.order import DataOrder
 from zoo.presets import PRESETS, ModelRecipe, Preset
 from zoo.tokens import TokenStore
-from zoo.trainer import Trainer
+from zoo.trainer import Trainer, new_model
 
 SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_bytes=60_000)
 
@@ -19,6 +18,19 @@ def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
     model = beginning(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)
+
+
+class Killed(BaseException):
+    """Ends what runs in this process as a kill does: nothing below may catch it."""
+
+
+def saved_model(store: TokenStore, which: int, seed: int, name: str = "llm") -> Path:
+    """A fresh model of SMALL with the prepared tokenizer, in a folder beside the tokens."""
+    folder = store.folder / "given" / name
+    new_model(SMALL.models[which], SMALL, store.manifest.vocab_size, seed).save_pretrained(folder)
+    for file in store.tokenizer_folder.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
 
 
 class TickingClock:

@@ -1,7 +1,5 @@
 """Tokenizers of other houses, small: how GPT-2 and Qwen spell, and how Llama 2 and Mistral do."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,12 +38,10 @@ def byte_fallback() -> PreTrainedTokenizerBase:
     )
     made.decoder = decoders.Sequence(
         [
-            decoders.Replace("\u2581", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
+            decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(),
             decoders.Strip(" ", 1, 0),
         ]
-    )
+    )  # fmt: skip
     made.add_special_tokens(["<unk>", "<s>", "</s>"])
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]

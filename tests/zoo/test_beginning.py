@@ -1,7 +1,5 @@
 """A model begins with fresh weights or a folder's; a deeper one says what that one says."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -114,9 +112,7 @@ def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
         (replace(LLM, head_dim=16), "num_attention_heads 2': num_attention_heads 4"),
     ],
 )
-def test_a_folder_of_other_sizes_is_refused(
-    ticking_run: MakeRun, other: ModelRecipe, message: str
-) -> None:
+def test_a_folder_of_other_sizes_is_refused(ticking_run: MakeRun, other: ModelRecipe, message: str):
     run = ticking_run(replace(SMALL, models=(LLM,)), 1)
     train_model(LLM, run)
     with pytest.raises(ConfigError, match=message):
@@ -127,9 +123,6 @@ def test_folders_are_told_by_their_names(store: TokenStore) -> None:
     assert named([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
     with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
         named([Path("mine")], SMALL.models)
-
-
-# -- embeddings of a wider model --
 
 
 def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:

@@ -2,8 +2,6 @@
 line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -58,9 +56,7 @@ def test_every_model_of_the_family_opens(family: Path) -> None:
         assert AutoTokenizer.from_pretrained(folder)("x")["input_ids"][0] == 0
 
 
-def test_evaluate_prints_a_table_and_writes_json(
-    family: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_prints_a_table_and_writes_json(family: Path, capsys: pytest.CaptureFixture[str]):
     assert zoo("evaluate", "--out", family) == 0
     written = json.loads((family / "evaluation.json").read_text("utf-8"))
     assert written["context"] == PRESETS["smoke"].schedule.late_context
@@ -89,11 +85,9 @@ def test_a_killed_training_goes_on_where_its_checkpoint_stood(family: Path, tmp_
     arguments = ("train", "--preset", "smoke", "--out", str(out), "--minutes")
     with (tmp_path / "log").open("w") as log:
         training = subprocess.Popen(
-            [sys.executable, "-c", ALONE, *arguments, "5"],
-            cwd=ROOT,
-            stderr=log,
+            [sys.executable, "-c", ALONE, *arguments, "5"], cwd=ROOT, stderr=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        )  # fmt: skip
         checkpoint = out / "runs" / "llm" / "checkpoint.pt"
         _wait_for(checkpoint, training)
         time.sleep(0.5)  # into the next stretch, so that something is lost
@@ -146,22 +140,14 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.
         (("evaluate", "--out", "{family}", "--context", "0"), "context is 0: 1 to 256"),
     ],
 )
-def test_bad_input_is_refused_in_one_line(
-    arguments: tuple[str, ...],
-    message: str,
-    family: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_refused_in_one_line(arguments, message, family, tmp_path, capsys):
     assert zoo(*(each.format(out=tmp_path, family=family) for each in arguments)) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and error.startswith("zoo: ")
     assert message in error
 
 
-def test_evaluate_without_models_says_so(
-    family: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_without_models_says_so(family, tmp_path, capsys):
     for name in ("manifest.json", "tokens", "tokenizer"):
         (tmp_path / name).symlink_to(family / name)
     assert zoo("evaluate", "--out", tmp_path) == 2
@@ -174,9 +160,7 @@ def test_a_missing_device_is_named(family: Path, capsys: pytest.CaptureFixture[s
     assert "device is 'cuda': cpu or auto" in capsys.readouterr().err
 
 
-def test_an_interrupt_ends_with_130(
-    family: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_ends_with_130(family, monkeypatch, capsys):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 

@@ -1,7 +1,5 @@
 """SSMs learn their LLM's distribution, and a pool of them to cover it together."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -22,7 +20,7 @@ import torch
 from torch.nn import functional
 
 from core.errors import ConfigError
-from tests.zoo.small import SMALL, TickingClock
+from tests.zoo.small import SMALL, TickingClock, saved_model
 from zoo import __main__ as command
 from zoo import boost as boosting
 from zoo import distil as distilling
@@ -52,14 +50,9 @@ def fresh(store: TokenStore, which: int, seed: int) -> Any:
 @pytest.fixture
 def family(store: TokenStore) -> tuple[TokenStore, Path, list[Path]]:
     """A prepared folder, an LLM in it, and two SSMs to begin with."""
-    folders = []
-    for which, name in ((0, "llm"), (1, "ssm-code"), (2, "ssm-docs")):
-        folder = store.folder / "given" / name
-        fresh(store, which, seed=which).save_pretrained(folder)
-        for file in store.tokenizer_folder.iterdir():
-            (folder / file.name).write_bytes(file.read_bytes())
-        folders.append(folder)
-    return store, folders[0], folders[1:]
+    named = enumerate(("llm", "ssm-code", "ssm-docs"))
+    llm, *ssms = (saved_model(store, which, which, name) for which, name in named)
+    return store, llm, ssms
 
 
 @pytest.fixture
@@ -101,9 +94,6 @@ def test_what_is_kept_is_of_these_tokens_and_this_seed(teach: Callable[..., Any]
     assert seeded.texts.folder != folder and seeded.texts.folder.parent == folder.parent
 
 
-# -- what it begins with --
-
-
 def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) -> None:
     (one, _), teaching = teach(1)
     minimised = Distillation(teaching.teacher)
@@ -122,12 +112,13 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
 
 
-# -- what is minimised --
+def windows_of(store: TokenStore) -> torch.Tensor:
+    return torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
 
 
 def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
-    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    windows = windows_of(store)
     p, q = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model))
     expected = (p.exp() * (p - q)).sum(-1).mean()
     loss = Distillation(teacher)
@@ -138,7 +129,7 @@ def test_the_loss_is_the_divergence_from_the_teacher(store: TokenStore) -> None:
 def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
     other = Half(teacher)
-    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    windows = windows_of(store)
     p, q, r = (log_probabilities(one, windows[:, :-1]) for one in (teacher, model, other))
     each = functional.kl_div(q, p, log_target=True, reduction="none").sum(-1)
     weights = torch.where(r.argmax(-1) == p.argmax(-1), 0.1, 1.0)
@@ -153,14 +144,11 @@ def test_positions_that_an_earlier_one_foresees_weigh_little(store: TokenStore) 
 
 def test_a_teacher_does_not_learn(store: TokenStore) -> None:
     teacher, model = fresh(store, 0, 1), fresh(store, 1, 2)
-    windows = torch.from_numpy(store.train["code"][:60].astype(np.int64)).view(2, 30)
+    windows = windows_of(store)
     loss = Distillation(teacher, (fresh(store, 1, 3),))
     loss(model, windows).mean.backward()  # type: ignore[no-untyped-call]
     assert all(one.grad is None for one in teacher.parameters())
     assert any(one.grad is not None for one in model.parameters())
-
-
-# -- the LLM's own texts --
 
 
 def test_own_texts_go_on_from_corpus_prefixes_and_are_kept(store: TokenStore) -> None:
@@ -197,9 +185,6 @@ def test_a_batch_of_another_form_is_refused(store: TokenStore) -> None:
         other.batch("code", 0)
 
 
-# -- what is foreseen --
-
-
 def test_runs_are_agreements_behind_one_another() -> None:
     agrees = torch.tensor([[True, True, False, True, True, True]])
     assert runs_of(agrees, 3).tolist() == [[2, 1, 0, 3]]
@@ -225,9 +210,6 @@ def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenSt
     p, q = (log_probabilities(model, inputs)[:, 3:] for model in (llm, one))
     hits = (q.topk(3).indices == p.argmax(-1, keepdim=True)).any(-1).float().mean()
     assert found["one"] == pytest.approx(float(hits))
-
-
-# -- runs --
 
 
 def test_an_ssm_comes_nearer_to_its_llm(teach: Callable[..., Any]) -> None:
@@ -319,9 +301,7 @@ def test_a_start_is_never_written_over(teach: Callable[..., Any]) -> None:
         distil(Tuning(one.recipe, ours, loss), teaching)
 
 
-def test_a_pool_is_tuned_until_the_union_falls(
-    teach: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     found, teaching = teach(3)
     unions = iter((0.4, 0.5, 0.5, 0.3))
 
@@ -373,9 +353,6 @@ def test_a_curve_goes_on_where_a_run_does(tmp_path: Path) -> None:
     assert [(line["step"], line["code"]) for line in curve.lines()] == [(10, 0.1), (20, 0.9)]
 
 
-# -- the command line --
-
-
 def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[str]) -> None:
     store, llm, ssms = family
     common = ["--out", store.folder, "--llm", llm, "--ssm", *ssms, "--minutes", "0.02"]
@@ -403,9 +380,7 @@ def test_distil_and_boost_by_command(family: Any, capsys: pytest.CaptureFixture[
         (["distil", "--ssm", "A", "--corpus-tokens", "0"], "corpus_tokens is 0"),
     ],
 )
-def test_bad_arguments_are_refused_in_one_line(
-    family: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
-) -> None:
+def test_bad_arguments_are_refused_in_one_line(family, capsys, arguments: list[str], told: str):
     store, llm, ssms = family
     given = [str(ssms[0]) if one == "A" else one for one in arguments]
     common = ["--out", str(store.folder), "--llm", str(llm)]
@@ -423,12 +398,9 @@ def test_what_was_killed_goes_on(way: str, run: str, family: Any, tmp_path: Path
     arguments += ["--ssm", *map(str, tuned), "--own-batches", "1", "--minutes"]
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "zoo", *arguments, "5"],
-            cwd=ROOT,
-            stderr=log,
-            stdout=log,
+            [sys.executable, "-m", "zoo", *arguments, "5"], cwd=ROOT, stderr=log, stdout=log,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        )  # fmt: skip
         checkpoint = store.folder / "runs" / f"{run}-ssm-code" / "checkpoint.pt"
         until = time.monotonic() + 90
         while not checkpoint.is_file() and time.monotonic() < until:

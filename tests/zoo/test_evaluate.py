@@ -1,7 +1,5 @@
 """Held-out figures equal a plain computation, and only models of the same tokens are measured."""
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable
@@ -79,9 +77,7 @@ def test_a_context_beyond_the_model_is_refused(trained: Path, store: TokenStore)
         evaluate_folder(trained, store, 0, CPU)
 
 
-def test_another_tokenizer_is_refused_with_the_first_id_that_differs(
-    trained: Path, store: TokenStore, tmp_path: Path
-) -> None:
+def test_another_tokenizer_is_refused_with_the_first_id_that_differs(trained, store, tmp_path):
     other = shutil.copytree(trained, tmp_path / "other")
     train_tokenizer(["a quite different text"] * 9, 280, 64).save_pretrained(other)
     first = first_difference(open_tokenizer(other), open_tokenizer(trained))
@@ -91,9 +87,7 @@ def test_another_tokenizer_is_refused_with_the_first_id_that_differs(
         evaluate_folder(other, store, 64, CPU)
 
 
-def test_missing_and_half_written_folders_are_named(
-    trained: Path, store: TokenStore, tmp_path: Path
-) -> None:
+def test_missing_and_half_written_folders_are_named(trained, store, tmp_path):
     with pytest.raises(ConfigError, match=r"models is .*nothing.*config\.json"):
         evaluate_folder(tmp_path / "nothing", store, 64, CPU)
     weights = trained / "model.safetensors"

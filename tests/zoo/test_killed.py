@@ -1,7 +1,5 @@
 """Commands that are killed end, when they are called again, as if they had not been."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import load_models
 from tests.zoo.killing import ROOT, killed_before, killed_when
-from tests.zoo.small import SMALL
+from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
 from zoo import clocked, samples, worth
 from zoo.clocked import Asked
@@ -32,10 +30,6 @@ from zoo.worth import judged, prompts_of
 
 CPU = torch.device("cpu")
 LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
-
-
-class Killed(BaseException):
-    """Ends what runs in this process, as a kill does."""
 
 
 def zoo(*arguments: object) -> None:
@@ -61,11 +55,7 @@ def read(path: Path) -> Any:
 @pytest.fixture
 def model(store: TokenStore) -> Path:
     """A model beside the prepared tokens."""
-    folder = store.folder / "given" / "llm"
-    new_model(SMALL.models[0], SMALL, store.manifest.vocab_size, seed=1).save_pretrained(folder)
-    for file in store.tokenizer_folder.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
-    return folder
+    return saved_model(store, 0, seed=1)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[object]:
@@ -81,9 +71,6 @@ def counting(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[ob
     return calls
 
 
-# -- prepare --
-
-
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What prepare makes where it is left alone."""
@@ -93,9 +80,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("last", ["tokenizer", "code.npy", "manifest.json"])
-def test_a_killed_prepare_counts_as_none_and_begins_anew(
-    last: str, undisturbed: Path, tmp_path: Path
-) -> None:
+def test_a_killed_prepare_counts_as_none_and_begins_anew(last: str, undisturbed, tmp_path):
     """Also in a folder that was prepared otherwise before."""
     zoo("prepare", "--preset", "smoke", "--out", tmp_path, "--seed", 1)
     again = ("prepare", "--preset", "smoke", "--out", tmp_path)
@@ -104,9 +89,6 @@ def test_a_killed_prepare_counts_as_none_and_begins_anew(
         open_tokens(tmp_path)
     zoo(*again)
     assert files(tmp_path) == files(undisturbed)
-
-
-# -- train --
 
 
 def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Path) -> None:
@@ -125,9 +107,6 @@ def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Pat
     then.load_state_dict(state["model"])
     for domain, score in measure(then, store, preset.schedule.context, 2048).items():
         assert first[domain]["loss"] == score.loss
-
-
-# -- evaluate --
 
 
 def test_a_killed_evaluation_measures_what_is_left(model: Path, store: TokenStore) -> None:
@@ -183,12 +162,7 @@ def test_a_folder_leaves_its_place_at_once(tmp_path: Path, monkeypatch: pytest.M
     assert files(tmp_path).keys() == {"folder/a"}
 
 
-# -- what SSMs are worth, and samples --
-
-
-def test_what_is_judged_goes_on_from_the_runs_that_were_timed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypatch):
     few = ("--llm", LLM, "--ssm", SSM, "--count", 2, "--tokens", 24, "--device", "cpu")
     arguments = ("evaluate", *few, "--repeats", 4, "--out", tmp_path)
     killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
@@ -207,9 +181,7 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(
         assert resumed[figure] == getattr(alone, figure), "the same rounds"
 
 
-def test_samples_go_on_behind_those_that_were_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, capsys):
     few = ("--domains", "code", "stories", "--count", 3, "--tokens", 100, "--device", "cpu")
     arguments = ("samples", *few, "--out", tmp_path / "killed")
     killed_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
@@ -222,9 +194,6 @@ def test_samples_go_on_behind_those_that_were_written(
     zoo("samples", *few, "--out", tmp_path / "alone")
     assert capsys.readouterr().out == printed
     assert read(tmp_path / "killed" / "samples.json") == read(tmp_path / "alone" / "samples.json")
-
-
-# -- pieces --
 
 
 def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What a teacher said is kept, and distils like the teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,9 +65,7 @@ def windows_of(rows: dict[str, np.ndarray], size: int = 6) -> torch.Tensor:
     return torch.from_numpy(DataOrder(rows, MIXTURE, 1, shifts=False).next_batch(size, LENGTH))
 
 
-def test_it_says_what_the_teacher_says(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
-) -> None:
+def test_it_says_what_the_teacher_says(rows, remember):
     teacher = model(0)
     inputs = windows_of(rows)[:, :-1]
     said = remember(teacher).said(inputs)
@@ -78,9 +74,7 @@ def test_it_says_what_the_teacher_says(
     torch.testing.assert_close(said.log_p, values, rtol=1e-5, atol=1e-5)
 
 
-def test_the_teacher_is_asked_once_whoever_asks_and_whenever(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
-) -> None:
+def test_the_teacher_is_asked_once_whoever_asks_and_whenever(rows, remember):
     teacher = Counted(model(0))
     memory, order = remember(teacher), DataOrder(rows, MIXTURE, 1, shifts=False)
     batches = [torch.from_numpy(order.next_batch(8, LENGTH))[:, :-1] for _ in range(40)]
@@ -111,9 +105,7 @@ def test_asked_beforehand_it_needs_no_teacher_and_goes_on_where_it_was_killed(
     assert 0 < again.texts <= BLOCK and len(told) == 1
 
 
-def test_all_but_one_token_kept_is_the_whole_divergence(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
-) -> None:
+def test_all_but_one_token_kept_is_the_whole_divergence(rows, remember):
     teacher, student, windows = model(0), model(1), windows_of(rows)
     exact = Distillation(teacher)(student, windows).mean
     kept = Distillation(teacher, memory=remember(teacher, VOCABULARY - 1))
@@ -124,9 +116,7 @@ def test_all_but_one_token_kept_is_the_whole_divergence(
     assert none.item() == pytest.approx(0.0, abs=1e-5)
 
 
-def test_positions_weigh_the_same(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory]
-) -> None:
+def test_positions_weigh_the_same(rows: dict[str, np.ndarray], remember: Callable[..., Memory]):
     teacher, student, other, windows = model(0), model(1), model(2), windows_of(rows, 40)
     exact = Distillation(teacher, (other,))(student, windows)
     memory = remember(teacher, VOCABULARY - 1)
@@ -135,9 +125,7 @@ def test_positions_weigh_the_same(
     assert kept.cost.item() == pytest.approx(exact.cost.item(), rel=1e-4)
 
 
-def test_other_windows_and_broken_files_are_told(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory], tmp_path: Path
-) -> None:
+def test_other_windows_and_broken_files_are_told(rows, remember, tmp_path):
     memory, windows = remember(model(0)), windows_of(rows)
     memory.said(windows[:, :-1])
     with pytest.raises(KeyError):
@@ -148,9 +136,7 @@ def test_other_windows_and_broken_files_are_told(
         remember(model(0)).said(windows[:, :-1])
 
 
-def test_other_texts_and_counts_have_files_of_their_own(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory], tmp_path: Path
-) -> None:
+def test_other_texts_and_counts_have_files_of_their_own(rows, remember, tmp_path):
     inputs = windows_of(rows)[:, :-1]
     remember(model(0)).said(inputs)
     before = set((tmp_path / "said").iterdir())

@@ -1,7 +1,5 @@
 """The data order: every window once a pass, mixed by weight, and the same from any point on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

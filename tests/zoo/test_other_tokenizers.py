@@ -1,7 +1,5 @@
 """LLMs and SSMs of other houses: whatever their tokenizer begins with, spells like or ends on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from core.errors import ConfigError
 from core.models.loading.load import load_models
@@ -31,17 +25,10 @@ from zoo.tokens import open_tokens
 
 KINDS = {"byte level": byte_level, "byte fallback": byte_fallback}
 SIZES = {
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 256,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+    "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "max_position_embeddings": 256, "bos_token_id": None, "eos_token_id": None,
+}  # fmt: skip
 OWN = {"llama": {"intermediate_size": 64}, "gpt2": {}}
-
-
-# -- texts as rows --
 
 
 def test_documents_stand_between_what_begins_and_what_ends_them() -> None:
@@ -95,9 +82,7 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
         ({}, "one with an end of text, or that puts a token first"),
     ],
 )
-def test_what_nobody_could_count_or_part_is_refused(
-    change: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], told: str, tmp_path):
     made = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
     made.decoder = change.get("decoder", decoders.ByteLevel())
     folder = saved(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
@@ -105,13 +90,8 @@ def test_what_nobody_could_count_or_part_is_refused(
         open_tokenizer(folder)
 
 
-# -- distilling --
-
-
 @pytest.mark.parametrize(("kind", "ssm"), [("byte level", "llama"), ("byte fallback", "gpt2")])
-def test_an_ssm_of_another_house_is_distilled_by_command(
-    kind: str, ssm: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tmp_path, capsys):
     tokenizer, out = KINDS[kind](), tmp_path / "out"
     size = vocabulary_size(tokenizer)
     # Embeddings are padded, each model's to another size.

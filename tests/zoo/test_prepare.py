@@ -1,7 +1,5 @@
 """A prepared folder holds what its manifest says; the last tokens of each domain are held out."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -43,9 +41,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "corpora"
 
 
-# -- tokenizer --
-
-
 def test_tokenizer_opens_by_itself_and_puts_the_end_of_text_first(prepared: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(prepared / "tokenizer")
     assert len(tokenizer) == SMALL.vocab_size
@@ -64,9 +59,8 @@ def test_documents_become_one_row_with_the_end_of_text_before_each(prepared: Pat
     tokenizer = open_tokenizer(prepared / "tokenizer")
     row = encode(tokenizer, ["one", "two", "three"], at_once=2)
     assert row.dtype == np.uint16
-    assert row.tolist() == [
-        i for text in ("one", "two", "three") for i in tokenizer(text)["input_ids"]
-    ]
+    ids = [tokenizer(text)["input_ids"] for text in ("one", "two", "three")]
+    assert row.tolist() == sum(ids, [])
 
 
 @pytest.mark.parametrize("text", TEXTS[:-1])
@@ -78,9 +72,6 @@ def test_byte_lengths_add_up_to_the_text(prepared: Path, text: str) -> None:
 def test_a_tokenizer_folder_without_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"tokenizer is .*holds tokenizer\.json"):
         open_tokenizer(tmp_path)
-
-
-# -- folder --
 
 
 def test_the_last_half_percent_is_held_out_or_what_a_few_prefixes_need(prepared: Path) -> None:
@@ -112,9 +103,7 @@ def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:
         assert int((ids == 0).sum()) == source["num_documents"]
 
 
-def test_corpora_with_a_given_tokenizer(
-    prepared: Path, folder: Path, library: Path, tmp_path: Path
-) -> None:
+def test_corpora_with_a_given_tokenizer(prepared, folder, library, tmp_path):
     inputs = Inputs(folder, prepared / "tokenizer", stdlib=library)
     manifest = prepare(PRESETS["cpu"], inputs, tmp_path / "out")
     assert list(manifest.domains) == ["stories", "math", "code"]
@@ -162,9 +151,6 @@ def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="out is .*a folder that can be written"):
         prepare(replace(SMALL, own_corpus_bytes=40_000), Inputs(), tmp_path / "file")
-
-
-# -- files --
 
 
 def test_a_file_is_replaced_by_another_never_written_over(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The presets keep to the sizes they promise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Samples are written behind prompts of each domain, and code is told from what is none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

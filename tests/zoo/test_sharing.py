@@ -1,7 +1,5 @@
 """Threads that share a step's windows come to the gradients of one that makes them all."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -112,9 +110,7 @@ def test_what_a_part_raises_is_raised() -> None:
     ("device", "threads", "workers"),
     [("cpu", 1, 1), ("cpu", 2, 2), ("cpu", 3, 1), ("cpu", 4, 4), ("cpu", 16, 1), ("cuda", 2, 1)],
 )
-def test_threads_share_where_each_gets_as_many_windows(
-    device: str, threads: int, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_share_where_each_gets_as_many_windows(device, threads, workers, monkeypatch):
     """Four windows of 128 tokens a step."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     store: Any = None

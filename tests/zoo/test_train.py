@@ -1,7 +1,5 @@
 """Training learns, stops when its budget is spent, and goes on after an end of any kind."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
@@ -15,10 +13,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from core.errors import ConfigError, ModelError
-from tests.zoo.small import SMALL, new_trainer
+from tests.zoo.small import SMALL, Killed, new_trainer
 from zoo import train as training
 from zoo.checkpoint import Checkpoint
 from zoo.curve import Curve
+from zoo.losses import autocast
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.train import Run, train_family, train_model
@@ -27,11 +26,8 @@ from zoo.trainer import Trainer
 SSM = SMALL.models[1]
 ONE = replace(SMALL, models=(SSM,))
 CPU = torch.device("cpu")
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 MakeRun = Callable[..., Run]
-
-
-class Killed(BaseException):
-    """Ends a run between two steps, as a kill does: nothing below may catch it."""
 
 
 def killing_clock(after: int) -> Callable[[], float]:
@@ -93,9 +89,7 @@ def test_a_model_folder_opens_as_it_stands(ticking_run: MakeRun, store: TokenSto
     assert written.shape[1] > inputs["input_ids"].shape[1]
 
 
-def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(ticking_run, store):
     wide = replace(SSM, hidden_size=512, intermediate_size=4096, head_dim=64)  # 15 MB in bfloat16
     train_model(wide, ticking_run(replace(ONE, models=(wide,)), 1))
     shards = list((store.folder / "models" / wide.name).glob("*.safetensors"))
@@ -103,9 +97,7 @@ def test_saved_weights_are_cut_into_shards_of_twelve_megabytes(
     assert max(shard.stat().st_size for shard in shards) <= 12e6
 
 
-def test_an_interrupted_run_ends_as_an_uninterrupted_one(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, store: TokenStore):
     train_model(SSM, ticking_run(ONE, 40))
     uninterrupted = saved_state(store)
     (store.folder / "runs" / SSM.name / "checkpoint.pt").unlink()
@@ -117,9 +109,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(
     assert_same(saved_state(store), uninterrupted)
 
 
-def test_a_run_that_is_begun_anew_begins_its_curve_anew(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, store: TokenStore):
     train_model(SSM, ticking_run(ONE, 40))
     curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
     known = curve.lines()
@@ -133,9 +123,7 @@ def test_a_run_that_is_begun_anew_begins_its_curve_anew(
     assert curve.lines() == known
 
 
-def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_run, store):
     """However often it is."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
     curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
@@ -171,9 +159,7 @@ def test_an_older_checkpoint_owes_nothing(store: TokenStore, tmp_path: Path) -> 
     assert checkpoint.load(new_trainer(SSM, store)) == (1.0, False)
 
 
-def test_a_kill_costs_less_than_the_time_between_checkpoints(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_kill_costs_less_than_the_time_between_checkpoints(ticking_run, store):
     preset = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=10.0, evaluations=0))
     with pytest.raises(Killed):
         train_model(SSM, replace(ticking_run(preset, 1000), clock=killing_clock(28)))
@@ -190,9 +176,7 @@ def test_the_budget_counts_what_was_spent_before(ticking_run: MakeRun) -> None:
     assert "ssm-code goes on from step 5, 43% done" in stream.getvalue()
 
 
-def test_a_family_shares_the_minutes_and_writes_its_figures(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_family_shares_the_minutes_and_writes_its_figures(ticking_run, store):
     run = ticking_run(SMALL, 9)
     trained = train_family(run)
     assert [each.num_steps for each in trained.values()] == [9, 3, 3]
@@ -204,17 +188,13 @@ def test_a_family_shares_the_minutes_and_writes_its_figures(
 @pytest.mark.parametrize(
     ("field", "change"), [("recipe", {"learning_rate": 0.5}), ("recipe", {"num_layers": 2})]
 )
-def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(
-    ticking_run: MakeRun, field: str, change: dict[str, Any]
-) -> None:
+def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(ticking_run, field, change):
     train_model(SSM, ticking_run(ONE, 2))
     with pytest.raises(ConfigError, match=rf"out is .*checkpoint\.pt.*the same {field}"):
         train_model(replace(SSM, **change), ticking_run(ONE, 4))
 
 
-def test_a_checkpoint_of_another_seed_or_damaged_is_refused(
-    ticking_run: MakeRun, store: TokenStore
-) -> None:
+def test_a_checkpoint_of_another_seed_or_damaged_is_refused(ticking_run, store):
     train_model(SSM, ticking_run(ONE, 2))
     with pytest.raises(ConfigError, match="the same seed"):
         train_model(SSM, ticking_run(ONE, 4, seed=1))
@@ -253,9 +233,7 @@ def test_gradients_are_clipped(store: TokenStore, monkeypatch: pytest.MonkeyPatc
     assert norms == [pytest.approx(0.01, rel=1e-3)]
 
 
-def test_the_running_loss_is_at_first_the_mean_of_the_steps(
-    store: TokenStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_running_loss_is_at_first_the_mean_of_the_steps(store, monkeypatch):
     trainer = new_trainer(SSM, store)
     losses = iter([6.0, 4.0, 2.0])
     monkeypatch.setattr(Trainer, "_backward", lambda *_: torch.tensor(next(losses)))
@@ -272,9 +250,6 @@ def test_a_new_model_disturbs_no_random_state(store: TokenStore) -> None:
     torch.manual_seed(5)
     new_trainer(SSM, store)
     assert torch.rand(3).equal(expected)
-
-
-# -- progress --
 
 
 class Terminal(io.StringIO):
@@ -307,3 +282,22 @@ def test_a_terminal_gets_one_line_and_notes_stay() -> None:
     progress.end()
     assert stream.getvalue().count("\r") == 2
     assert stream.getvalue().endswith("left\x1b[K\nllm held out: code 3.0\n")
+
+
+@on_gpu
+@pytest.mark.gpu
+def test_products_are_bfloat16() -> None:
+    device = torch.device("cuda")
+    one = torch.ones(8, 8, device=device)
+    with autocast(device):
+        assert (one @ one).dtype == torch.bfloat16
+
+
+@on_gpu
+@pytest.mark.gpu
+def test_a_run_begun_on_the_device_goes_on_on_the_cpu(ticking_run: Callable[..., Run]) -> None:
+    begun = train_model(ONE.models[0], ticking_run(ONE, 60, device=torch.device("cuda")))
+    assert begun.training_loss < 6.0
+    resumed = train_model(ONE.models[0], ticking_run(ONE, 80))
+    assert resumed.num_steps == 80
+    assert resumed.training_loss < begun.training_loss

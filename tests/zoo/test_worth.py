@@ -1,8 +1,6 @@
 """Whether an SSM is worth using with an LLM: what is counted, what is foretold of it, and the
 command."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -76,9 +74,7 @@ def test_sentences_say_what_was_measured() -> None:
         (0.99, 0.9, 1.06, "not decided by these prompts"),
     ],
 )
-def test_a_verdict_needs_an_interval_that_allows_it(
-    measured: float, low: float, high: float, said: str
-) -> None:
+def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, said):
     found = Worth("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
     assert table([found])[-1].startswith(f"ssm: {said}: ")
 
@@ -104,9 +100,7 @@ def test_the_llm_foresees_itself_wholly() -> None:
     assert all(one.measured > 0 for one in (itself, ssm, together))
 
 
-def test_the_command_prints_and_writes_what_it_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_and_writes_what_it_found(tmp_path, capsys):
     arguments = ("evaluate", "--llm", LLM, "--ssm", SSM, "--count", "2", "--tokens", "24",
                  "--repeats", "1", "--out", tmp_path)  # fmt: skip
     assert command.main([str(each) for each in arguments]) == 0
@@ -129,9 +123,7 @@ def test_the_command_prints_and_writes_what_it_found(
         (("--llm", LLM, "--ssm", SSM, "--prompts", "none"), "prompts is 'none': a file of JSON"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(
-    arguments: tuple[object, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_measured_is_refused(arguments: tuple[object, ...], message: str, capsys):
     assert command.main(["evaluate", *map(str, arguments)]) == 2
     assert message in capsys.readouterr().err
 

@@ -1,7 +1,5 @@
 """Vote and vote_tree on drafts written by hand: who wins, what it weighs, what is dropped."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -17,12 +15,9 @@ from tests.laws.trees import LAW, drafts
 def chain(*token_ids: int, score: float = 0.5) -> Draft:
     count = len(token_ids)
     return Draft(
-        list(token_ids),
-        [i - 1 if i else ROOT for i in range(count)],
-        [score] * count,
-        [1.0] * count,
-        [0] * count,
-    )
+        list(token_ids), [i - 1 if i else ROOT for i in range(count)], [score] * count,
+        [1.0] * count, [0] * count,
+    )  # fmt: skip
 
 
 def vote(sequences: list[Draft], weights: list[float], nodes: int = 12) -> CombinedTree:
@@ -92,9 +87,6 @@ def test_proposals_of_the_winning_path_are_all_kept() -> None:
     assert [[p.drafter for p in offered] for offered in found.tree.proposals] == [[0, 1, 2], [0, 2]]
 
 
-# -- vote_tree --
-
-
 def dial(sequences: list[Draft], weights: list[float], nodes: int) -> CombinedTree:
     return combine(
         "vote_tree", dict(enumerate(sequences)), VoteWeights(dict(enumerate(weights)), nodes)
@@ -158,9 +150,6 @@ def test_a_pools_masses_are_weighted_geometric_means() -> None:
     assert found.node_weights == pytest.approx((one, one**2, 0.5)), "of those who hold the node"
     alone = combine("log_pool", {0: chain(1, 2, score=0.8)}, VoteWeights({0: 7.0}))
     assert alone.node_weights == pytest.approx((0.8, 0.64)), "one drafter's masses are its chances"
-
-
-# -- what the length policy finds not worth verifying --
 
 
 def test_a_node_stays_if_one_proposer_finds_it_worth_it() -> None:

@@ -1,7 +1,5 @@
 """Models here take torch's own calls, as on a GPU: the compiled pass is a CPU's."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.models import fastest

@@ -1,7 +1,5 @@
 """Batched verification gives the verdicts of the walk, for any tree, noise and sampling."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -92,10 +90,8 @@ def test_ten_thousand_noises(rule: str, sampling: SamplingParams, first: int) ->
         for case, one, verdict in zip(several, found, wanted, strict=True):
             got = verdict_of_tokens(case.tree, one, case.eos_ids)
             assert (got.path, got.own_token_id, got.own_kind) == (
-                verdict.path,
-                verdict.own_token_id,
-                verdict.own_kind,
-            )
+                verdict.path, verdict.own_token_id, verdict.own_kind,
+            )  # fmt: skip
             assert [(t.node, t.drafter, t.accepted) for t in got.trials] == [
                 (t.node, t.drafter, t.accepted) for t in verdict.trials
             ]
@@ -152,11 +148,9 @@ def test_a_gpu_says_the_same(rule: str, sampling: SamplingParams) -> None:
             for case in several
         ]
         for case, one, other in zip(
-            several,
-            batched_target_tokens(rule, several),
-            batched_target_tokens(rule, there),
+            several, batched_target_tokens(rule, several), batched_target_tokens(rule, there),
             strict=True,
-        ):
+        ):  # fmt: skip
             assert (
                 verdict_of_tokens(case.tree, one, case.eos_ids).path
                 == verdict_of_tokens(case.tree, other, case.eos_ids).path

@@ -1,7 +1,5 @@
 """Drafts of one pass over tensors equal drafts made pass by pass."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence as Many
 from dataclasses import replace
 from typing import Any
@@ -13,7 +11,7 @@ from core import SamplingParams, SpeculationConfig
 from core.cuda.draft_graph import DraftGraphs
 from core.drafters.base import DraftRequest
 from core.drafters.ssm_pool import SsmPool
-from core.length.base import Stop, StopLimits
+from core.length.base import Stop
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
 from core.models.stacking import stack_alike
@@ -21,7 +19,7 @@ from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, info_of, sequence_of, tiny_module
+from tests.fakes import VOCAB, info_of, noted, sequence_of, tiny_module
 
 NAMES = ("one", "two", "three")
 WARM = SamplingParams(60, temperature=0.9, seed=3)
@@ -68,6 +66,29 @@ def texts(
     return found
 
 
+def opened(place: SsmPool, several: Many[Sequence]) -> None:
+    """All of its SSMs read these texts."""
+    for sequence in several:
+        for ssm in place.ssms.values():
+            ssm.open(sequence)
+
+
+class Endless:
+    """A stop that ends no draft."""
+
+    def grows(self, score: float) -> bool:
+        return True
+
+    def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
+        return True
+
+    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
+        return True
+
+    def limits(self, drafter: str) -> None:
+        return None
+
+
 def asks(
     place: SsmPool, several: Many[Sequence], shapes: Many[tuple[int, ...]], **more: Any
 ) -> Any:
@@ -101,9 +122,7 @@ def decode(
 ) -> list[Draft]:
     """The same rounds in each place; the first place's drafts."""
     for place, own in zip(pools, several, strict=True):
-        for sequence in own:
-            for name in place.ssms:
-                place.ssms[name].open(sequence)
+        opened(place, own)
     seen = []
     for following in ROUNDS:
         drafts = [
@@ -138,13 +157,11 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
     ours, theirs = pools
     for name in ours.ssms:
         for one, other in zip(*several, strict=True):
-            assert ours.ssms[name].temperature(one) == pytest.approx(
-                theirs.ssms[name].temperature(other)
-            )
+            heat = theirs.ssms[name].temperature(other)
+            assert ours.ssms[name].temperature(one) == pytest.approx(heat)
             rows = []
             for place, sequence in ((ours, one), (theirs, other)):
                 model = place.ssms[name].model
-                assert isinstance(model, HfModel)
                 row = place.ssms[name]._states[sequence.run_id].row
                 assert model.pending(row) == 0
                 at, end = model.place(row), model.length(row)
@@ -156,23 +173,12 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
 @pytest.fixture
 def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many SSMs each pass over tensors drafted for."""
-    made: list[int] = []
-    in_one_pass = DraftGraphs._in_one_pass
-
-    def counted(self: DraftGraphs, asked: Any) -> Any:
-        found = in_one_pass(self, asked)
-        made.append(len(found))
-        return found
-
-    monkeypatch.setattr(DraftGraphs, "_in_one_pass", counted)
-    return made
+    return noted(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["topk", "coupled", "edged"])
-def test_drafts_of_a_stack(
-    sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]
-) -> None:
+def test_drafts_of_a_stack(sampling: SamplingParams, shape: tuple[int, ...], graphed: list[int]):
     seen = decode(both(), [texts(sampling), texts(sampling)], [shape, shape])
     assert graphed == [3] * len(ROUNDS)
     assert max(len(draft) for draft in seen) > 2 or shape == (4,)
@@ -190,9 +196,7 @@ def test_one_ssm_is_a_stack_of_one(graphed: list[int]) -> None:
 
 
 def test_ssms_of_different_shapes_draft_one_after_another(graphed: list[int]) -> None:
-    apart = [
-        pool([small("llama", 0), small("qwen2", 1)], graphs=graphs) for graphs in (True, False)
-    ]
+    apart = [pool([small("llama", 0), small("qwen2", 1)], graphs=way) for way in (True, False)]
     decode(apart, [texts(COLD), texts(COLD)], [(2, 1, 1)] * 2)
     assert graphed == [0, 1, 1] * len(ROUNDS)
 
@@ -220,18 +224,9 @@ def test_another_vocabulary_size() -> None:
 
 @pytest.mark.parametrize("case", ["best_first", "sampled", "stop", "foretold", "uneven", "long"])
 def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> None:
-    class Never:
+    class Never(Endless):
         def grows(self, score: float) -> bool:
             return False
-
-        def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
-            return True
-
-        def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-            return True
-
-        def limits(self, drafter: str) -> StopLimits | None:
-            return None
 
     stop: Stop | None = Never() if case == "stop" else None
     settings: dict[str, Any] = {}
@@ -242,9 +237,7 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> No
     shapes = [(2, 2), (1, 2)] if case == "uneven" else [(2, 2), (2, 2)]
     many = texts(WARM, **settings)
     place, _ = both()
-    for sequence in many:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, many)
     if case == "long":
         many[0].tokens.extend([4] * 70)
     drafts = place.draft(asks(place, many, shapes, stop=stop))
@@ -255,9 +248,7 @@ def test_other_drafts_are_made_pass_by_pass(case: str, graphed: list[int]) -> No
 def test_a_failed_pass_is_the_error_of_all_its_ssms(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _ = both()
     many = texts(COLD)
-    for name in NAMES:
-        for sequence in many:
-            place.ssms[name].open(sequence)
+    opened(place, many)
     stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
 
     def broken(*_: object, **__: object) -> None:

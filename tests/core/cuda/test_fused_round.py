@@ -1,7 +1,5 @@
 """Fused rounds give the same events as rounds step by step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence as Many
 from contextlib import closing
 from dataclasses import fields, is_dataclass, replace
@@ -13,13 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.cuda import fused_round, round_pass
-from core.cuda.fused_round import FusedRound, RoundResult
+from core.cuda.fused_round import FusedRound
 from core.cuda.staging import CachedGraph
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
 from core.models.loading.load import LoadedModels
 from core.models.protocol import chain
 from core.models.stacking import stack_alike
-from tests.fakes import CONTEXT, loaded, perturbed, tiny_module
+from tests.fakes import CONTEXT, loaded, noted, perturbed, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
 COLD = SamplingParams(40, seed=2)
@@ -74,16 +72,7 @@ def same(one: object, other: object, where: str = "") -> None:
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each round that was tried ran fused."""
-    made: list[bool] = []
-    run = FusedRound.run
-
-    def noted(self: FusedRound, turns: Any) -> RoundResult | None:
-        found = run(self, turns)
-        made.append(found is not None)
-        return found
-
-    monkeypatch.setattr(FusedRound, "run", noted)
-    return made
+    return noted(monkeypatch, FusedRound, "run", lambda found: found is not None)
 
 
 def texts_of(told: Many[Event]) -> list[list[int]]:
@@ -171,18 +160,13 @@ def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: l
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the logits of a node and of its duplicate may differ a little: here those of
     duplicates are noise."""
-    alike: list[torch.Tensor] = []
-    first, outputs = round_pass.first_equal, round_pass.target_outputs
-
-    def noted(*given: Any) -> torch.Tensor:
-        alike.append(first(*given))
-        return alike[-1]
+    alike = noted(monkeypatch, round_pass, "first_equal", lambda found: found)
+    outputs = round_pass.target_outputs
 
     def scrambled(logits: torch.Tensor, *given: Any) -> Any:
         doubles = alike[-1] != torch.arange(logits.shape[1])
         return outputs(torch.where(doubles[..., None], logits.flip(-1), logits), *given)
 
-    monkeypatch.setattr(round_pass, "first_equal", noted)
     monkeypatch.setattr(round_pass, "target_outputs", scrambled)
     compared(WARM, FIXED, 2)
     assert sum(int((one != torch.arange(one.shape[1])).sum()) for one in alike) > 100
@@ -261,9 +245,7 @@ def test_who_fails_costs_the_run_nothing_but_itself(monkeypatch: pytest.MonkeyPa
     assert len(notes) == 3 and all("no memory" in note for note in notes)
 
 
-def test_the_next_round_runs_while_events_are_consumed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_next_round_runs_while_events_are_consumed(monkeypatch: pytest.MonkeyPatch) -> None:
     made, awaited = [], []
     graph = fused_round._RoundGraph
     draft, finish = graph.launch_draft, graph.finish
@@ -282,9 +264,8 @@ def test_the_next_round_runs_while_events_are_consumed(
 def test_a_round_that_is_discarded_leaves_nothing_behind(config: SpeculationConfig) -> None:
     """A request is cancelled, and one joins, while a round is running."""
     first, second, third = requests(WARM, config, 3)
-    alone = [
-        texts_of(events(models(), [one], on_device=False))[0] for one in (first, second, third)
-    ]
+    asked = (first, second, third)
+    alone = [texts_of(events(models(), [one], on_device=False))[0] for one in asked]
     with closing(Engine(models(), on_device=True)) as engine:
         live = []
         for one in (first, second):
@@ -330,9 +311,7 @@ class HostAsked(TorchDispatchMode):
 
 @pytest.mark.parametrize("sampling", [COLD, WARM, EDGED], ids=["greedy", "match", "edged"])
 @pytest.mark.parametrize("config", [FIXED, SpeculationConfig.preset("autoregressive")])
-def test_a_pass_reads_nothing_on_the_host(
-    sampling: SamplingParams, config: SpeculationConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pass_reads_nothing_on_the_host(sampling, config, monkeypatch):
     call, seen = CachedGraph.__call__, []
 
     def watched(self: CachedGraph[Any]) -> Any:

@@ -1,7 +1,5 @@
 """The parts of passes over tensors: layouts, staging, graphs, noise and calibration."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A growth that goes on for another ask ends as if it had grown for that ask from the start."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

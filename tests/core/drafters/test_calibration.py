@@ -1,7 +1,5 @@
 """Calibration on synthetic drafters: the fitted temperature makes scores mean what they say."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

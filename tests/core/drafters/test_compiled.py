@@ -1,8 +1,6 @@
 """Drafts made by machine code alone are those made of passes over feeds: the same nodes, and scores
 to float32's digits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import replace
@@ -13,8 +11,7 @@ import torch
 
 from core import SamplingParams, SpeculationConfig
 from core.drafters.base import DraftRequest
-from core.drafters.draft_batch import DraftSlot
-from core.drafters.native_drafting import NativeDrafting, native_drafts
+from core.drafters.native_drafting import NativeDrafting
 from core.drafters.ssm_pool import SsmPool
 from core.errors import OutOfMemoryError
 from core.length.base import Stop, StopLimits
@@ -26,9 +23,18 @@ from core.models.stacking import BatchedModels, Stack, batched_models_of, stack_
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, TokenTree, depths_of
-from tests.core.cuda.test_draft_graph import COLD, EDGED, NAMES, WARM, asks, texts
+from tests.core.cuda.test_draft_graph import (
+    COLD,
+    EDGED,
+    NAMES,
+    WARM,
+    Endless,
+    asks,
+    opened,
+    texts,
+)  # fmt: skip
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB
+from tests.fakes import VOCAB, noted
 
 KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
 NOT_SERVED = [
@@ -67,18 +73,7 @@ def pools(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The SSMs whose drafts were made by machine code alone, round by round."""
-    made: list[set[str]] = []
-    draft = NativeDrafting.draft
-
-    def noted(
-        self: NativeDrafting, asked: Mapping[str, Many[DraftRequest]]
-    ) -> dict[str, list[Draft]]:
-        found = draft(self, asked)
-        made.append(set(found))
-        return found
-
-    monkeypatch.setattr(NativeDrafting, "draft", noted)
-    return made
+    return noted(monkeypatch, NativeDrafting, "draft", set)
 
 
 def rounds(
@@ -88,9 +83,7 @@ def rounds(
     stop, eos, kind = more.pop("stop", None), more.pop("eos", ()), more.pop("kind", "auto")
     several = [texts(sampling, eos, draft=kind, **more) for _ in places]
     for place, own in zip(places, several, strict=True):
-        for sequence in own:
-            for name in place.ssms:
-                place.ssms[name].open(sequence)
+        opened(place, own)
     seen = []
     for following in FOLLOWING:
         drafts = [
@@ -155,11 +148,17 @@ def same(one: Draft, other: Draft) -> None:
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-9)
 
 
+def all_same(told: Many[Any]) -> None:
+    """The drafts of the two places, by SSM."""
+    for name in told[0]:
+        for pair in zip(*(found[name] for found in told), strict=True):
+            same(*pair)
+
+
 def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     """What a round leaves behind: calibration, and keys and values of the text."""
     ssm = place.ssms[name]
     model, state = ssm.model, ssm._states[sequence.run_id]
-    assert isinstance(model, HfModel)
     row = state.row
     assert model.pending(row) == 0
     end = model.length(row)
@@ -167,30 +166,10 @@ def left(place: SsmPool, name: str, sequence: Sequence) -> Any:
     return ssm.temperature(sequence), end, kept
 
 
-@pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many drafts each call of machine code made."""
-    made: list[int] = []
-
-    def noted(places: Many[DraftSlot]) -> list[Draft]:
-        made.append(len(places))
-        return native_drafts(places)
-
-    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
-    return made
-
-
 @pytest.mark.parametrize("changes", [{}, {"intermediate_size": 64, "halved": True}])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3,)])
 @pytest.mark.parametrize(("kind", "sampling"), KINDS)
-def test_every_kind_of_draft(
-    kind: str,
-    sampling: SamplingParams,
-    shape: tuple[int, ...],
-    changes: dict[str, Any],
-    served: list[set[str]],
-    called: list[int],
-) -> None:
+def test_every_kind_of_draft(kind, sampling, shape, changes, served, called):
     seen = rounds(pools(**changes), sampling, [shape, shape], kind=kind)
     assert served == [set(NAMES)] * len(FOLLOWING)
     assert max(len(draft) for draft in seen) > 2
@@ -198,17 +177,13 @@ def test_every_kind_of_draft(
 
 
 @pytest.mark.parametrize(("kind", "sampling"), NOT_SERVED)
-def test_other_kinds_go_over_feeds(
-    kind: str, sampling: SamplingParams, served: list[set[str]], called: list[int]
-) -> None:
+def test_other_kinds_go_over_feeds(kind: str, sampling: SamplingParams, served, called):
     seen = rounds(pools(), sampling, [(2, 2, 1)] * 2, kind=kind)
     assert served == [set()] * len(FOLLOWING) and not called
     assert max(len(draft) for draft in seen) > 2
 
 
-def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
-    monkeypatch: pytest.MonkeyPatch, called: list[int]
-) -> None:
+def test_a_draft_that_takes_much_room_is_made_pass_by_pass(monkeypatch, called):
     monkeypatch.setattr("core.drafters.draft_batch.MOST_ROWS", 17)
     rounds(pools(), COLD, [(2, 1), (2, 1)])
     rounds(pools(), COLD, [(2, 1), (1, 1)])
@@ -218,9 +193,7 @@ def test_a_draft_that_takes_much_room_is_made_pass_by_pass(
 def by_two_threads(place: SsmPool) -> None:
     """Each pass of the SSMs, which lie on one another, is made by two threads."""
     (stack,) = {id(ssm.model.stack): ssm.model.stack for ssm in place.ssms.values()}.values()  # type: ignore[attr-defined]
-    assert isinstance(stack, Stack)
     forward = compiled_of(stack._forward)
-    assert forward is not None
     forward._pool.workers = 2
 
 
@@ -237,8 +210,7 @@ def test_nobody_waits_for_a_pass_that_is_over() -> None:
     for i in range(40):
         (own,) = texts(COLD)[:1]
         own.run_id += str(i)
-        for name in NAMES:
-            place.ssms[name].open(own)
+        opened(place, [own])
         found: Any = place.draft(asks(place, [own], [(1,) * 20]))
         assert all(len(found[name][0]) == 20 for name in NAMES)
         for name in NAMES:
@@ -252,16 +224,13 @@ def test_logits_that_are_no_numbers_go_over_feeds(called: list[int]) -> None:
             assert isinstance(ssm.model, HfModel) and isinstance(ssm.model.stack, Stack)
         stack = place.ssms["one"].model.stack  # type: ignore[attr-defined]
         forward = compiled_of(stack._forward)
-        assert forward is not None
         hidden, outputs = forward._shape.hidden, forward._shape.outputs
         head = forward._weights.matrices[-hidden * outputs :].reshape(-1, hidden, BLOCK)
         head[0, :, 3] = float("nan")  # one token's, of the last SSM
     told: list[Any] = []
     for place in places:
         own = texts(COLD)
-        for sequence in own:
-            for name in NAMES:
-                place.ssms[name].open(sequence)
+        opened(place, own)
         told.append(place.draft(asks(place, own, [(2, 1), (2, 1)])))
     for name in NAMES:
         for pair in zip(*(found[name] for found in told), strict=True):
@@ -279,9 +248,7 @@ def test_who_stands_beside_another_drafts_as_alone(kinds: tuple[str, str]) -> No
         told.append([])
         for group in groups:
             place = pools()[0]
-            for name in NAMES:
-                for i in group:
-                    place.ssms[name].open(own[i])
+            opened(place, [own[i] for i in group])
             shapes = [((2, 1, 1), (3, 2))[i] for i in group]
             asked = asks(place, [own[i] for i in group], shapes)
             changed = {
@@ -315,7 +282,7 @@ def test_an_end_of_text_has_no_children() -> None:
     assert {len(draft) for draft in seen} - {14}
 
 
-class Middling:
+class Middling(Endless):
     """Stops a draft where a level is not likely, another for each SSM."""
 
     def grows(self, score: float) -> bool:
@@ -325,12 +292,6 @@ class Middling:
         if drafter == "two":
             return False
         return drafter == "one" or sum(chances) > 0.1
-
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        return True
-
-    def limits(self, drafter: str) -> StopLimits | None:
-        return None
 
 
 class Told(Middling):
@@ -344,9 +305,7 @@ class Told(Middling):
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("stop", [Middling(), Told()])
-def test_a_length_policy_ends_a_draft_as_it_grows(
-    stop: Middling, kind: str, served: list[set[str]], called: list[int]
-) -> None:
+def test_a_length_policy_ends_a_draft_as_it_grows(stop: Middling, kind: str, served, called):
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
@@ -366,34 +325,25 @@ def test_two_of_three_are_asked() -> None:
     told = []
     for place in pools():
         own = texts(WARM)
-        for sequence in own:
-            for name in NAMES:
-                place.ssms[name].open(sequence)
+        opened(place, own)
         asked = asks(place, own, [(2, 2), (2, 2)])
         del asked["two"]
         told.append(place.draft(asked))
     assert list(told[0]) == ["one", "three"]
-    for name in told[0]:
-        for pair in zip(*(found[name] for found in told), strict=True):
-            same(*pair)
+    all_same(told)
 
 
-def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(
-    served: list[set[str]],
-) -> None:
+def test_what_was_drafted_ahead_or_is_to_be_foretold_goes_over_feeds(served: list[set[str]]):
     place = pools()[0]
     own = texts(COLD, combine="vote_tree")
-    for sequence in own:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, own)
     drafts = place.draft(asks(place, own, [(2, 2), (2, 2)]))
     assert all(len(draft) for each in drafts.values() for draft in each)
     # Asked again, nothing having been committed, they know the text already.
     plain = texts(COLD)
     for sequence in plain:
         sequence.run_id += " again"
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+        opened(place, [sequence])
     for _ in range(2):
         place.draft(asks(place, plain, [(2, 2), (2, 2)]))
     assert served == [set(), set(NAMES), set()]
@@ -408,23 +358,17 @@ def test_what_fails_together_is_asked_one_by_one(monkeypatch: pytest.MonkeyPatch
     told = []
     for place in (ours, theirs):
         own = texts(WARM)
-        for sequence in own:
-            for name in NAMES:
-                place.ssms[name].open(sequence)
+        opened(place, own)
         with monkeypatch.context() as patch:
             patch.setattr(BatchedModels, "drafts", full)
             told.append(place.draft(asks(place, own, [(2, 2), (2, 2)])))
-    for name in NAMES:
-        for pair in zip(*(found[name] for found in told), strict=True):
-            same(*pair)
+    all_same(told)
 
 
 def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     place = pools()[0]
     own = texts(WARM)
-    for sequence in own:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, own)
 
     def wrong(*_: object, **__: object) -> None:
         raise TypeError("a mistake")
@@ -434,28 +378,20 @@ def test_a_fault_of_ours_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         place.draft(asks(place, own, [(2, 2), (2, 2)]))
 
 
-class OneGoesOn:
+class OneGoesOn(Endless):
     """Two of three end behind the first level."""
 
     def limits(self, drafter: str) -> StopLimits | None:
         return StopLimits() if drafter == "three" else StopLimits(longest=1)
 
-    def grows(self, score: float) -> bool:
-        return True
-
     def steps(self, drafter: str, depth: int, chances: Many[float]) -> bool:
         return depth == 1 or drafter == "three"
-
-    def keeps(self, drafter: str, depth: int, chance: float) -> bool:
-        return True
 
 
 def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None:
     place = pools()[0]
     own = texts(COLD)
-    for sequence in own:
-        for name in NAMES:
-            place.ssms[name].open(sequence)
+    opened(place, own)
     found: Any = place.draft(asks(place, own, [(1, 1, 1, 1)] * 2, stop=OneGoesOn()))
     drafting = {}
     for name in NAMES:
@@ -469,8 +405,7 @@ def test_an_ssm_that_stops_is_not_charged_for_the_passes_of_the_others() -> None
 def test_time_is_counted_once() -> None:
     place = pools()[0]
     (own,) = texts(COLD)[:1]
-    for name in NAMES:
-        place.ssms[name].open(own)
+    opened(place, [own])
     found: Any = place.draft(asks(place, [own], [(1, 1, 1, 1)]))
     spans = [timings for name in NAMES for timings in found[name][0].timings]
     whole = max(t.end for t in spans) - min(t.start for t in spans)
@@ -504,8 +439,7 @@ def test_what_was_fed_can_be_built_upon() -> None:
     seen = []
     for place in pools():
         (own,) = texts(COLD)[:1]
-        for name in NAMES:
-            place.ssms[name].open(own)
+        opened(place, [own])
         found: Any = place.draft(asks(place, [own], [(2, 2, 1)]))
         for name in NAMES:
             draft = found[name][0]

@@ -1,7 +1,5 @@
 """What drafters say of committed tokens: every token once, with their own plain probability."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import time
@@ -60,16 +58,13 @@ def tables() -> tuple[TableModel, list[TableModel]]:
 
 def told(ssm: TableModel, tokens: Sequence[int]) -> list[float]:
     """The table's own probability of every token but the first."""
-    return [
-        float(ssm.logits(tuple(tokens[:i])).softmax(-1)[tokens[i]]) for i in range(1, len(tokens))
-    ]
+    held = (ssm.logits(tuple(tokens[:i])).softmax(-1) for i in range(1, len(tokens)))
+    return [float(p[token]) for p, token in zip(held, tokens[1:], strict=True)]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_each_token_is_told_once_and_truly(
-    heard: dict[str, list[float]], settings: dict[str, object], temperature: float
-) -> None:
+def test_each_token_is_told_once_and_truly(heard, settings: dict[str, object], temperature: float):
     llm, ssms = tables()
     prompt = "w3 w1 w4 w1 w5"
     config = SpeculationConfig(speculation_length=4, **settings)  # type: ignore[arg-type]
@@ -84,17 +79,14 @@ def test_each_token_is_told_once_and_truly(
         assert got == pytest.approx(expected[: len(got)], rel=1e-4)
 
 
-def test_of_a_long_prompt_only_the_end_is_told(
-    heard: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_long_prompt_only_the_end_is_told(heard, monkeypatch):
     monkeypatch.setattr(ssm_module, "JUDGED_PROMPT", 7)
     monkeypatch.setattr(ssm_module, "JUDGED_CHUNK", 3)
     monkeypatch.setattr(ssm_module, "PREFILL_CHUNK", 5)
     llm, ssms = tables()
     ids = [(3 * i + i // 4) % VOCAB for i in range(30)]
-    request = Request(
-        " ".join(f"w{i}" for i in ids), SamplingParams(1), SpeculationConfig(combine="vote")
-    )
+    words = " ".join(f"w{i}" for i in ids)
+    request = Request(words, SamplingParams(1), SpeculationConfig(combine="vote"))
     tokens = [*ids, *ids_of_events(Engine(loaded_tables(llm, ssms)).generate(request))]
     # One token was asked for, so nothing was drafted: no drafter was opened.
     assert not heard
@@ -124,9 +116,6 @@ def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[floa
     spoken = [p for p in heard["ngram"] if not math.isnan(p)]
     assert math.isnan(heard["ngram"][0])
     assert len(spoken) >= 15 and spoken == sorted(spoken) and spoken[-1] > 0.9
-
-
-# -- what the weights make of it, from the first round on --
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
@@ -162,9 +151,7 @@ def run_of(settings: dict[str, object], temperature: float) -> tuple[list[Event]
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("combine", ["vote", "vote_tree"])
-def test_a_silent_drafter_begins_with_what_the_others_get_on_average(
-    combine: str, temperature: float
-) -> None:
+def test_a_silent_drafter_begins_with_what_the_others_get_on_average(combine, temperature):
     events, ssms = run_of({"combine": combine, "drafters": ("ngram", "all")}, temperature)
     first, text = next(weighed(events, PROMPT))
     logs = by_hand(ssms, text)
@@ -207,9 +194,8 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
     events, ssms = run_of({"combine": "vote_tree", "pipeline": pipeline}, temperature)
     compared = 0
     for event, text in weighed(events, PROMPT):
-        if len(pack_inputs := [i for i in range(3) if begins(i, event.round)]) < 3:
+        if not all(begins(i, event.round) for i in range(3)):
             continue
-        assert pack_inputs
         logs = by_hand(ssms, text)
         mean = sum(map(math.exp, logs.values())) / 3
         expected = {name: math.exp(log) / mean for name, log in logs.items()}
@@ -219,9 +205,7 @@ def test_who_is_asked_late_or_seldom_is_judged_by_the_same_tokens(
 
 
 @pytest.mark.loses_drafters
-def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(
-    heard: dict[str, list[float]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_one_of_a_pool_is_lost_the_others_are_judged_on(heard, monkeypatch):
     """What the pool had drafted is forgotten with the one that failed."""
     calls = itertools.count()
     forward = TableModel.forward

@@ -1,7 +1,5 @@
 """SSMs that lie on one another draft what each drafts alone, and their time counts once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +10,14 @@ from core.drafters.base import DraftRequest
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm_pool import SsmPool
 from core.models import fastest
-from core.models.hf_model import HfModel
 from core.models.stacking import common_stack, stack_alike
 from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
+from tests.core.cuda.test_draft_graph import NAMES, opened
 from tests.core.models.test_stack import small
 from tests.fakes import VOCAB, sequence_of
 
-NAMES = ("one", "two", "three")
 CASES = [
     ("topk", "greedy", "union"),
     ("best_first", "greedy", "vote_tree"),
@@ -77,18 +74,14 @@ def shown(draft: Draft) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize(("draft", "verify", "combine"), CASES)
-def test_they_draft_what_each_drafts_alone(
-    draft: str, verify: str, combine: str, compiled: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_they_draft_what_each_drafts_alone(draft, verify, combine, compiled, monkeypatch):
     if not compiled:
         monkeypatch.setattr(fastest, "find_spec", lambda _: None)
     told: list[list[Any]] = []
     for pool in pools():
         told.append([])
         several = sequences(draft, verify, combine)
-        for name in NAMES:
-            for sequence in several:
-                pool.ssms[name].open(sequence)
+        opened(pool, several)
         for committed in ((4,), (5, 6), (7,)):
             found = drafted(pool, several, draft, (2, 2, 1))
             told[-1] += [shown(one) for name in NAMES for one in found[name]]
@@ -110,8 +103,7 @@ def test_time_is_counted_once(combine: str, monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(5):  # what else the machine does falls between two stretches now and then
         several = sequences("topk", "greedy", combine)[:1]
         several[0].run_id = f"run {number}"
-        for name in NAMES:
-            pool.ssms[name].open(several[0])
+        opened(pool, [several[0]])
         found = drafted(pool, several, "topk", (1, 1, 1, 1))
         spans = [timings for name in NAMES for timings in found[name][0].timings]
         whole = max(t.end for t in spans) - min(t.start for t in spans)
@@ -124,21 +116,15 @@ def test_who_fails_leaves_the_others_their_drafts(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(fastest, "find_spec", lambda _: None)  # compiled, it has no pass of its own
     _, pool = pools()
     (sequence, _) = sequences("topk", "greedy", "union")
-    for name in NAMES:
-        pool.ssms[name].open(sequence)
+    opened(pool, [sequence])
     two = pool.ssms["two"].model
-    assert isinstance(two, HfModel)
 
     def full(_: object) -> None:
         raise ValueError("no room")
 
-    def never(*_: object) -> bool:
-        return False
-
     monkeypatch.setattr(two, "forward", full)
-    monkeypatch.setattr(
-        type(common_stack([one.model for one in pool.ssms.values()])), "fits", never
-    )
+    stack = common_stack([one.model for one in pool.ssms.values()])
+    monkeypatch.setattr(type(stack), "fits", lambda *_: False)
     found = drafted(pool, [sequence], "topk", (1, 1))
     assert isinstance(found["two"], ValueError)
     assert [len(found[name][0]) for name in ("one", "three")] == [2, 2]
@@ -150,8 +136,7 @@ def test_one_that_is_not_asked_keeps_the_others_apart() -> None:
     told = []
     for pool in (apart, together):
         (sequence, _) = sequences("topk", "greedy", "union")
-        for name in NAMES:
-            pool.ssms[name].open(sequence)
+        opened(pool, [sequence])
         asked = {name: [_ask(sequence, i, "topk", (2, 1))] for i, name in enumerate(NAMES[:2])}
         told.append([shown(drafts[0]) for drafts in pool.draft(asked).values()])  # type: ignore[index]
         third = pool.ssms["three"].model
@@ -166,7 +151,6 @@ def test_a_member_whose_context_ends_stops_alone() -> None:
     models[1]._info = replace(models[1].info, context_length=5)
     pool = SsmPool(dict(zip(NAMES, models, strict=True)), VOCAB)
     (sequence, _) = sequences("topk", "greedy", "union")
-    for name in NAMES:
-        pool.ssms[name].open(sequence)
+    opened(pool, [sequence])
     found = drafted(pool, [sequence], "topk", (1, 1, 1, 1))
     assert [len(found[name][0]) for name in NAMES] == [4, 3, 4]

@@ -1,7 +1,5 @@
 """Prompt lookup: the longest, latest match goes on as it did; its score is what it achieved."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

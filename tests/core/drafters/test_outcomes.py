@@ -1,7 +1,5 @@
 """The likeliest outcomes of a verification, against all of them, counted out."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The trie of what was fed: walking it, and what is left of it when a path is committed."""
 
-from __future__ import annotations
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

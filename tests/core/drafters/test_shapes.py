@@ -1,10 +1,5 @@
 """Shapes, budgets and names: what a drafter is asked for, fixed before anything is drawn."""
 
-from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,12 +8,10 @@ from core.config import SpeculationConfig
 from core.config.budget import cut_shape, shape_nodes
 from core.drafters import make_drafters, resolve_drafters
 from core.drafters.ssm_pool import SsmPool
-from core.drafters.weights import make_weights
-from core.engine.round_state import ActiveRequest
 from core.errors import ConfigError
 from core.length import Choice, Fixed, RoundOutcome
 from core.trees.draft import Draft
-from tests.fakes import TableModel, loaded_tables, random_table, sequence_of
+from tests.fakes import TableModel, loaded_tables, random_table
 from tests.laws.trees import LAW
 
 SHAPES = st.lists(st.integers(1, 4), min_size=1, max_size=5).map(tuple)
@@ -43,9 +36,7 @@ def test_nodes_of_an_expansion(shape: tuple[int, ...], nodes: int) -> None:
         ((4, 2), 0, ()),
     ],
 )
-def test_depth_is_cut_before_width(
-    shape: tuple[int, ...], budget: int, cut: tuple[int, ...]
-) -> None:
+def test_depth_is_cut_before_width(shape: tuple[int, ...], budget: int, cut: tuple[int, ...]):
     assert cut_shape(shape, budget) == cut
 
 
@@ -59,29 +50,11 @@ def test_a_cut_shape_fits_and_wastes_no_step(shape: tuple[int, ...], budget: int
         assert shape_nodes(shape[: len(cut) + 1]) > budget
 
 
-def live(count: int, nodes: int | None) -> ActiveRequest:
-    config = SpeculationConfig()
-    drafters: Any = tuple(SimpleNamespace(name=f"ssm-{index}") for index in range(count))
-    weights = make_weights(config, ())
-    return ActiveRequest(sequence_of((1,), config), 0, drafters, Fixed(config), weights, nodes)
-
-
-@pytest.mark.parametrize(
-    ("count", "nodes", "shares"),
-    [(3, 8, [3, 3, 2]), (3, 2, [1, 1, 0]), (2, None, [14, 14]), (1, 5, [5]), (0, 5, [])],
-)
-def test_nodes_are_divided_among_drafters(count: int, nodes: int | None, shares: list[int]) -> None:
-    assert live(count, nodes).budgets(14, range(count)) == shares
-
-
 def test_a_walk_follows_the_first_of_equal_draws() -> None:
     draft = Draft([4, 4, 7, 7, 9], [-1, -1, 1, 0, 3])
     assert draft.walk((4, 7, 9, 1)) == [0, 3, 4]
     assert draft.walk((5,)) == draft.walk(()) == []
     assert draft.depths == (1, 1, 2, 2, 3)
-
-
-# -- names --
 
 
 @pytest.mark.parametrize(
@@ -113,13 +86,8 @@ def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     models = loaded_tables(tables[0], tables[1:])
     drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size))
     assert {name: drafter.name for name, drafter in drafters.items()} == {
-        "a": "a",
-        "b": "b",
-        "ngram": "ngram",
-    }
-
-
-# -- length --
+        "a": "a", "b": "b", "ngram": "ngram",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("length", [0, 1, 16])

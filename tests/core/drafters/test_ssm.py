@@ -1,7 +1,5 @@
 """SsmDrafter over tables: what it proposes, how it keeps in step, what it costs in passes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -119,9 +117,7 @@ def test_coupled_children_are_the_best_under_the_targets_noise() -> None:
         position = len(PROMPT) - 1 + len(path) + 1
         log_q = (model.logits((*PROMPT, *path)) / 0.9).double().log_softmax(-1)
         wanted = (log_q + noise.gumbel(position)[:VOCAB]).topk(2).indices.tolist()
-        children = [
-            t for t, parent in zip(draft.token_ids, draft.parents, strict=True) if parent == node
-        ]
+        children = [t for t, at in zip(draft.token_ids, draft.parents, strict=True) if at == node]
         assert children == wanted
 
 
@@ -151,9 +147,6 @@ def test_nothing_is_fed_after_everything_ended() -> None:
     assert (len(draft), model.passes) == (2, 2)
 
 
-# -- keeping in step --
-
-
 def run_round(
     drafter: SsmDrafter, sequence: Sequence, committed: tuple[int, ...], **fields: object
 ) -> Draft:
@@ -180,9 +173,8 @@ def test_the_accepted_part_of_its_own_draft_is_kept(accepted: int) -> None:
     again = run_round(drafter, one.sequence, (own,))
     fresh, _ = drafter_of()
     other = sequence_of(one.sequence.tokens[:-1], SpeculationConfig())
-    assert (
-        again.token_ids == drafted(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99)).token_ids
-    )
+    wanted = drafted(fresh, DraftRequest(other, 0, "topk", (2, 1, 1), 99))
+    assert again.token_ids == wanted.token_ids
 
 
 def test_what_others_proposed_is_caught_up_in_one_pass() -> None:
@@ -217,9 +209,6 @@ def test_closing_gives_the_row_back_and_twice_is_harmless() -> None:
     assert drafter.temperature(one.sequence) == 1.0
 
 
-# -- sizes that differ --
-
-
 def test_a_smaller_vocabulary_is_padded_and_a_larger_one_cut() -> None:
     small, _ = drafter_of(vocab=4)
     draft = drafted(small, ask(shape=(6,)))
@@ -234,9 +223,6 @@ def test_a_short_context_shortens_the_draft(context: int, steps: int) -> None:
     drafter, _ = drafter_of(context=context)
     draft = drafted(drafter, ask(shape=(1, 1, 1)))
     assert len(draft) == steps
-
-
-# -- calibration --
 
 
 def test_calibration_is_fresh_for_each_run_unless_carried_over() -> None:

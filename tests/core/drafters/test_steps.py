@@ -1,7 +1,5 @@
 """Work in lock-step: the same answers as one after another, and whose time was spent on what."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 
@@ -76,7 +74,6 @@ def test_a_failing_pass_is_told_to_all_who_took_part() -> None:
     run_all, _ = works((2, 2))
     members = [model for model, _ in run_all.values()]
     stack = common_stack(members)
-    assert stack is not None
 
     def broken(_: object) -> list[list[torch.Tensor]]:
         raise RuntimeError("no memory")

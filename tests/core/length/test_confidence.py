@@ -1,7 +1,5 @@
 """`confidence`: where a draft ends, and that the unsure token is kept."""
 
-from __future__ import annotations
-
 from core.config import SpeculationConfig
 from core.length import Confidence, make_policy
 from tests.core.length.world import Simulated, World, config_of, constant, simulate
@@ -9,7 +7,6 @@ from tests.core.length.world import Simulated, World, config_of, constant, simul
 
 def test_a_node_under_the_threshold_has_no_children() -> None:
     stop = Confidence(SpeculationConfig(confidence_threshold=0.4)).choose().stop
-    assert stop is not None
     assert [stop.grows(score) for score in (1.0, 0.41, 0.4, 0.39, 0.0)] == [True] * 3 + [False] * 2
     assert not stop.grows(float("nan"))
     assert stop.steps("a", 3, [0.001])

@@ -1,7 +1,5 @@
 """What costs and acceptance are learnt with: each part on traces with known answers."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -16,8 +14,6 @@ from core.length.cost_model import (
     VerifyCosts,
 )
 from core.length.cost_model.backoff import STRIKES
-
-# -- meters --
 
 
 def test_a_meter_follows_a_lasting_change_and_no_outlier() -> None:
@@ -53,9 +49,6 @@ def test_a_drafts_time_is_split_into_start_and_steps() -> None:
     costs = DraftCosts()
     costs.add(1.0, 0.5, 0, late=True)
     assert (costs.start.value, costs.late.value, costs.step.value) == (None, 1.5, None)
-
-
-# -- verification --
 
 
 def test_the_table_is_read_between_its_entries_and_beyond() -> None:
@@ -94,9 +87,6 @@ def test_verification_is_corrected_and_the_correction_forgets() -> None:
     one.observe_pass(0, 100, math.nan)
     one.observe_pass(0, 100, 0.0)
     assert one.verify_ms(8, 100) == pytest.approx(4.0, rel=0.01)
-
-
-# -- back-off --
 
 
 def test_the_wait_doubles_up_to_128_rounds_and_a_success_ends_it() -> None:

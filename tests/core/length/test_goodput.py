@@ -5,27 +5,22 @@ best, and here one SSM drafts; in `uncalibrated` a drafter reports wrong scores 
 calibrates, and a real drafter calibrates its own.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 import pytest
 
 from core.config import SpeculationConfig
-from core.drafters.draft_batch import DraftSlot
-from core.drafters.native_drafting import native_drafts
 from core.length import Auditions, Choice, DraftOutcome, RoundOutcome
 from core.length.base import StopLimits
 from core.length.cost_model import Costs, VerifyCosts
 from core.length.cost_model.backoff import STRIKES
 from core.length.goodput import LOSS, PROBE_LENGTH, ROUNDS_PER_PLAN, Goodput
 from core.length.stop_rule import StopRule, step_limits
-from core.trees.draft import Draft
 from tests.core.cuda.test_draft_graph import COLD, WARM
 from tests.core.drafters.test_compiled import FOLLOWING, pools, rounds
 from tests.core.length.world import (
@@ -62,21 +57,13 @@ UNCALIBRATED = World(
     (Simulated("a", hilly, constant(0.6), constant(0.6), error=2.0),), linear(5, 0.1)
 )
 INDEPENDENT = World((drafter("a", 0.6, 0.4, 0.4), drafter("b", 0.6, 0.4, 0.4)), linear(5, 0.1))
-TWINS = World(
-    (drafter("a", 0.75, 0.8, 0.8, "x"), drafter("b", 0.75, 0.8, 0.8, "x")), linear(5, 0.1)
-)
+TWINS = World(tuple(drafter(x, 0.75, 0.8, 0.8, "x") for x in "ab"), linear(5, 0.1))
 HOPELESS = World((drafter("a", 0.08, 1.0, 1.0),), linear(5, 0.1))
 SURE = World((drafter("a", 0.96, 0.4, 0.4),), linear(5, 0.05))
 WORLDS = {
-    "cheap": CHEAP,
-    "sure": SURE,
-    "dear": DEAR,
-    "steep": STEEP,
-    "uncalibrated": UNCALIBRATED,
-    "independent": INDEPENDENT,
-    "twins": TWINS,
-    "hopeless": HOPELESS,
-}
+    "cheap": CHEAP, "sure": SURE, "dear": DEAR, "steep": STEEP, "uncalibrated": UNCALIBRATED,
+    "independent": INDEPENDENT, "twins": TWINS, "hopeless": HOPELESS,
+}  # fmt: skip
 # The longest that is worth trying; elsewhere it is 8.
 MOST = {"sure": 16, "hopeless": 2, "dear": 4, "steep": 6}
 
@@ -137,9 +124,6 @@ def run(world: World, tokens: int, costs: Costs | None = None) -> Result:
     return simulate(world, tokens, Goodput(config_of(world), costs), costs)
 
 
-# -- against every fixed length --
-
-
 @pytest.mark.parametrize("name", ONE_SSM)
 def test_it_reaches_the_best_fixed_length(name: str) -> None:
     _, goodput = best_fixed(WORLDS[name], TOKENS, most=MOST.get(name, 8))
@@ -156,17 +140,12 @@ def test_easy_and_hard_stretches_beat_every_fixed_length() -> None:
 
 @pytest.mark.parametrize("kind", [World, Across, Ahead])
 @pytest.mark.parametrize(("acceptance", "step"), DRAFTING)
-def test_drafting_that_other_work_hides_costs_less(
-    kind: type[World], acceptance: float, step: float
-) -> None:
+def test_drafting_that_other_work_hides_costs_less(kind, acceptance, step):
     noise = 0.05 if kind is Across else 0.0
     world = kind((drafter("a", acceptance, step, step),), linear(20, 0.05), noise=noise)
     _, goodput = best_fixed(world, TOKENS, most=12)
     least = 0.91 if step == 8.0 and kind is World else 0.96
     assert run(world, TOKENS).goodput(150) >= least * goodput
-
-
-# -- what changes --
 
 
 def test_it_follows_a_step_that_becomes_dear() -> None:
@@ -220,9 +199,6 @@ def test_a_machine_that_slows_down_changes_no_decision() -> None:
     assert result.goodput(200 + FOLLOWS) >= 0.97 * best_fixed(CHEAP, 2000, most=9)[1] / 4
     predicted = sum(choice.predicted_ms for choice in result.choices[-20:])
     assert predicted == pytest.approx(sum(result.true_ms[-20:]), rel=0.15)
-
-
-# -- the back-off --
 
 
 def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
@@ -308,9 +284,6 @@ def test_a_neighbours_success_brings_a_drafter_back() -> None:
     assert policies[0].choose().length > 0
 
 
-# -- which drafters --
-
-
 def policy_of(**fields: object) -> Goodput:
     given = {"drafters": ("x", "y", "ngram"), "expansion": (1,), "length": "goodput"}
     return Goodput(SpeculationConfig(**{**given, **fields}), CHEAP.costs())  # type: ignore[arg-type]
@@ -355,9 +328,6 @@ def test_without_drafters_it_is_plain_decoding() -> None:
     assert choice.reason == "plain decoding: there is no drafter"
 
 
-# -- what it says --
-
-
 @pytest.mark.parametrize("name", ["cheap", "dear", "steep"])
 def test_estimates_are_right(name: str) -> None:
     """Tokens and milliseconds of each length, on average over a run, within a tenth."""
@@ -400,9 +370,6 @@ def test_times_that_are_none_break_nothing(ms: float) -> None:
     assert all(math.isfinite(e.ms) and math.isfinite(e.tokens) for e in policy.choose().estimates)
 
 
-# -- the stop rule --
-
-
 def test_a_step_is_run_while_its_tokens_are_worth_its_time() -> None:
     rule = StopRule({"a": step_limits(1.0, (0.4, 0.8), 3)}, 0.1)
     assert rule.steps("a", 1, [0.0]), "the back-off decides whether there is a draft"
@@ -435,23 +402,14 @@ def test_a_step_is_worth_its_rate() -> None:
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
 @pytest.mark.parametrize("least", [0.02, 0.3])
-def test_the_native_kernel_stops_where_the_rule_does(
-    least: float, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_native_kernel_stops_where_the_rule_does(least: float, kind: str, called: list[int]):
     """`rounds` compares the kernel's drafts with those of passes that ask the rule itself."""
-    native: list[int] = []
-
-    def noted(places: Sequence[DraftSlot]) -> list[Draft]:
-        native.append(len(places))
-        return native_drafts(places)
-
-    monkeypatch.setattr("core.drafters.native_drafting.native_drafts", noted)
     # "three" is not chosen: it drafts nothing. "two" is probed: it drafts two steps in any case.
     judged = step_limits(0.9, (least, 1.5 * least, 2 * least), 4)
     stop = StopRule({"one": judged, "two": StopLimits(longest=2)}, 0.0)
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(1,) * 6, (2, 1, 1, 1, 1)], stop=stop, kind=kind)
-    assert native == [4] * len(FOLLOWING)
+    assert called == [4] * len(FOLLOWING)
     deepest = [max(draft.depths, default=0) for draft in seen]
     assert 0 in deepest and 2 in deepest
     assert (max(deepest) > 2) == (least == 0.02), "the lower the cost, the deeper"

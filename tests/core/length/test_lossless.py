@@ -1,8 +1,6 @@
 """Stopping a draft for what was drawn keeps the LLM's distribution exactly: whole
 production rounds under the enumerating noise, with the stops of `confidence` and `goodput`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -67,7 +65,6 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
 
 def confidence(threshold: float) -> Stop:
     stop = Confidence(SpeculationConfig(confidence_threshold=threshold)).choose().stop
-    assert stop is not None
     return stop
 
 
@@ -78,9 +75,7 @@ SHAPES = {"chain": (1, "sampled_iid", (1, 1, 1)), "siblings": (1, "sampled", (2,
 @pytest.mark.parametrize("verify", ["mss", "traversal"])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("stop", STOPS)
-def test_a_stopped_draft_is_plain_sampling(
-    stop: str, shape: str, verify: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_draft_is_plain_sampling(stop: str, shape: str, verify: str, monkeypatch):
     answers = use(monkeypatch, STOPS[stop])
     assert deviation(case(*SHAPES[shape], verify=verify), rounds=1, count=4) <= EXACT
     assert {True, False} <= set(answers), "it must have stopped some drafts, and not all"
@@ -95,9 +90,7 @@ def test_two_drafters_and_two_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {True, False} <= set(answers)
 
 
-def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_control_a_drawn_token_dropped_for_its_chance_is_noticed(monkeypatch: pytest.MonkeyPatch):
     fickle = Fickle(LIMITS, 0.1)
     use(monkeypatch, fickle)
     drawn = case(1, "sampled_iid", (2,), verify="mss")

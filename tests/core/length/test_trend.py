@@ -1,9 +1,6 @@
 """Minions' rule on traces made by hand, step by step; and its flaw, shown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 
@@ -98,9 +95,7 @@ def test_the_bounds_hold() -> None:
         (("a",), {"max_tree_nodes": "uncut"}, 16),
     ],
 )
-def test_it_goes_no_further_than_the_node_budget(
-    drafters: tuple[str, ...], fields: dict[str, Any], most: int
-) -> None:
+def test_it_goes_no_further_than_the_node_budget(drafters, fields, most):
     given = {"expansion": (1,), "speculation_length": 1, **fields}
     policy = Trend(SpeculationConfig(drafters=drafters, **given))
     lengths = [feed(policy, ms) for ms in range(60, 30, -1)]

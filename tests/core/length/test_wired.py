@@ -1,17 +1,15 @@
 """The policies in the engine: the text is plain decoding's, and what was chosen is told."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import LENGTHS
-from core.events import Drafted, Event, RoundCompleted, RunStarted
+from core.events import Drafted, Event
 from core.length import Choice, RoundOutcome
 from core.length.cost_model import NODE_COUNTS, VerifyCosts
-from tests.core.engines import engine_of, tables
+from tests.core.engines import engine_of, ids_of_events, rounds_of, tables
 
 NEW = SamplingParams(40, seed=1)
 TREE = SpeculationConfig(expansion=(2, 1), max_speculation_length=6, speculation_length=3)
@@ -32,14 +30,6 @@ def run(engine: Engine, config: SpeculationConfig, sampling: SamplingParams = NE
     return list(engine.generate(Request("w1 w2 w3", sampling, config)))
 
 
-def ids(events: list[Event]) -> list[int]:
-    return [token for e in events if isinstance(e, RoundCompleted) for token in e.token_ids]
-
-
-def rounds(events: list[Event]) -> list[RoundCompleted]:
-    return [event for event in events if isinstance(event, RoundCompleted)]
-
-
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
 @pytest.mark.parametrize("length", LENGTHS)
@@ -49,13 +39,13 @@ def test_the_text_is_plain_decodings(length: str, combine: str, temperature: flo
     plain = run(one, SpeculationConfig.preset("autoregressive"), sampling)
     config = dataclasses.replace(TREE, length=length, combine=combine)
     for _ in range(2):
-        assert ids(run(one, config, sampling)) == ids(plain)
+        assert ids_of_events(run(one, config, sampling)) == ids_of_events(plain)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
     events = run(engine(), dataclasses.replace(TREE, length=length))
-    done = rounds(events)
+    done = rounds_of(events)
     drafted = [event for event in events if isinstance(event, Drafted)]
     for draft, end in zip(drafted, done, strict=True):
         depths = [depth for record in draft.drafts for depth in record.depths]
@@ -64,8 +54,8 @@ def test_the_chosen_length_bounds_every_draft_and_is_told(length: str) -> None:
         assert after.speculation_length == before.next_speculation_length
 
 
-def test_goodput_tells_its_estimates_and_predicts_rounds() -> None:
-    done = rounds(run(engine(), dataclasses.replace(TREE, length="goodput")))
+def test_goodput_tells_its_estimates_and_predicts_rounds_of() -> None:
+    done = rounds_of(run(engine(), dataclasses.replace(TREE, length="goodput")))
     for event in done:
         assert [e.length for e in event.estimates] == list(range(len(event.estimates)))
         assert event.length_reason
@@ -74,17 +64,16 @@ def test_goodput_tells_its_estimates_and_predicts_rounds() -> None:
 
 def test_goodput_bounds_its_tree_by_what_was_measured() -> None:
     (started, *_) = run(engine(), dataclasses.replace(TREE, length="goodput"))
-    assert isinstance(started, RunStarted)
     assert started.config["speculation"]["max_tree_nodes"] == 64
 
 
 @pytest.mark.parametrize("length", ["trend", "goodput"])
 def test_a_configured_length_of_0_is_plain_only_where_it_is_read(length: str) -> None:
     config = SpeculationConfig(speculation_length=0, length=length)
-    assert rounds(run(engine(), config))[0].speculation_length > 0
+    assert rounds_of(run(engine(), config))[0].speculation_length > 0
     for plain in ("fixed", "confidence"):
         config = SpeculationConfig(speculation_length=0, length=plain)
-        assert {event.speculation_length for event in rounds(run(engine(), config))} == {0}
+        assert {event.speculation_length for event in rounds_of(run(engine(), config))} == {0}
 
 
 def test_the_policy_measures_costs() -> None:
@@ -95,9 +84,7 @@ def test_the_policy_measures_costs() -> None:
 
 
 @pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])
-def test_the_node_budget_is_divided_among_who_drafts(
-    drafters: set[str] | None, nodes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_node_budget_is_divided_among_who_drafts(drafters, nodes, monkeypatch):
     class Given:
         def choose(self) -> Choice:
             return Choice(6, drafters=frozenset(drafters) if drafters else None)

@@ -4,8 +4,6 @@ Each drafter drafts a chain. Whether its token at a text position is right is fi
 that every policy meets the same text; the best fixed length is then found by trying them all.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,17 +14,6 @@ from core.config import SpeculationConfig
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, make_policy
 from core.length.base import Stop
 from core.length.cost_model import Costs, VerifyCosts
-
-__all__ = [
-    "Result",
-    "Simulated",
-    "World",
-    "best_fixed",
-    "config_of",
-    "constant",
-    "fixed",
-    "simulate",
-]
 
 Chance = Callable[[int], float]
 Clock = Callable[[int], float]
@@ -127,15 +114,11 @@ class World:
             rest = sum(timed(drafter.step(number)) for _ in scores[1:])
             reached = min(rights[name], accepted + 1)
             outcomes[name] = DraftOutcome(
-                ms=start + rest,
-                steps=len(scores) - 1,
-                depths=tuple(range(1, len(scores) + 1)),
-                chances=tuple(_products(scores)),
-                path=tuple(range(reached)),
-                credit=max(0, min(reached, accepted) - before),
-                start_ms=start,
+                ms=start + rest, steps=len(scores) - 1, depths=tuple(range(1, len(scores) + 1)),
+                chances=tuple(_products(scores)), path=tuple(range(reached)),
+                credit=max(0, min(reached, accepted) - before), start_ms=start,
                 num_verified=own[name],
-            )
+            )  # fmt: skip
             before = max(before, min(reached, accepted))
         verify_ms = timed(self.verify(nodes))
         drafting = sum(o.ms for o in outcomes.values())

@@ -1,7 +1,5 @@
 """Fixtures of the tests of loading: a whole folder, and a copy of it to damage."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

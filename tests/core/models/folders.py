@@ -1,7 +1,5 @@
 """Folders of tiny models, whole, and what loading a bad one must say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +8,6 @@ import torch
 
 from core import load_models
 from tests.fakes import tiny_module, word_tokenizer
-
-__all__ = ["refused", "saved"]
 
 
 def saved(folder: Path, vocab: int = 64, tokenizer: Any = None, **options: Any) -> Path:

@@ -1,7 +1,5 @@
 """The pass in fixed shapes says what the lean one says; on a GPU its captured graphs do too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,7 +33,6 @@ def both(
 
 def _lean(model: HfModel) -> TensorForward:
     """A model's pass in torch's own calls."""
-    assert model.lean_weights is not None
     return torch_forward(model.lean_weights, model.masks)
 
 

@@ -1,7 +1,5 @@
 """HfModel's interface: rows, feeds, commits, and what it refuses."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -52,9 +50,8 @@ def test_last_only_is_the_last_row(row: int) -> None:
 
 def test_last_only_within_a_batch(row: int) -> None:
     of, other = model(), model().open_row()
-    short, long = of.forward(
-        [chain(row, [5], last_only=True), chain(other, [1, 2, 3], last_only=True)]
-    )
+    feeds = [chain(row, [5], last_only=True), chain(other, [1, 2, 3], last_only=True)]
+    short, long = of.forward(feeds)
     assert short.shape == long.shape == (1, 64)
     of.commit(row, [])
     of.commit(other, [])

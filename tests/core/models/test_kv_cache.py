@@ -1,7 +1,5 @@
 """KVArena: rows, slots, growth; what is dropped is hidden, what is padded harms nobody."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -113,9 +111,6 @@ def test_compacting_gathers_one_rows_slots(start: int, data: st.DataObject) -> N
 def test_a_pass_without_a_plan_is_a_mistake() -> None:
     with pytest.raises(AssertionError, match="needs a plan"):
         ArenaCache(arena_of(), (0, 1, 2)).update(torch.zeros(1), torch.zeros(1), 0)
-
-
-# -- with a model over it --
 
 
 @cache

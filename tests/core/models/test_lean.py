@@ -1,20 +1,26 @@
-"""The lean pass: which models take it, and that it says what the general way says."""
+"""Which pass a model takes, compiled where it can be, else written out in torch, the lean one; and
+that the lean one says what the general way says."""
 
-from __future__ import annotations
-
+import builtins
 import copy
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
+from core.models import fastest
 from core.models.fusing import lean_weights
 from core.models.hf_model import HfModel
+from core.models.lean import LeanForward
+from core.models.lean_stacked import StackedForward
 from core.models.loading import tree_check
 from core.models.loading.tree_check import checked_model
+from core.models.native.forward import CompiledForward
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
+from tests.core.models.test_stack import alike
 from tests.fakes import FAMILIES, info_of, tiny_module
 
 LEAN = ("llama", "qwen2", "qwen3", "mistral", "qwen2-sliding")
@@ -95,7 +101,6 @@ def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
     ids = torch.tensor([[3, 9, 4, 1]])
     before = module(input_ids=ids).logits
     weights = lean_weights(module)
-    assert weights is not None
     assert torch.allclose(module(input_ids=ids).logits, before, atol=1e-5)
     stored = {p.untyped_storage().data_ptr() for p in module.parameters()}
     for layer in weights.layers:
@@ -107,7 +112,6 @@ def test_nothing_is_kept_twice_and_the_module_goes_on_working() -> None:
 def test_control_a_pass_that_differs_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(module: Any) -> Any:
         weights = lean_weights(module)
-        assert weights is not None
         return replace(weights, rope_scale=1.001)
 
     monkeypatch.setattr(tree_check, "lean_weights", broken)
@@ -135,3 +139,46 @@ def test_a_part_that_is_no_plain_linear_goes_the_general_way() -> None:
     old = module.model.layers[1].mlp.down_proj
     module.model.layers[1].mlp.down_proj = Adapted(old.in_features, old.out_features, bias=False)
     assert lean_weights(module) is None
+
+
+def model_of(dtype: torch.dtype = torch.float32, **changes: Any) -> HfModel:
+    module = tiny_module("llama", seed=3, dtype=dtype, **changes)
+    return checked_model(module, info_of(module, "llama"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_cpu_compiles(dtype: torch.dtype) -> None:
+    assert isinstance(model_of(dtype)._forward, CompiledForward)
+
+
+def test_double_precision_is_written_out() -> None:
+    assert isinstance(model_of(torch.float64)._forward, LeanForward)
+
+
+def test_without_a_compiler_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fastest, "find_spec", lambda _: None)
+    assert isinstance(model_of()._forward, LeanForward)
+    stack = alike(2)
+    assert isinstance(stack._forward, StackedForward)
+    assert all(isinstance(member._forward, LeanForward) for member in stack.members)
+
+
+@pytest.mark.parametrize("error", [ImportError("another numpy"), RuntimeError("no cache")])
+def test_a_compiler_that_does_not_work_is_done_without(error: Exception, monkeypatch):
+    real = builtins.__import__
+
+    def failing(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "core.models.native.forward":
+            raise error
+        return real(name, *args, **kwargs)
+
+    monkeypatch.delitem(sys.modules, "core.models.native.forward")
+    monkeypatch.setattr(builtins, "__import__", failing)
+    assert isinstance(model_of()._forward, LeanForward)
+
+
+def test_weights_are_there_twice_only_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = sum(p.nbytes for p in tiny_module("llama", dtype=torch.float32).parameters())
+    for free, made in ((None, CompiledForward), (3 * own, CompiledForward), (own, LeanForward)):
+        monkeypatch.setattr(fastest, "available_bytes", lambda _, free=free: free)
+        assert isinstance(model_of()._forward, made)

@@ -1,36 +1,32 @@
-"""Loading: each way a folder can be wrong has its error, which names it and what is allowed."""
-
-from __future__ import annotations
+"""Loading: each way a folder can be wrong has its error, which names it and what is allowed; code
+that comes with a model never runs."""
 
 import json
 import os
 import pickle
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import T5Config, T5ForConditionalGeneration
+from transformers import LlamaConfig, LlamaForCausalLM, T5Config, T5ForConditionalGeneration
 
-from core import load_models
-from core.errors import (
-    ModelLoadError,
-    UnsupportedModelError,
-)
+from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core.errors import ModelLoadError, UnsupportedModelError, VocabMismatchError
+from core.events.outcome import Outcome
+from core.models.loading.catalog import bundled_llm, bundled_ssms
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 
-# -- what is refused --
-
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "no such folder" in refused(ModelLoadError, tmp_path / "file")
     message = refused(ModelLoadError, tmp_path / "nowhere")
     assert "nowhere': no such folder; a folder with config.json, weights and tokenizer" in message
-
-
-def test_a_file_is_no_folder(copy: Path) -> None:
-    assert "no such folder" in refused(ModelLoadError, copy / "config.json")
 
 
 def test_a_folder_without_configuration(copy: Path) -> None:
@@ -38,26 +34,22 @@ def test_a_folder_without_configuration(copy: Path) -> None:
     assert "config.json is missing" in refused(ModelLoadError, copy)
 
 
-def test_a_configuration_cut_in_the_middle(copy: Path) -> None:
-    text = (copy / "config.json").read_text()
-    (copy / "config.json").write_text(text[: len(text) // 2])
-    refused(ModelLoadError, copy)
-
-
-def test_weights_cut_in_the_middle(copy: Path) -> None:
-    weights = copy / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    assert "it cannot be read" in refused(ModelLoadError, copy)
-
-
-def test_a_header_cut_in_the_middle(copy: Path) -> None:
-    (copy / "model.safetensors").write_bytes(b"\x10\x27")
-    assert "it cannot be read" in refused(ModelLoadError, copy)
-
-
-def test_no_weights_at_all(copy: Path) -> None:
-    (copy / "model.safetensors").unlink()
-    assert "it cannot be read" in refused(ModelLoadError, copy)
+@pytest.mark.parametrize(
+    ("file", "keep", "said"),
+    [
+        ("config.json", 0.5, ""),
+        ("model.safetensors", 0.5, "it cannot be read"),
+        ("model.safetensors", 0.0001, "it cannot be read"),
+        ("model.safetensors", 0.0, "it cannot be read"),
+    ],
+    ids=["configuration", "weights", "their header", "no weights"],
+)
+def test_a_file_cut_in_the_middle(copy: Path, file: str, keep: float, said: str) -> None:
+    content = (copy / file).read_bytes()
+    (copy / file).write_bytes(content[: int(keep * len(content))])
+    if not keep:
+        (copy / file).unlink()
+    assert said in refused(ModelLoadError, copy)
 
 
 def test_a_weight_that_is_missing(copy: Path) -> None:
@@ -69,18 +61,14 @@ def test_a_weight_that_is_missing(copy: Path) -> None:
     assert "1 weights are missing" in message and name in message
 
 
-def test_a_weight_of_another_shape(copy: Path) -> None:
-    weights = load_file(copy / "model.safetensors")
-    weights["model.norm.weight"] = torch.ones(31)
-    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    refused(ModelLoadError, copy)
-
-
 def test_weights_that_are_no_numbers(copy: Path) -> None:
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * float("nan")
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
     assert "gives values that are no numbers" in refused(ModelLoadError, copy)
+    weights["model.norm.weight"] = torch.ones(31)  # of another shape
+    save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
+    refused(ModelLoadError, copy)
 
 
 def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -122,9 +110,7 @@ def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
             return (os.system, (f"touch {mark}",))
 
     (copy / "model.safetensors").unlink()
-    (copy / "pytorch_model.bin").write_bytes(
-        pickle.dumps({"model.norm.weight": Evil()}, protocol=2)
-    )
+    (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"model.norm.weight": Evil()}, 2))
     assert "hold more than tensors" in refused(ModelLoadError, copy)
     torch.save({"model.norm.weight": Evil()}, copy / "pytorch_model.bin")
     assert "hold more than tensors" in refused(ModelLoadError, copy)
@@ -140,25 +126,11 @@ def test_harmless_pickled_weights_are_read(copy: Path) -> None:
     assert load_models(str(copy), []).llm.vocab_size == 64
 
 
-def test_code_in_the_folder_is_never_run(copy: Path, tmp_path: Path) -> None:
-    mark = tmp_path / "it-ran"
-    config = json.loads((copy / "config.json").read_text())
-    config["model_type"] = "homemade"
-    config["auto_map"] = {
-        "AutoConfig": "evil.Config",
-        "AutoModelForCausalLM": "evil.Model",
-    }
-    (copy / "config.json").write_text(json.dumps(config))
-    (copy / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
-    refused(ModelLoadError, copy)
-    assert not mark.exists()
-
-
 def test_an_encoder_decoder(tmp_path: Path) -> None:
     folder = tmp_path / "t5"
     config = T5Config(
         vocab_size=64, d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=4,
-        decoder_start_token_id=0,
+        decoder_start_token_id=0
     )  # fmt: skip
     T5ForConditionalGeneration(config).save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)
@@ -174,3 +146,63 @@ def test_an_ssm_of_another_architecture_is_refused_too(whole: Path, tmp_path: Pa
     module.save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)
     assert "BloomForCausalLM" in refused(UnsupportedModelError, whole, folder)
+
+
+def tiny_with(folder: Path, vocab_size: int) -> str:
+    """A random Llama with the bundled tokenizer and this many embedding rows."""
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=vocab_size, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=256, eos_token_id=0,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(bundled_llm() / name, folder / name)
+    return str(folder)
+
+
+def test_code_that_comes_with_a_model_is_never_run_even_if_the_visitor_says_yes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "evil"
+    shutil.copytree(bundled_ssms()[0], folder)
+    mark = tmp_path / "ran"
+    (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w').close()\n")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "model_type": "evil",
+        "auto_map": {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(ModelLoadError, match="evil"):
+        load_models(str(folder), [], device="cpu")
+    assert not mark.exists()
+
+
+def test_a_model_with_fewer_rows_than_its_tokenizer_has_ids_is_refused(tmp_path: Path) -> None:
+    small = tiny_with(tmp_path / "small", 100)
+    with pytest.raises(VocabMismatchError, match="100 tokens.*4095"):
+        load_models(small, [], device="cpu")
+
+
+def test_an_llm_padded_beyond_its_ssms_may_choose_its_padding(tmp_path: Path) -> None:
+    padded = tiny_with(tmp_path / "padded", 4224)
+    engine = Engine(load_models(padded, ["bundled"], dtype="float32", device="cpu"))
+    sampling = SamplingParams(40, temperature=5.0, seed=2, ignore_eos=True)
+    texts = []
+    for preset in ("specinfer", "autoregressive"):
+        outcome = Outcome()
+        config = SpeculationConfig.preset(preset)
+        for event in engine.generate(Request("Once", sampling, config)):
+            outcome.observe(event)
+        texts.append(outcome.token_ids)
+    assert texts[0] == texts[1]
+    assert max(texts[0]) >= 4096, "the run should have met an id that no SSM has"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the home folder is found another way there")
+def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    shutil.copytree(bundled_ssms()[0], tmp_path / "mine")
+    assert load_models("~/mine", [], device="cpu").llm.info.name == "mine"

@@ -1,8 +1,6 @@
 """Placing: device, dtype, what a model needs and what is free, before anything is loaded; and what
 is said while it is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -30,9 +28,7 @@ from tests.family import SSMS
 CPU = torch.device("cpu")
 
 
-def test_auto_is_float32_for_small_models_on_a_cpu(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_is_float32_for_small_models_on_a_cpu(whole: Path, monkeypatch: pytest.MonkeyPatch):
     assert dtype_of("auto", str(whole), CPU) == torch.float32
     monkeypatch.setattr(placing, "parameter_count", lambda source: 200_000_001)
     monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
@@ -41,9 +37,7 @@ def test_auto_is_float32_for_small_models_on_a_cpu(
     assert dtype_of("auto", str(whole), CPU) == torch.float32
 
 
-def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(
-    whole: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(whole, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(placing, "_cpu_has_bfloat16", lambda: True)
     assert dtype_of("auto", str(whole), torch.device("cuda")) == torch.bfloat16
@@ -52,7 +46,9 @@ def test_auto_is_bfloat16_on_cuda_and_for_a_large_model_still_to_come(
     assert dtype_of("float32", "EleutherAI/pythia-6.9b", CPU) == torch.float32
 
 
-def test_devices() -> None:
+def test_devices_and_their_free_memory() -> None:
+    free, told = free_bytes(CPU), available_bytes(CPU)
+    assert free is not None and told is not None and abs(free - told) < 2**30 and free > 2**20
     assert device_of("cpu") == CPU
     auto = device_of("auto").type
     assert auto == ("cuda" if torch.cuda.is_available() else "cpu")
@@ -79,15 +75,12 @@ def test_what_a_folder_needs(whole: Path, tmp_path: Path, monkeypatch: pytest.Mo
         need_of(str(tmp_path / "nothing"), "auto", CPU)
 
 
-def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_model_to_be_downloaded_needs_is_the_catalogs_figure(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     need = need_of("EleutherAI/pythia-70m", "float32", CPU)
     assert need == Need("EleutherAI/pythia-70m", 70_400_000, "float32", 281_600_000, here=False)
-    assert need_of("no/body-knows", "float32", CPU) == Need(
-        "no/body-knows", 0, "float32", 0, here=False
-    )
+    unknown = Need("no/body-knows", 0, "float32", 0, here=False)
+    assert need_of("no/body-knows", "float32", CPU) == unknown
 
 
 def test_every_known_model_has_a_figure_and_no_other() -> None:
@@ -112,14 +105,6 @@ def test_several_models_must_fit_together(monkeypatch: pytest.MonkeyPatch) -> No
     check_memory(needs, CPU)  # nobody knows
 
 
-def test_free_memory_is_what_the_system_says() -> None:
-    free, told = free_bytes(CPU), available_bytes(CPU)
-    assert free is not None and told is not None and abs(free - told) < 2**30
-
-
-# -- what is said meanwhile --
-
-
 def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
     said: list[str] = []
     load_models(str(whole), [str(whole), str(whole)], say=said.append)
@@ -140,9 +125,7 @@ def test_another_tokenizer_is_refused_before_weights_are_read(whole: Path, tmp_p
     assert said == ["Looking for the models", "Comparing the tokenizers"]
 
 
-def test_too_little_memory_for_all_is_refused_before_weights_are_read(
-    whole: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, monkeypatch):
     size = weight_bytes(str(whole), torch.float32)
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
     message = refused(OutOfMemoryError, whole, whole, whole)

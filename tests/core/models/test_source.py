@@ -1,7 +1,5 @@
 """Source: a name is a folder, a hub id, or nothing; one question to the hub decides."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any
@@ -48,9 +46,7 @@ def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "some/tiny"
 
 
-def test_a_folder_is_local_and_nobody_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_local_and_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = answer(monkeypatch, None)
     folder = str(saved(tmp_path / "model"))
     assert locate(folder) == ModelSource(folder, local=True)
@@ -72,9 +68,7 @@ def test_an_id_that_the_hub_knows_is_read_from_there(monkeypatch: pytest.MonkeyP
         (unknown(), "the hub shows none of this name"),
     ],
 )
-def test_an_id_that_nobody_has(
-    monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str
-) -> None:
+def test_an_id_that_nobody_has(monkeypatch: pytest.MonkeyPatch, reply: Exception, reason: str):
     answer(monkeypatch, reply)
     with pytest.raises(ModelLoadError) as raised:
         locate("some/model")
@@ -89,9 +83,7 @@ def test_what_is_no_id(monkeypatch: pytest.MonkeyPatch) -> None:
         locate("two words\n")
 
 
-def test_a_cached_id_loads_without_a_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cached_id_loads_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     hub_id = cache_one(tmp_path, monkeypatch)
     answer(monkeypatch, OfflineModeIsEnabled("offline"))
     assert locate(hub_id) == ModelSource(hub_id, local=True)

@@ -1,7 +1,5 @@
 """Models that lie on one another say what each says alone, in every way that passes are asked."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,7 +27,6 @@ def alike(
     count: int, family: str = "llama", dtype: torch.dtype = torch.float32, **changes: Any
 ) -> Stack:
     stack = build_stack([small(family, seed, dtype, **changes) for seed in range(count)])
-    assert stack is not None
     return stack
 
 
@@ -62,7 +59,6 @@ def test_it_says_what_each_member_says_alone(family: str) -> None:
     apart = [small(family, seed) for seed in range(3)]
     members = [small(family, seed) for seed in range(len(apart))]
     stack = build_stack(members)
-    assert stack is not None
     for i, (feeds, same) in enumerate(zip(asked(members), asked(apart), strict=True)):
         together = stack.forward(feeds)
         for model, own, found in zip(apart, same, together, strict=True):
@@ -76,7 +72,6 @@ def test_members_work_alone_between_their_passes_together() -> None:
     apart = [small("llama", seed) for seed in range(3)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
-    assert stack is not None
     first, second, third = asked(members)
     asked(apart)
     stack.forward(first)
@@ -99,7 +94,6 @@ def test_members_may_stand_at_different_places() -> None:
     apart = [small("llama", seed) for seed in range(2)]
     members = [small("llama", seed) for seed in range(len(apart))]
     stack = build_stack(members)
-    assert stack is not None
     for models in (members, apart):
         models[1].open_row()
         rows = [model.open_row() for model in models]
@@ -120,9 +114,7 @@ def test_only_what_is_alike_is_laid_on_one_another() -> None:
     assert common_stack(same) is not None and common_stack(qwen) is not None
     assert common_stack(same) is not common_stack(qwen)
     assert other.stack is None and general.stack is None
-    assert common_stack([same[0]]) is None and common_stack([same[1], same[0]]) is common_stack(
-        same
-    )
+    assert common_stack(same[:1]) is None and common_stack(same[::-1]) is common_stack(same)
     assert common_stack([same[0], qwen[0]]) is None and build_stack([same[0], other]) is None
 
 
@@ -132,9 +124,7 @@ def test_weights_lie_in_memory_once(tied: bool, monkeypatch: pytest.MonkeyPatch)
     module = tiny_module("llama", seed=1, dtype=torch.float32, tie_word_embeddings=tied)
     model = checked_model(module, info_of(module, "one"))
     stack = build_stack([model, small("llama", 2, tie_word_embeddings=tied)])
-    assert stack is not None
     weights = model.lean_weights
-    assert weights is not None
     shared = weights.embedding.untyped_storage().data_ptr()
     if not tied:
         assert module.model.embed_tokens.weight.untyped_storage().data_ptr() == shared

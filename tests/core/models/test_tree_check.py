@@ -1,7 +1,5 @@
 """The load-time check accepts what it can serve exactly and refuses everything else by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -84,8 +82,7 @@ def test_masks_are_tried_by_what_the_configuration_says(family: str, kinds: list
 
 
 @pytest.mark.parametrize(
-    ("family", "wrong"),
-    [("mistral", MaskKind()), ("gemma2", MaskKind()), ("llama", MaskKind(4))],
+    ("family", "wrong"), [("mistral", MaskKind()), ("gemma2", MaskKind()), ("llama", MaskKind(4))]
 )
 def test_control_a_wrong_mask_is_measured(family: str, wrong: MaskKind) -> None:
     module = tiny_module(family, seed=1)

@@ -1,16 +1,15 @@
 """Small trees made by hand, and distributions to verify them with."""
 
-from __future__ import annotations
-
 import torch
 
 from core.config import SamplingParams
+from core.trees.sampling import Target
 from core.trees.tree import ROOT, Proposal, TokenTree
-from tests.laws.enumeration import WalkNoise
-
-__all__ = ["DRAWN", "Q", "Refusing", "certain", "drawn", "logits", "tree_of"]
+from core.trees.verify import Verdict, VerifyInput, verify
+from tests.laws.enumeration import WalkNoise, every_walk
 
 DRAWN = SamplingParams(temperature=1.0)
+P = [0.5, 0.3, 0.2]
 
 
 def tree_of(*nodes: tuple[int, int, list[Proposal]]) -> TokenTree:
@@ -20,11 +19,9 @@ def tree_of(*nodes: tuple[int, int, list[Proposal]]) -> TokenTree:
     for parent in parents:
         depths.append(1 if parent == ROOT else depths[parent] + 1)
     return TokenTree(
-        tuple(token for token, _, _ in nodes),
-        tuple(parents),
-        tuple(depths),
+        tuple(token for token, _, _ in nodes), tuple(parents), tuple(depths),
         tuple(tuple(offered) for _, _, offered in nodes),
-    )
+    )  # fmt: skip
 
 
 def certain(drafter: int = 0, rank: int = 0) -> Proposal:
@@ -47,3 +44,22 @@ class Refusing(WalkNoise):
 
     def coin(self, prob: float, key: tuple[object, ...]) -> bool:
         return False
+
+
+def case_of(
+    tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **more: bool
+) -> VerifyInput:
+    """Drafters 0 and 1 drew from Q, drafter 2 is certain; P at every node unless rows are given."""
+    target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
+    return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
+
+
+def walks(
+    rule: str, tree: TokenTree, *rows: list[float], **more: bool
+) -> list[tuple[float, Verdict]]:
+    """Every verdict with its probability."""
+
+    def run(noise: WalkNoise) -> Verdict:
+        return verify(rule, case_of(tree, noise, *rows, **more))
+
+    return [(noise.probability, verdict) for noise, verdict in every_walk(run)]

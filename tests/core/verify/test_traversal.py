@@ -1,8 +1,6 @@
 """`traversal` on small trees made by hand: the walk from the leaves, what is left after a
 rejection, endings, and the record of it all. Figures are worked out in the docstrings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 
@@ -14,28 +12,22 @@ from core.trees.sampling import Target
 from core.trees.tree import ROOT, TokenTree
 from core.trees.verify import Verdict, VerifyInput, verify
 from core.trees.verify.base import Offer
-from tests.core.verify.cases import DRAWN, Q, Refusing, certain, drawn, logits, tree_of
+from tests.core.verify.cases import (
+    DRAWN,
+    P,
+    Q,
+    Refusing,
+    case_of,
+    certain,
+    drawn,
+    logits,
+    tree_of,
+    walks,
+)  # fmt: skip
 from tests.laws.enumeration import WalkNoise, every_walk
 
 rest = import_module("core.trees.verify.traversal")._rest  # by name the function hides its module
-P = [0.5, 0.3, 0.2]
-FIRST, SECOND = Q[0].tolist(), Q[1].tolist()  # 0.2 0.5 0.3 and 0.6 0.2 0.2
-
-
-def case_of(
-    tree: TokenTree, noise: WalkNoise, *rows: list[float], eos: tuple[int, ...] = (), **more: bool
-) -> VerifyInput:
-    target = Target(logits(*(rows or [P] * (len(tree) + 1))), DRAWN)
-    return VerifyInput(tree, target, 9, noise, frozenset(eos), {0: Q, 1: Q, 2: None}, **more)
-
-
-def walks(tree: TokenTree, *rows: list[float], **more: bool) -> list[tuple[float, Verdict]]:
-    """Every verdict with its probability."""
-
-    def run(noise: WalkNoise) -> Verdict:
-        return verify("traversal", case_of(tree, noise, *rows, **more))
-
-    return [(noise.probability, verdict) for noise, verdict in every_walk(run)]
+FIRST = Q[0].tolist()  # 0.2 0.5 0.3; Q[1] is 0.6 0.2 0.2
 
 
 def chance(found: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) -> float:
@@ -45,8 +37,6 @@ def chance(found: list[tuple[float, Verdict]], true: Callable[[Verdict], bool]) 
 def near(value: float) -> object:
     return pytest.approx(value, abs=1e-7)
 
-
-# -- the order --
 
 #  0:"1" ── 2:"0" ── 3:"0"       1:"2"
 #                 └─ 4:"2"
@@ -63,18 +53,6 @@ def test_leaves_come_before_what_they_hang_on() -> None:
     tried = verify("traversal", case_of(BRANCHED, Refusing())).trials
     assert [t.node for t in tried] == [3, 4, 2, 0, 1]
     assert not any(t.accepted for t in tried)
-
-
-def test_siblings_go_by_drafter_then_by_draw() -> None:
-    tree = tree_of(
-        (2, ROOT, [drawn(1, 0, 2), drawn(0, 1, 2)]),
-        (1, ROOT, [drawn(0, 0, 1), drawn(0, 2, 1)]),
-        (0, ROOT, [certain(2)]),
-    )
-    almost_nothing = [1e-9, 1e-9, 1 - 2e-9]
-    rows = [almost_nothing] * 4
-    tried = verify("traversal", case_of(tree, Refusing(), *rows)).trials
-    assert [(t.drafter, t.node) for t in tried] == [(0, 1), (0, 0), (0, 1), (1, 0), (2, 2)]
 
 
 class Listening(Refusing):
@@ -107,21 +85,10 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
     }
 
 
-# -- chances and what is left --
-
-
-def test_one_proposal_is_verified_as_ever() -> None:
-    found = walks(tree_of((1, ROOT, [drawn(0, 0, 1)])))
-    assert chance(found, lambda v: v.path == (0,)) == near(0.3 / 0.5)
-    # p - q = (0.3, -0.2, -0.1): only token 0 is left.
-    assert {v.own_token_id for _, v in found if not v.path} == {0}
-    assert {v.own_kind for _, v in found} == {"bonus", "recovered"}
-
-
 def test_a_good_continuation_saves_a_token() -> None:
     """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
-    found = walks(tree)
+    found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
     record = found[0][1].trials
     assert [(t.node, t.accepted) for t in record] == [(1, True), (0, True)]
@@ -133,7 +100,7 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
     """A chain 1, 1: chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf R = max(0, 0.6 p - q) =
     (0.1, 0, 0), S = 0.1, and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (1, 0, [drawn(0, 0, 1)]))
-    found = walks(tree)
+    found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(0.36)
     assert chance(found, lambda v: v.path == (0,)) == near(0.64 * 0.2)
     assert {v.own_token_id for _, v in found if v.path == (0,)} == {0}
@@ -145,7 +112,7 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
 def test_a_chance_all_covered_by_q_is_gone() -> None:
     """0.6 p is nowhere above q = (0.6, 0.2, 0.2): S = 0, so after the leaf nothing may stay."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (1, 0, [drawn(0, 0, 1, 1)]))
-    found = walks(tree)
+    found = walks("traversal", tree)
     # The leaf's chance is 0.6 * 0.3 / 0.2 = 0.9.
     assert chance(found, lambda v: v.path == (0, 1)) == near(0.9)
     assert chance(found, lambda v: v.path == (0,)) == 0.0
@@ -155,7 +122,7 @@ def test_a_chance_all_covered_by_q_is_gone() -> None:
 def test_a_drafter_that_is_right_leaves_the_root_its_chance() -> None:
     """p = q: the first proposal is certain."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (2, ROOT, [drawn(0, 1, 2)]))
-    found = walks(tree, FIRST, P, P)
+    found = walks("traversal", tree, FIRST, P, P)
     # p comes from float32 logits, so the chance is 1 but for rounding.
     assert chance(found, lambda v: v.path == (0,)) == near(1.0)
 
@@ -164,7 +131,7 @@ def test_a_second_sibling_takes_what_the_first_left() -> None:
     """p = (0.5, 0.3, 0.2), q = (0.2, 0.5, 0.3): after token 1 p is (1, 0, 0). Token 0, drawn by
     another from the same q, has the chance min(1, 1 / 0.2)."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(1, 0, 0)]))
-    found = walks(tree)
+    found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0,)) == near(0.6)
     assert chance(found, lambda v: v.path == (1,)) == near(0.4)
 
@@ -206,7 +173,7 @@ def test_the_root_keeps_its_chance_to_the_last_bit(little: float) -> None:
 def test_the_first_proposal_carries_what_others_drafted_below() -> None:
     """Drafter 1 proposed token 1 too, and alone the child below it."""
     tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(1, 0, 0)]))
-    found = walks(tree)
+    found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
     assert {t.drafter for _, v in found for t in v.trials if t.node == 0} == {0}
 
@@ -215,27 +182,15 @@ def test_a_deterministic_proposal_is_accepted_with_what_p_gives_it() -> None:
     """A chain 1, 1 of certain proposals: chances 0.3, then 0.3 * 0.3. After the leaf token 1 is
     out: S = 0.3 * 0.7, and the first token's chance 0.21 / (0.21 + 0.7)."""
     tree = tree_of((1, ROOT, [certain(2)]), (1, 0, [certain(2)]))
-    found = walks(tree)
+    found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(0.09)
     assert chance(found, lambda v: v.path == (0,)) == near(0.91 * 0.21 / 0.91)
     own = {t: chance(found, lambda v, t=t: v.path == (0,) and v.own_token_id == t) for t in (0, 2)}
     assert own == {0: near(0.21 * 5 / 7), 2: near(0.21 * 2 / 7)}
 
 
-def test_draws_without_replacement_are_tried_with_what_was_left() -> None:
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(0, 1, 0)]))
-    rows = [[0.1, 0.1, 0.8]] * 3
-    distinct = verify("traversal", case_of(tree, Refusing(), *rows, distinct=True)).trials
-    assert [t.q for t in distinct] == pytest.approx([0.5, 0.2 / 0.5])
-    independent = verify("traversal", case_of(tree, Refusing(), *rows)).trials
-    assert [t.q for t in independent] == pytest.approx([0.5, 0.2])
-
-
-# -- endings and the record --
-
-
 def test_an_empty_tree_is_a_plain_draw() -> None:
-    found = walks(TokenTree())
+    found = walks("traversal", TokenTree())
     assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
     assert {(v.path, v.own_kind, v.trials) for _, v in found} == {((), "plain", ())}
 
@@ -243,14 +198,14 @@ def test_an_empty_tree_is_a_plain_draw() -> None:
 def test_full_acceptance_has_a_bonus_from_the_leafs_own_p() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
     sure, then = [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]
-    found = walks(tree, sure, then, P)
+    found = walks("traversal", tree, sure, then, P)
     assert {(v.path, v.own_kind) for _, v in found} == {((0, 1), "bonus")}
     assert {v.own_token_id: p for p, v in found} == {0: near(0.5), 1: near(0.3), 2: near(0.2)}
 
 
 def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (2, 0, [certain(2)]))
-    found = walks(tree, P, P, P, eos=(2,))
+    found = walks("traversal", tree, P, P, P, eos=(2,))
     ended = [v for _, v in found if v.path == (0, 1)]
     assert {(v.own_token_id, v.own_kind) for v in ended} == {(None, "none")}
     assert chance(found, lambda v: v.path == (0, 1)) == near(0.3 * 0.2)
@@ -258,7 +213,7 @@ def test_an_accepted_end_of_text_has_no_token_after_it() -> None:
 
 def test_nothing_below_an_end_of_text_is_looked_at() -> None:
     tree = tree_of((1, ROOT, [certain(2)]), (0, 0, [certain(2)]))
-    found = walks(tree, P, P, P, eos=(1,))
+    found = walks("traversal", tree, P, P, P, eos=(1,))
     assert {(v.path, v.own_kind) for _, v in found} == {((0,), "none"), ((), "recovered")}
     assert {t.node for _, v in found for t in v.trials} == {0}
 
@@ -268,9 +223,8 @@ def test_the_record_tells_what_was_decided_below_a_rejected_branch() -> None:
     assert verdict.outcomes(BRANCHED) == ("rejected",) * 5
     accepting = verify("traversal", case_of(BRANCHED, WalkNoise()))
     assert accepting.path == (0, 2, 3)
-    assert accepting.outcomes(BRANCHED) == (
-        *("accepted", "rejected", "accepted", "accepted", "rejected"),
-    )
+    outcomes = ("accepted", "rejected", "accepted", "accepted", "rejected")
+    assert accepting.outcomes(BRANCHED) == outcomes
     assert [t.node for t in accepting.trials] == [3, 2, 0]
 
 

@@ -1,7 +1,5 @@
 """The walk of `greedy` and `match` on small trees made by hand, and the registry."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.config import SamplingParams
@@ -14,9 +12,8 @@ from tests.laws.enumeration import WalkNoise
 
 
 def greedy_case(tree: TokenTree, *rows: list[float], eos: tuple[int, ...] = ()) -> VerifyInput:
-    return VerifyInput(
-        tree, Target(logits(*rows), SamplingParams()), 9, WalkNoise(), frozenset(eos)
-    )
+    target = Target(logits(*rows), SamplingParams())
+    return VerifyInput(tree, target, 9, WalkNoise(), frozenset(eos))
 
 
 #  0:"1" ── 2:"0"       1:"2"

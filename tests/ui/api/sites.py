@@ -11,18 +11,16 @@ from typing import Any
 
 from gradio_client import Client
 
+from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, scripted
 from tests.ui.model_hosts import Loader, other_worker
-from tests.ui.serving import serve
 from ui.server.context import Context, make_context
 from ui.server.model_host import ModelHost
 from ui.server.page import build_page
 from ui.server.visitors import Access
-
-__all__ = ["LOGIN", "Site", "api_site", "wait"]
 
 LOGIN = ("eve", "secret")
 
@@ -78,13 +76,13 @@ class Site:
 
 
 @contextmanager
-def api_site(folder: Path, host: str = "127.0.0.1", login: bool = False) -> Iterator[Site]:
+def api_site(
+    folder: Path, host: str = "127.0.0.1", login: bool = False, preset: str = "specinfer"
+) -> Iterator[Site]:
     with RunStore(folder / "runs.db") as store:
         worker, loader = FakeWorker(scripted(rounds=6), 0.0), Loader(lambda: other_worker("small"))
         access = Access(host, auth=login)
-        context = make_context(
-            ModelHost(worker, loader), store, access, "specinfer", RunQuery, EXPORTS
-        )
+        context = make_context(ModelHost(worker, loader), store, access, preset, RunQuery, EXPORTS)
         with serve(build_page(context), auth=LOGIN if login else None) as url:
             site = Site(url, context, store, worker, loader, login)
             yield site

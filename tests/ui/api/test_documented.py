@@ -1,11 +1,8 @@
-"""docs/api.md lists every endpoint with its arguments, and the types of what it returns.
-
-The blocks of that page are parsed; each signature is compared with the server's, every endpoint is
-called, and what comes back is checked against the documented type, field by field.
-"""
+"""docs/api.md lists every endpoint, its arguments and types; answers are those; bad values told."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,24 +11,17 @@ from typing import Any
 
 import pytest
 from gradio_client import Client
+from gradio_client.exceptions import AppError
 
-from storage import RunQuery, RunStore
-from storage.exports import EXPORTS
+from tests.golden.api import FILE, api_answers
+from tests.golden.differences import differences
 from tests.source import ROOT
+from tests.ui.api.sites import Site, api_site
 from tests.ui.fakes import FakeWorker, endless, scripted
-from tests.ui.model_hosts import Loader, other_worker
-from tests.ui.serving import serve
-from ui.server.context import make_context
-from ui.server.model_host import ModelHost
-from ui.server.page import build_page
-from ui.server.visitors import Access
 
 API = ROOT / "docs" / "api.md"
 SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": dict}
 ENDPOINT = re.compile(r"(?P<name>/\w+)\((?P<arguments>.*)\) -> (?P<returns>\w+)")
-
-
-# -- the documentation, parsed --
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +51,7 @@ def documented() -> tuple[dict[str, Endpoint], dict[str, dict[str, str]]]:
 def entries(page: str) -> list[str]:
     """The entries of all `text` blocks; an indented line continues the one before."""
     blocks = re.findall(r"^```text\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    joined = re.sub(r"\n +", " ", "\n".join(blocks))
-    return [line for line in joined.splitlines() if line]
+    return [line for line in re.sub(r"\n +", " ", "\n".join(blocks)).splitlines() if line]
 
 
 def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
@@ -74,18 +63,13 @@ def spread(fields: dict[str, str], types: dict[str, dict[str, str]]) -> Iterator
             yield from spread(types[name], types)
 
 
-# -- a value against a type --
-
-
 def mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...] = ()) -> list[str]:
     """Where a value is not of its type; `columns`: what stands for FIELD."""
     if (inner := re.fullmatch(r"list\[(.*)\]", kind)) and "]|" not in kind:
         if not isinstance(value, list):
             return [f"{at} is no list"]
         return [
-            fault
-            for i, item in enumerate(value)
-            for fault in mismatches(item, inner[1], f"{at}[{i}]", columns)
+            f for i, it in enumerate(value) for f in mismatches(it, inner[1], f"{at}[{i}]", columns)
         ]
     if "|" in kind:
         return min((mismatches(value, one, at, columns) for one in kind.split("|")), key=len)
@@ -113,21 +97,11 @@ def object_mismatches(value: Any, kind: str, at: str, columns: tuple[str, ...]) 
     return wrong
 
 
-# -- the server --
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, FakeWorker]]:
     """A client, and the worker that answers until other models are loaded."""
-    with RunStore(tmp_path_factory.mktemp("api") / "runs.db") as store:
-        worker = FakeWorker(scripted(rounds=6), speed=0.0)
-        model_host = ModelHost(worker, Loader(lambda: other_worker("small")))
-        context = make_context(model_host, store, Access("127.0.0.1"), "best", RunQuery, EXPORTS)
-        with serve(build_page(context)) as url:
-            client = Client(url, verbose=False)
-            yield client, worker
-            client.close()
-        context.conductor.close()
+    with api_site(tmp_path_factory.mktemp("api"), preset="best") as served:
+        yield served.client(), served.worker
 
 
 @dataclass
@@ -223,3 +197,156 @@ def call_model_endpoints(call: Caller) -> None:
 )
 def test_control_a_wrong_answer_is_noticed(value: Any, words: str) -> None:
     assert words in str(mismatches(value, "Noted", "it"))
+
+
+def test_answers_of_the_endpoints() -> None:
+    golden = json.loads(FILE.read_text(encoding="utf-8"))
+    found = list(differences(golden, json.loads(json.dumps(api_answers()))))
+    assert not found, "\n".join(found[:5])
+
+
+GRID: dict[str, Any] = {"prompts": ["Once"], "fields": {"speculation_length": [2, 4]}}
+FULL_GRID = {"eta": [1], "vote_nodes": [1], "verify": ["auto"], "combine": ["vote"]}
+# What a call is given beside the values that are wrong.
+REST: dict[str, dict[str, Any]] = {
+    "/generate": {"prompt": "x"},
+    "/compare": {"prompt": "x"},
+    "/tune": GRID,
+    "/prompts": {"prompts": ["x"]},
+}
+
+
+def by_name(**wrong: Any) -> list[tuple[dict[str, Any], str]]:
+    """Each value by itself, refused by the name of its field."""
+    return [({name: value}, f"{name} is {value!r}") for name, value in wrong.items()]
+
+
+BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "/generate": [
+        *by_name(prompt=3, temperature=True, top_k=1.5, seed="lucky"),
+        ({"prompt": "  "}, "prompt is '  ': a text with at least one visible character"),
+        ({"max_new_tokens": 0}, "max_new_tokens is 0: a whole number from 1"),
+        ({"max_new_tokens": "12"}, "max_new_tokens is '12': a whole number"),
+        ({"top_p": 0}, "top_p is 0: a number above 0"),
+        ({"stop": "abc"}, "stop is 'abc': a list"),
+        ({"ignore_eos": "yes"}, "ignore_eos is 'yes': true or false"),
+        ({"chat": 1}, "chat is 1: true or false"),
+        ({"fields": [1]}, "fields is [1]: an object"),
+    ],
+    "/run": [
+        *by_name(run_id="nosuch"),
+        *by_name(run_id=""),
+        *by_name(run_id=None),
+        ({"run_id": "x", "events": "yes"}, "events is 'yes': true or false"),
+        ({"run_id": "x", "events": 1}, "events is 1: true or false"),
+    ],
+    "/runs": [
+        *by_name(llm=3, since="yesterday", until=7),
+        ({"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
+        ({"limit": 1001}, "limit is 1001: a whole number from 1 to 1000"),
+        ({"limit": True}, "limit is True: a whole number from 1 to 1000"),
+        ({"offset": -1}, "offset is -1: a whole number from 0"),
+        ({"status": "lost"}, "status is 'lost': one of completed, running"),
+        ({"status": None}, "status is None: one of completed, running"),
+        ({"status": 0}, "status is 0: one of completed, running"),
+        ({"order": None}, "order is None: one of newest"),
+        ({"order": []}, "order is []: one of newest"),
+        ({"search": 3}, "search is 3: a text"),
+        ({"noted": "yes"}, "noted is 'yes': true or false"),
+    ],
+    "/export": [*by_name(run_id="nosuch"), *by_name(run_id=None)],
+    "/annotate": [
+        ({"run_id": "synthetic-1", "note": 3}, "note is 3: a text"),
+        ({"run_id": "nosuch", "note": "x"}, "run_id is 'nosuch'"),
+        ({"run_id": "synthetic-1", "note": "x" * 200_000}, "note is"),
+    ],
+    "/delete": [*by_name(run_id="nosuch"), *by_name(run_id="")],
+    "/models": [
+        ({"dtype": "float8"}, "dtype is 'float8': one of auto"),
+        ({"device": "tpu"}, "device is 'tpu': one of auto"),
+    ],
+    "/load_models": [
+        *by_name(llm=""),
+        *by_name(llm=3),
+        ({"llm": "x", "ssms": "y"}, "ssms is 'y': a list"),
+        ({"llm": "x", "ssms": [1]}, "ssms is [1]"),
+        ({"llm": "x", "dtype": None}, "dtype is None"),
+        ({"llm": "x", "device": 0}, "device is 0"),
+    ],
+    "/compare": [
+        *by_name(prompt="", temperature="hot", seed=-1),
+        ({"configurations": "specinfer"}, "configurations is 'specinfer': a list"),
+        ({"configurations": []}, "configurations is 0: 1 to 5"),
+        ({"configurations": ["autoregressive"]}, "configurations is 0: 1 to 5"),
+        ({"configurations": ["warp"]}, "preset is 'warp': one of"),
+        ({"configurations": [7]}, "configurations is 7: a preset's name"),
+        ({"configurations": [{"nom": "x"}]}, "a preset's name, or an object"),
+        ({"configurations": [{"fields": 3}]}, "fields is 3: an object"),
+        ({"configurations": [{"fields": {"warp": 1}}]}, "field is 'warp'"),
+        ({"configurations": ["specinfer", "specinfer"]}, "each name once"),
+        ({"configurations": [{"name": 3}]}, "name is 3"),
+        ({"repeats": 0}, "repeats is 0: a whole number from 1 to 50"),
+    ],
+    "/tune": [
+        *by_name(preset="fastest", repeats=0, temperature=-1, wait="no"),
+        ({"prompts": "Once"}, "prompts is 'Once': a list of texts"),
+        ({"prompts": []}, "at least one prompt"),
+        ({"prompts": [3]}, "prompt is 3"),
+        ({"prompts": ["x", "so on " * 9000]}, 'prompt 2 ("so on so on'),
+        ({"fields": {}}, "fields is []: at least one field"),
+        ({"fields": [1]}, "fields is [1]: an object"),
+        ({"fields": {"warp": [9]}}, "field is 'warp': one of drafters"),
+        ({"fields": {"eta": 0.1}}, "eta is 0.1: a list"),
+        ({"fields": {"verify": ["mss"]}}, "no point of the grid can run"),
+        ({"fields": FULL_GRID}, "fields is 4: at most 3"),
+    ],
+    "/prompts": [
+        *by_name(repeats=0),
+        ({"prompts": "Once"}, "prompts is 'Once': a list"),
+        ({"prompts": []}, "at least one prompt"),
+        ({"prompts": [3]}, "prompts is 3: a text, or an object"),
+        ({"prompts": [{"text": "x"}]}, "a text, or an object"),
+        ({"prompts": [{"prompt": " "}]}, "prompt is ' '"),
+        ({"prompts": [{"prompt": "x", "domain": 3}]}, "domain is 3"),
+        ({"configurations": ["autoregressive"]}, "configurations is 0"),
+        ({"configurations": "specinfer"}, "a list"),
+        ({"wait": 1}, "wait is 1: true or false"),
+    ],
+    "/prompt_rows": [
+        ({"study_id": "nosuch"}, "no such study"),
+        ({"domain": 3}, "domain is 3: a text"),
+        ({"limit": 0}, "limit is 0: a whole number from 1 to 2000"),
+    ],
+    "/studies": [
+        *by_name(offset=-1),
+        ({"kind": "best"}, "kind is 'best': one of compare"),
+        ({"limit": 0}, "limit is 0: a whole number from 1 to 1000"),
+    ],
+    "/study": [
+        *by_name(study_id=""),
+        ({"study_id": "nosuch"}, "study_id is 'nosuch': no such study"),
+        ({"study_id": "x", "cells": 1}, "cells is 1: true or false"),
+    ],
+    "/stop_study": [({"study_id": "nosuch"}, "no such study")],
+    "/resume_study": [({"study_id": "nosuch"}, "no such study")],
+    "/delete_study": [*by_name(study_id=""), ({"study_id": "nosuch"}, "no such study")],
+    "/baseline": [*by_name(run_id="nosuch")],
+    "/prove": [*by_name(run_id="")],
+    "/set_retention": [
+        ({"runs": -5, "sure": True}, "runs is -5"),
+        ({"runs": True, "sure": True}, "runs is True"),
+        ({"runs": 5, "sure": 1}, "sure is 1: true"),
+    ],
+}
+
+
+@pytest.mark.parametrize("endpoint", BAD)
+def test_bad_values_come_back_in_words(api: Site, endpoint: str) -> None:
+    api.record(1)
+    version = api.context.model_host.version
+    for arguments, words in BAD[endpoint]:
+        with pytest.raises(AppError) as caught:
+            api(endpoint, **{**REST.get(endpoint, {}), **arguments})
+        assert words in str(caught.value), arguments
+    assert api.context.model_host.version == version and api.store.retention() is None
+    assert api.store.run("synthetic-1").note == ""

@@ -1,20 +1,30 @@
-"""The endpoints of past runs, through a real server and Gradio's own client."""
+"""The endpoints of runs and models, through a real server and Gradio's own client."""
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 from gradio_client.exceptions import AppError
 
+from core.errors import VocabMismatchError
+from storage import RunQuery, queries
 from storage.exports import EXPORTS
 from tests.synthetic import HOSTILE_TEXTS
-from tests.ui.api.sites import Site
+from tests.ui.api.sites import Site, api_site, wait
+from tests.ui.fakes import scripted
+from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
+from ui.models_tab.offering import NOT_YOURS
+from ui.server.model_swap import ModelPair
 from ui.sessions.exporting import FORMATS, FROM_STORE
+from ui.sessions.history import ORDERS, STATUSES
 
 
-def test_the_formats_are_those_of_the_store_and_the_report() -> None:
+def test_formats_and_filters_are_those_of_the_store() -> None:
     assert set(FORMATS) == {*FROM_STORE, "html"} and set(FROM_STORE.values()) == set(EXPORTS)
+    assert set(STATUSES) == set(queries.STATUSES) and set(ORDERS) == set(queries.ORDERS)
 
 
 def test_a_note_is_kept_found_and_taken_away(api: Site) -> None:
@@ -41,31 +51,12 @@ def test_filters_restrict_the_runs(api: Site) -> None:
         ({"since": "2000-01-01"}, 4),
         ({"since": "2999-01-01T12:00"}, 0),
         ({"until": "2000-01-01"}, 0),
-        ({"order": "passes", "limit": 2}, 4),
+        ({"order": "passes", "limit": 2, "status": "all"}, 4),
     ):
         assert api("/runs", **filters)["total"] == total, filters
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_a_run_is_exported(api: Site, name: str) -> None:
-    api.record(1)
-    file = api("/export", run_id="synthetic-1", format=name)
-    assert set(file) == {"name", "media_type", "text"}
-    assert file["name"].startswith("synthetic-1.") and file["text"]
-    if file["media_type"] == "application/json":
-        assert json.loads(file["text"])
-
-
-def test_a_deleted_run_is_gone(api: Site) -> None:
-    api.record(3)
-    told = api("/delete", run_id="synthetic-3")
-    assert told == {"run_id": "synthetic-3", "deleted": True}
-    for name in ("/delete", "/run", "/export"):
-        with pytest.raises(AppError, match="synthetic-3"):
-            api(name, run_id="synthetic-3")
-
-
-def test_elsewhere_nobody_changes_or_takes_away_another_visitors_run(elsewhere: Site) -> None:
+def test_elsewhere_a_client_sees_changes_and_takes_away_only_its_own_runs(elsewhere: Site) -> None:
     elsewhere.record(9)
     mine = elsewhere("/generate", prompt="mine")["run_id"]
     assert elsewhere("/annotate", run_id=mine, note="x")["note"] == "x"
@@ -74,3 +65,76 @@ def test_elsewhere_nobody_changes_or_takes_away_another_visitors_run(elsewhere: 
             elsewhere(name, run_id="synthetic-9")
     assert elsewhere("/delete", run_id=mine)["deleted"]
     assert elsewhere.store.run("synthetic-9").note == ""
+    result = elsewhere("/generate", prompt="mine")
+    assert elsewhere("/runs")["total"] == 1 and elsewhere("/run", run_id=result["run_id"])["text"]
+    other = elsewhere.client(1)
+    assert other.predict(api_name="/runs")["total"] == 0
+    for run_id in (result["run_id"], "synthetic-9"):
+        with pytest.raises(AppError, match="no such run of yours"):
+            other.predict(run_id=run_id, api_name="/run")
+
+
+def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
+    api.worker.set_script(scripted(rounds=500), speed=1.0)
+    job = api.submit("/generate", prompt="long")
+    wait(lambda: api.worker.runs)
+    job.cancel()
+    wait(lambda: api.worker.runs[-1].is_cancelled)
+
+
+def test_many_clients_at_once_hold_no_threads(api: Site) -> None:
+    client = api.client()
+    jobs = [client.submit(prompt=f"number {i}", api_name="/generate") for i in range(12)]
+    assert len({result["run_id"] for result in [job.result(timeout=30) for job in jobs]}) == 12
+
+
+def test_with_auth_runs_belong_to_the_user_who_logged_in(tmp_path: Path) -> None:
+    with api_site(tmp_path, host="0.0.0.0", login=True) as site:
+        with pytest.raises(HTTPError) as refused:
+            urlopen(f"{site.url}config", timeout=10)
+        assert refused.value.code == 401
+        refused.value.close()
+        for number in range(2):  # a new session, the same user
+            client = site.client(number)
+            client.predict(prompt="mine", api_name="/generate")
+        assert client.predict(api_name="/runs")["total"] == 2
+        assert {row.owner for row in site.store.runs(RunQuery()).rows} == {"user-eve"}
+
+
+def test_load_models_exchanges_and_generate_goes_on_with_them(fresh: Site) -> None:
+    told = fresh("/load_models", llm="other", ssms=["small"], dtype="bfloat16", device="cpu")
+    assert [model["name"] for model in told["loaded"]] == ["other", "small"]
+    assert fresh.loader.asked[-1] == ModelPair("other", ("small",), "bfloat16", "cpu")
+    fresh("/generate", prompt="after")
+    assert fresh.context.hub.worker.requests[-1].prompt == "after"
+    fresh("/load_models", llm="other")
+    assert fresh.loader.asked[-1] == ModelPair("other", ())
+
+
+def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: Site) -> None:
+    model_host = api.context.model_host
+    version = model_host.version
+    model_host._load = Loader(failing(VocabMismatchError("token id 17 is 'a' there")))
+    with pytest.raises(AppError, match="token id 17 is 'a' there"):
+        api("/load_models", llm="x")
+    held = model_host._load = Loader(lambda: other_worker("small"), held=True)
+    model_host.begin(OTHER)
+    with pytest.raises(AppError, match="another pair is being loaded"):
+        api("/load_models", llm="x")
+    model_host.cancel()
+    held.go.set()
+    settled(model_host)
+    model_host._load = api.loader
+    assert model_host.version == version
+
+
+def test_elsewhere_models_are_loaded_with_a_login_only(elsewhere: Site, tmp_path: Path) -> None:
+    with pytest.raises(AppError) as caught:
+        elsewhere("/load_models", llm="other")
+    assert NOT_YOURS in str(caught.value)
+    groups = {offer["group"]: offer for offer in elsewhere("/models")["offers"]}
+    assert groups["loaded"]["llm"] == "" and "cached" not in groups
+    assert elsewhere.context.model_host.version == 0
+    with api_site(tmp_path, host="0.0.0.0", login=True) as site:
+        told = site("/load_models", llm="other", ssms=["small"])
+        assert [model["name"] for model in told["loaded"]] == ["other", "small"]

@@ -1,6 +1,8 @@
-"""The endpoints of studies, through a real server and Gradio's own client."""
+"""The endpoints of studies, prompts and proofs, through a real server and a client."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from gradio_client.exceptions import AppError
@@ -20,28 +22,15 @@ def test_compare_waits_and_returns_a_row_each(api: Site) -> None:
     own = {"name": "short", "preset": "sequence", "fields": {"speculation_length": 2}}
     asked = {"configurations": ["specinfer", own], "repeats": 2, "max_new_tokens": 8}
     result = api("/compare", prompt="Once", **asked)
-    assert (result["state"], result["done"], result["total"]) == ("completed", 6, 6)
-    plain, tree, _ = result["rows"]
-    assert [row["name"] for row in result["rows"]] == ["plain decoding", "specinfer", "short"]
-    assert plain["ratio"] is None and plain["same_text"] == "base"
-    assert tree["same_text"] == "identical" and tree["runs"] == 2
+    _, tree, own = result["rows"]
+    assert own["name"] == "short" and tree["same_text"] == "identical" and tree["runs"] == 2
     assert tree["ratio_low"] <= tree["ratio"] <= tree["ratio_high"]
     assert api.store.run(tree["run_id"]).prompt == "Once"
     found = {one["name"]: one["speculation"] for one in result["asked"]["configurations"]}
     assert found["short"]["speculation_length"] == 2
-    assert {one["record_top_k"] for one in found.values()} == {5}  # what it costs, all pay alike
     assert api("/study", study_id=result["study_id"]) == result
-
-
-def test_studies_lists_and_study_gives_the_cells(api: Site) -> None:
-    result = api("/compare", prompt="A", configurations=["specinfer"], repeats=1)
-    listed = api("/studies", kind="compare", limit=1)["rows"]
-    assert [row["study_id"] for row in listed] == [result["study_id"]]
-    assert "owner" not in listed[0] and listed[0]["done"] == 2
+    assert len(api("/studies", kind="compare", limit=1)["rows"]) == 1
     assert api("/studies", kind="tune")["rows"] == []
-    cells = api("/study", study_id=result["study_id"], cells=True)["cells"]
-    assert [cell["contestant"] for cell in cells] == ["plain decoding", "specinfer"]
-    assert cells[1]["stats"]["tokens_per_second"] == result["rows"][1]["tokens_per_second"]
 
 
 def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -> None:
@@ -50,14 +39,13 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     wait(lambda: conductor.progress().cell is not None)
     study_id = conductor.progress().study_id
     job.cancel()
-    assert conductor.wait(20)
-    assert conductor.progress().state == "stopped"
+    assert conductor.wait(20) and conductor.progress().state == "stopped"
     slow.worker.set_script(scripted(6), speed=0.0)
     result = slow("/resume_study", study_id=study_id)
     assert (result["state"], result["done"]) == ("completed", 2)
 
 
-def test_a_study_stopped_by_another_is_told(slow: Site) -> None:
+def test_a_study_stopped_by_another_is_told_and_one_being_measured_not_deleted(slow: Site) -> None:
     conductor = slow.context.conductor
     job = slow.submit("/compare", prompt="long", configurations=["specinfer"])
     wait(lambda: conductor.progress().cell is not None)
@@ -67,15 +55,11 @@ def test_a_study_stopped_by_another_is_told(slow: Site) -> None:
     assert slow("/stop_study", study_id=study_id)["state"] == "stopped"
     with pytest.raises(AppError, match=f"study {study_id} stopped; 0 of 6 runs are kept"):
         job.result(timeout=20)
-
-
-def test_a_study_that_is_measured_is_not_deleted(slow: Site) -> None:
     study_id = slow("/prompts", prompts=["long"], wait=False)["study_id"]
     with pytest.raises(AppError, match="is being measured: stop it first"):
         slow("/delete_study", study_id=study_id)
     slow("/stop_study", study_id=study_id)
-    told = slow("/delete_study", study_id=study_id)
-    assert told == {"study_id": study_id, "deleted": True}
+    assert slow("/delete_study", study_id=study_id) == {"study_id": study_id, "deleted": True}
     with pytest.raises(AppError, match="no such study"):
         slow("/study", study_id=study_id)
 
@@ -88,3 +72,128 @@ def test_elsewhere_a_client_sees_only_its_own_studies(elsewhere: Site) -> None:
     for name in ("/study", "/stop_study", "/resume_study", "/delete_study"):
         with pytest.raises(AppError, match="no such study of yours"):
             other.predict(study_id=found["study_id"], api_name=name)
+
+
+GRID: dict[str, Any] = {
+    "prompts": ["Once", "Twice"],
+    "fields": {"speculation_length": [2, 4], "expansion": [[1], [2, 1]]},
+    "max_new_tokens": 8,
+}
+
+
+def test_the_best_of_a_grid_is_named(api: Site) -> None:
+    found = api("/tune", **GRID, repeats=2)
+    assert (found["done"], found["total"]) == (20, 20)
+    (best,) = [row for row in found["rows"][1:] if row["configuration"] == found["best"]]
+    assert best["found"] == "best" and best["speed_up"] > 0 and best["runs"] == 4
+
+
+def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
+    conductor = api.context.conductor
+    api.worker.set_script(scripted(400), speed=5.0)
+    left = api("/tune", **GRID, wait=False)
+    assert left["state"] == "running" and left["best"] is None
+    with pytest.raises(AppError, match="one at a time"):
+        api("/tune", **GRID)
+    conductor.stop(left["study_id"])
+    assert conductor.wait(20)
+    job = api.submit("/tune", **GRID)
+    wait(lambda: conductor.progress().live)
+    job.cancel()
+    wait(lambda: conductor.progress().state == "stopped")
+
+
+def test_a_study_of_prompts_is_waited_for(api: Site) -> None:
+    found = api(
+        "/prompts",
+        prompts=["Once", {"prompt": "x = 1", "domain": "code", "id": "x"}],
+        configurations=["specinfer", {"name": "short", "fields": {"speculation_length": 2}}],
+        max_new_tokens=8,
+        repeats=2,
+    )
+    assert (found["kind"], found["state"], found["done"]) == ("prompts", "completed", 12)
+    told = [(row["prompt"], row["domain"], row["settings"]) for row in found["prompts"]]
+    both = [("Once", ""), ("x = 1", "code")]
+    assert told[-2:] == [(*one, "plain decoding") for one in both]  # what accepts nothing goes last
+    assert told[:-2] == [(*one, name) for one in both for name in ("specinfer", "short")]
+    row = found["prompts"][0]
+    assert len(row["runs"]) == 2 and api.store.run(row["runs"][0]).prompt == "Once"
+    assert row["speed_up"] > 0 and row["against"].startswith("plain decoding")
+    asked = {one["name"]: one["speculation"] for one in found["asked"]["configurations"]}
+    assert asked["short"]["speculation_length"] == 2
+    same = api("/prompt_rows", study_id=found["study_id"])
+    assert same == {"rows": found["prompts"], "looked_at": 12, "total": 12}
+    some = api("/prompt_rows", study_id=found["study_id"], domain="none", settings="short")
+    assert [(row["prompt"], row["settings"]) for row in some["rows"]] == [("Once", "short")]
+
+
+def test_rows_of_past_runs_are_found_and_filtered(api: Site) -> None:
+    for prompt in ("Once", "Twice"):
+        for preset in ("specinfer", "minions"):
+            api("/generate", prompt=prompt, preset=preset)
+    api("/generate", prompt="Once", preset="autoregressive")
+    api.store.flush()
+    found = api("/prompt_rows")
+    assert (len(found["rows"]), found["looked_at"], found["total"]) == (4, 5, 5)
+    assert {row["prompt"] for row in found["rows"] if row["speed_up"]} == {"Once"}
+    (one,) = api("/prompt_rows", search="Once", settings="minions")["rows"]
+    assert (one["prompt"], one["settings"]) == ("Once", "minions")
+    assert one["against"] == "1 plain run of the same prompt, sampling and LLM"
+    few = api("/prompt_rows", limit=2)
+    assert (few["looked_at"], few["total"]) == (2, 5)
+    for none in ({"settings": "min"}, {"domain": "code"}, {"drafter": "nobody"}):
+        assert api("/prompt_rows", **none)["rows"] == [], none
+
+
+def test_a_run_is_measured_beside_plain_decoding_and_proved(api: Site) -> None:
+    run_id = api("/generate", prompt="Once")["run_id"]
+    found = api("/baseline", run_id=run_id)
+    assert found["run_id"] == run_id
+    assert found["speed_up"] == found["tokens_per_second"] / found["plain_tokens_per_second"]
+    plain = api.store.run(found["plain_run_id"])
+    assert plain.prompt == "Once" and not plain.drafters
+    proof = api("/prove", run_id=run_id)
+    assert (proof["answer"], proof["at"]) == ("identical", None)
+    assert not api.store.run(proof["plain_run_id"]).drafters
+
+
+def test_a_run_of_other_models_is_not_proved(fresh: Site) -> None:
+    run_id = fresh("/generate", prompt="Once")["run_id"]
+    fresh("/load_models", llm="other", ssms=["small"], dtype="bfloat16")
+    for name in ("/prove", "/baseline"):
+        with pytest.raises(AppError, match="which is loaded; not of synthetic-llm float32 cpu"):
+            fresh(name, run_id=run_id)
+
+
+def test_a_client_that_cancels_stops_the_plain_run(api: Site) -> None:
+    run_id = api("/generate", prompt="Once")["run_id"]
+    api.worker.set_script(endless, speed=5.0)
+    job = api.submit("/prove", run_id=run_id)
+    wait(lambda: len(api.worker.runs) > 1)
+    job.cancel()
+    wait(lambda: api.worker.runs[-1].is_cancelled)
+
+
+def test_retention_is_told_and_set_by_who_owns_the_server(api: Site, elsewhere: Site) -> None:
+    assert api("/retention") == {"runs": None}
+    assert api("/set_retention", runs=7, sure=True) == {"runs": 7} and api.store.retention() == 7
+    assert api("/set_retention", runs=None) == {"runs": None}
+    for name, asked in (("/retention", {}), ("/set_retention", {"runs": 5, "sure": True})):
+        with pytest.raises(AppError, match="only who owns this server"):
+            elsewhere(name, **asked)
+    assert elsewhere.store.retention() is None
+
+
+def test_elsewhere_rows_and_proofs_are_of_the_callers_own_runs(elsewhere: Site) -> None:
+    elsewhere.record(9)
+    other = elsewhere.client(1)
+    study = elsewhere("/prompts", prompts=["mine"], max_new_tokens=8)
+    rows = elsewhere("/prompt_rows")["rows"]
+    assert [row["prompt"] for row in rows] == ["mine"]
+    assert other.predict(api_name="/prompt_rows")["rows"] == []
+    with pytest.raises(AppError, match="no such study of yours"):
+        other.predict(study_id=study["study_id"], api_name="/prompt_rows")
+    for name in ("/prove", "/baseline"):
+        for run_id in (rows[0]["runs"][0], "synthetic-9"):
+            with pytest.raises(AppError, match="no such run of yours"):
+                other.predict(run_id=run_id, api_name=name)

@@ -1,8 +1,4 @@
-"""What a pair of eyes would find wrong with a page that is open in a browser: text that large type
-does not reach, that is cut off or that lies on other text, and a page wider than its window.
-
-Each function takes a Playwright page and looks at what is in sight of it, whatever tab is open.
-"""
+"""What a pair of eyes would find wrong with an open page: text that is small, cut or covered."""
 
 from __future__ import annotations
 
@@ -10,19 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.page.browser import at_rest, frames
-
-__all__ = [
-    "at_rest",
-    "cut_texts",
-    "frames",
-    "keep_sizes",
-    "large_type",
-    "overflow",
-    "overlaps",
-    "small_texts",
-    "tabs",
-    "turn_to",
-]
 
 SCRIPT = Path(__file__).with_name("looks.js")
 CHANGED = "() => !document.getAnimations().some((one) => one instanceof CSSTransition)"

@@ -1,8 +1,5 @@
 """A page without Gradio and without a server: the pictures mounted as the modules that they are.
-
-Playwright answers every request from the files that the real page serves. Values are packed as on
-their way through Gradio. Nothing else draws: what is read after `rest` is what stays there.
-"""
+Playwright answers every request from the files that the real page serves. Nothing else draws."""
 
 from __future__ import annotations
 
@@ -11,14 +8,12 @@ from typing import Any
 
 import gradio as gr
 
+from bench.page.browser import Tab
 from tests.ui.browser.looks import frames
 from tests.ui.components.gallery import ORDER, values_of
-from tests.ui.watched import Tab
 from ui.components import assets_head, pack
 from ui.components.assets import MEDIA_TYPES, asset_files, version
 from ui.components.theme import page_theme
-
-__all__ = ["BASE", "Pictures"]
 
 ADDRESS = "http://pictures.test/"
 BASE = f"{ADDRESS}specscope/{version()}/"
@@ -120,7 +115,7 @@ class Pictures:
 
 def document() -> str:
     """The real theme's colours and fonts, the real style sheets, no picture yet."""
-    colours = str(page_theme()._get_theme_css())  # type: ignore[no-untyped-call]
+    colours = str(page_theme()._get_theme_css())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Pictures</title>'
         f"<style>{colours}{STYLE}</style>{assets_head()}</head>"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bench.page.browser import Tabs
 from tests.ui.components.bare import Pictures
-from tests.ui.watched import Tabs
 
 
 @pytest.fixture(scope="session")

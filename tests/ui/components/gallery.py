@@ -10,47 +10,14 @@ from typing import Any
 from core.events import Event
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.together import together
+from tests.ui.components import variants
 from tests.ui.components.samples import deep_tree, hostile_values, large_tree, values_at
-from tests.ui.components.variants import (
-    alike,
-    alone,
-    budgeted,
-    chance,
-    drawn,
-    early,
-    never,
-    only_line_feeds,
-    others,
-    over,
-    paused,
-    peaks,
-    split,
-    tried,
-    unlike,
-)
-from ui.components import (
-    Figures,
-    Inspector,
-    Legend,
-    Lengths,
-    Proposals,
-    Timeline,
-    TokenStrip,
-    TokenTree,
-)
+from ui.components import PICTURES
 from ui.run.frame import Baseline
 
 BASELINE = Baseline(41.0, "synthetic-plain", "41 tokens/s plain, measured")
-ORDER = {
-    "legend": Legend,
-    "figures": Figures,
-    "strip": TokenStrip,
-    "tree": TokenTree,
-    "proposals": Proposals,
-    "inspector": Inspector,
-    "lengths": Lengths,
-    "timeline": Timeline,
-}
+NAMES = ["legend", "figures", "strip", "tree", "proposals", "inspector", "lengths", "timeline"]
+ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAMES}
 
 
 @cache
@@ -61,8 +28,7 @@ def values_of(scene: str) -> dict[str, Any]:
 
 def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
     """Name -> values of all pictures."""
-    run = synthetic_run(rounds=30, seed=5)
-    voted = minions_run("vote")
+    run, voted = synthetic_run(rounds=30, seed=5), minions_run("vote")
     return {
         "verify": lambda: values_at(run, 4, "verify", node=8, baseline=BASELINE),
         "draft": lambda: values_at(run, 4, "draft"),
@@ -76,28 +42,28 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "ahead-end": lambda: values_at(pipelined("ahead"), 19),
         "across": lambda: values_at(pipelined("across"), 4),
         "together": lambda: values_at(together(run), 4),
-        "peaks": lambda: peaks(values_at(pipelined("ahead"), 4)),
+        "peaks": lambda: variants.peaks(values_at(pipelined("ahead"), 4)),
         "deep": lambda: {**values_at(run), "tree": deep_tree(8)},
         "deeper": lambda: {**values_at(run), "tree": deep_tree(16)},
         "deeper-verify": lambda: {**values_at(run), "tree": {**deep_tree(16), "stage": "verify"}},
-        "split": lambda: split(values_at(pipelined("ahead"), 4)),
-        "tried": lambda: tried(values_at(pipelined("ahead"), 4)),
-        "chance": lambda: chance(values_at(pipelined("ahead"), 4), 7),
-        "chance-elsewhere": lambda: chance(values_at(pipelined("ahead"), 4), 2),
-        "alike": lambda: alike(values_at(pipelined("ahead"), 4)),
-        "alone": lambda: alone(values_at(pipelined("across"), 4)),
-        "alone-yet": lambda: alone(values_at(pipelined("across"), 4), ended=False),
-        "others": lambda: others(values_at(pipelined("across"), 4)),
-        "paused": lambda: paused(values_at(pipelined("ahead"), 4)),
+        "split": lambda: variants.split(values_at(pipelined("ahead"), 4)),
+        "tried": lambda: variants.tried(values_at(pipelined("ahead"), 4)),
+        "chance": lambda: variants.chance(values_at(pipelined("ahead"), 4), 7),
+        "chance-elsewhere": lambda: variants.chance(values_at(pipelined("ahead"), 4), 2),
+        "alike": lambda: variants.alike(values_at(pipelined("ahead"), 4)),
+        "alone": lambda: variants.alone(values_at(pipelined("across"), 4)),
+        "alone-yet": lambda: variants.alone(values_at(pipelined("across"), 4), ended=False),
+        "others": lambda: variants.others(values_at(pipelined("across"), 4)),
+        "paused": lambda: variants.paused(values_at(pipelined("ahead"), 4)),
         "begun": lambda: values_at(run[:1]),
-        "early": lambda: early(values_at(pipelined("across"), 4)),
-        "unlike": lambda: unlike(values_at(pipelined("ahead"), 4)),
-        "over": lambda: over(values_at(pipelined("ahead"), 4)),
-        "never": lambda: never(values_at(minions_run("log_pool"), 11)),
-        "budget": lambda: budgeted(values_at(run, 4, node=0)),
-        "drawn": lambda: drawn(values_at(run, 4)),
+        "early": lambda: variants.early(values_at(pipelined("across"), 4)),
+        "unlike": lambda: variants.unlike(values_at(pipelined("ahead"), 4)),
+        "over": lambda: variants.over(values_at(pipelined("ahead"), 4)),
+        "never": lambda: variants.never(values_at(minions_run("log_pool"), 11)),
+        "budget": lambda: variants.budgeted(values_at(run, 4, node=0)),
+        "drawn": lambda: variants.drawn(values_at(run, 4)),
         "plain": lambda: values_at(synthetic_run(rounds=5, seed=1, drafters=()), 2),
-        "feeds": lambda: only_line_feeds(values_at(run, 4)),
+        "feeds": lambda: variants.only_line_feeds(values_at(run, 4)),
         "hostile": hostile_values,
         "large": lambda: {**values_at(run), "tree": large_tree()},
         "empty": lambda: {name: {} for name in ORDER},

@@ -1,5 +1,4 @@
-"""Values of the pictures for tests and for the gallery, made from SYNTHETIC runs by the page's own
-`reduce`, and a hand-made hostile one."""
+"""Values of the pictures, made from SYNTHETIC runs by the page's own `reduce`; a hostile one."""
 
 from __future__ import annotations
 
@@ -12,8 +11,6 @@ from tests.synthetic import synthetic_run
 from ui.run.frame import Baseline, Frame
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
-
-__all__ = ["HOSTILE", "deep_tree", "frames", "hostile_values", "large_tree", "values_at"]
 
 HOSTILE = (
     "<img src=x onerror=\"window.pwned='img'\">",
@@ -74,28 +71,13 @@ def large_tree(nodes: int = 96, seed: int = 1) -> dict[str, Any]:
         path += [i] if accepted else []
         by = {str(d): {"score": rng.random(), "q": 1.0, "rank": 0} for d in range(7) if d == i % 7}
         by["0"] = {"score": rng.random(), "q": 1.0, "rank": 0}
-        made[str(i)] = {
-            "t": rng.choice(words),
-            "id": i,
-            "parent": parent,
-            "depth": depth,
-            "outcome": "accepted" if accepted else "not_reached",
-            "lp": 0.5,
-            "by": by,
-        }
+        outcome = "accepted" if accepted else "not_reached"
+        node = {"t": rng.choice(words), "id": i, "parent": parent, "depth": depth, "lp": 0.5}
+        made[str(i)] = {**node, "outcome": outcome, "by": by}
     own = {"t": " wanted", "id": 1, "kind": "bonus", "p": 0.4, "after": path[-1]}
-    return {
-        "run": "large",
-        "round": 11,
-        "stage": "verify",
-        "drafters": drafters,
-        "nodes": made,
-        "root": {"t": " so", "id": 0},
-        "drafts": {},
-        "dropped": {},
-        "own": own,
-        "node": None,
-    }
+    base = {"run": "large", "round": 11, "stage": "verify", "drafters": drafters, "node": None}
+    root = {"t": " so", "id": 0}
+    return {**base, "nodes": made, "root": root, "drafts": {}, "dropped": {}, "own": own}
 
 
 def deep_tree(depth: int) -> dict[str, Any]:
@@ -109,19 +91,10 @@ def deep_tree(depth: int) -> dict[str, Any]:
         made[str(i)] = {**node, "outcome": "accepted"}
         if i % 3 == 0:
             made[str(depth + i)] = {**node, "outcome": "rejected", "t": " not"}
-    return {
-        "run": f"deep-{depth}",
-        "round": 6,
-        "stage": "commit",
-        "rest": True,
-        "drafters": drafters,
-        "nodes": made,
-        "root": {"t": " She", "id": 0},
-        "drafts": {},
-        "dropped": {},
-        "own": {"t": " little", "id": 1, "kind": "bonus", "p": 0.4, "after": depth - 1},
-        "node": None,
-    }
+    base = {"run": f"deep-{depth}", "round": 6, "stage": "commit", "rest": True, "node": None}
+    base |= {"drafters": drafters, "nodes": made, "root": {"t": " She", "id": 0}}
+    own = {"t": " little", "id": 1, "kind": "bonus", "p": 0.4, "after": depth - 1}
+    return {**base, "drafts": {}, "dropped": {}, "own": own}
 
 
 def hostile_values() -> dict[str, Any]:
@@ -147,27 +120,17 @@ def _each(make: Callable[[int, str], dict[str, Any]]) -> dict[str, Any]:
 
 def _hostile_strip() -> dict[str, Any]:
     common = {"k": "accepted", "by": "0,2", "p": 0.5}
-    return {
-        "prompt": "".join(HOSTILE),
-        "old": {"0": HOSTILE[0]},
-        "tokens": _each(lambda i, t: {"t": t, "tok": t, "id": i, "r": i // 2, **common}),
-        "sel": 0,
-        "done": True,
-        "notes": {"0": HOSTILE[0]},
-    }
+    tokens = _each(lambda i, t: {"t": t, "tok": t, "id": i, "r": i // 2, **common})
+    texts = {"prompt": "".join(HOSTILE), "old": {"0": HOSTILE[0]}, "notes": {"0": HOSTILE[0]}}
+    return {**texts, "tokens": tokens, "sel": 0, "done": True}
 
 
 def _hostile_tree() -> dict[str, Any]:
     def node(i: int, text: str) -> dict[str, Any]:
-        return {
-            "t": text,
-            "id": i,
-            "parent": i // 2 - 1 if i else -1,
-            "depth": 1,
-            "outcome": ("accepted", "rejected", "not_reached")[i % 3],
-            "lp": 0.25,
-            "by": {"0": {"score": 0.5, "q": 1.0, "rank": 0}},
-        }
+        outcome = ("accepted", "rejected", "not_reached")[i % 3]
+        place = {"parent": i // 2 - 1 if i else -1, "depth": 1, "outcome": outcome}
+        by = {"0": {"score": 0.5, "q": 1.0, "rank": 0}}
+        return {"t": text, "id": i, **place, "lp": 0.25, "by": by}
 
     return {
         "stage": "verify",
@@ -181,42 +144,24 @@ def _hostile_tree() -> dict[str, Any]:
 
 def _hostile_proposals() -> dict[str, Any]:
     common = {"parent": -1, "score": 0.1, "q": 1.0, "mass": 1.0}
-    return {
-        "rule": "vote",
-        "rows": {"0": _each(lambda i, t: {"t": t, "depth": 1 + i % 3, "rank": i, **common})},
-        "weights": {"0": 1.0},
-        "after": {"0": 1.1},
-        "winner": "0",
-        "kept": {"nodes": 3, "all": 10, "longest": 3},
-        "sentence": " ".join(HOSTILE),
-        "history": {"0": {"0": 1.0}, "1": {"0": 1.1}},
-    }
+    rows = {"0": _each(lambda i, t: {"t": t, "depth": 1 + i % 3, "rank": i, **common})}
+    history = {"0": {"0": 1.0}, "1": {"0": 1.1}}
+    told = {"rule": "vote", "weights": {"0": 1.0}, "after": {"0": 1.1}, "winner": "0"}
+    told |= {"kept": {"nodes": 3, "all": 10, "longest": 3}, "sentence": " ".join(HOSTILE)}
+    return {**told, "rows": rows, "history": history}
 
 
 def _hostile_inspector() -> dict[str, Any]:
     bars = _each(lambda i, t: {"t": t, "id": i, "p": 0.1})
-    return {
-        "node": 0,
-        "title": HOSTILE[0],
-        "sentence": " ".join(HOSTILE),
-        "token": HOSTILE[0],
-        "bars": {"llm": bars, "0": bars},
-    }
+    told = {"node": 0, "title": HOSTILE[0], "token": HOSTILE[0], "sentence": " ".join(HOSTILE)}
+    return {**told, "bars": {"llm": bars, "0": bars}}
 
 
 def _hostile_lengths() -> dict[str, Any]:
-    return {
-        "run": HOSTILE[0],
-        "rounds": {"0": {"a": 1, "d": 2, "s": 3}},
-        "histogram": {"1": 1},
-        "per_position": {"0": 1.0},
-        "sel": 0,
-        "policy": "goodput",
-        "reason": HOSTILE[0],
-        "next": 1,
-        "estimates": {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}},
-        "lately": 500.0,
-    }
+    told = {"run": HOSTILE[0], "sel": 0, "policy": "goodput", "reason": HOSTILE[0], "next": 1}
+    rates = {"histogram": {"1": 1}, "per_position": {"0": 1.0}, "lately": 500.0}
+    estimates = {"1": {"n": 1, "t": 1.5, "ms": 2.0, "tps": 750.0}}
+    return {**told, **rates, "rounds": {"0": {"a": 1, "d": 2, "s": 3}}, "estimates": estimates}
 
 
 def _hostile_timeline() -> dict[str, Any]:

@@ -47,8 +47,7 @@ def stages_of_a_round(pictures: Pictures) -> None:
     assert len(drafts) == 1 + sum(len(draft) for draft in value["drafts"].values())
     assert {node["by"] for key, node in drafts.items() if key.startswith("d1.")} == {"B"}
     assert page.locator(".ss-heading").all_text_contents() == [
-        f"{letter}  {told['name']}"
-        for letter, told in zip("ABC", value["drafters"].values(), strict=True)
+        f"{le}  {t['name']}" for le, t in zip("ABC", value["drafters"].values(), strict=True)
     ]
     assert not {"accepted", "rejected"} & {node["kind"] for node in drafts.values()}
     pictures.show("combine", "tree")
@@ -93,9 +92,6 @@ def before_the_first_round(pictures: Pictures) -> None:
     assert tree.locator(".ss-words").inner_text() == words
     label = tree.locator("svg.ss-tree-svg").get_attribute("aria-label")
     assert label == f"Token tree, Before round 1: {words}"
-
-
-# -- how much of a tree is in sight --
 
 
 VIEWPORT = """() => { const v = document.querySelector("#picture-tree .ss-viewport");
@@ -178,9 +174,6 @@ def what_is_cut_is_counted(pictures: Pictures) -> None:
     assert scrolled(pictures, 0)["more"] == ["", f"{hidden} more →"]
     pictures.page.get_by_role("button", name="Fit the whole tree").click()
     assert pictures.rest().evaluate(VIEWPORT)["more"] == ["", ""], "nothing is cut"
-
-
-# -- text, figures, proposals --
 
 
 STRIP = """() => { const flow = document.querySelector("#picture-strip .ss-flow");
@@ -321,9 +314,6 @@ def the_dial_and_the_pool(pictures: Pictures) -> None:
     assert panel.locator(".ss-dial").is_hidden()
     assert panel.locator(".ss-chip-mass").count() == sum(len(row) for row in rows.values())
     assert "∏" in panel.locator(".ss-chip-mass").first.text_content()
-
-
-# -- hostile text --
 
 
 def test_hostile_text_is_inert_and_visible(pictures: Pictures) -> None:

@@ -36,12 +36,7 @@ def numbers(rows: list[list[str]]) -> list[list[float]]:
     return [[float(cell) for cell in row] for row in rows]
 
 
-# -- lengths --
-
-
-def test_lengths_hold_the_rounds_the_estimates_and_what_the_budget_bounds(
-    pictures: Pictures,
-) -> None:
+def test_lengths_hold_rounds_estimates_and_what_the_budget_bounds(pictures: Pictures) -> None:
     page = pictures.show("verify", "lengths")
     value = values_of("verify")["lengths"]
     traces = page.evaluate(LENGTHS)
@@ -110,9 +105,6 @@ def estimates_of_the_controller(pictures: Pictures) -> None:
     assert value["reason"] in drawn["said"]
 
 
-# -- the pipeline's bars --
-
-
 BARS = f"""() => {{ const {{ data, parentNode }} = {PLOT}; const [all] = data;
   const panel = getComputedStyle(parentNode.closest(".ss-panel")).backgroundColor;
   const paths = [...document.querySelectorAll(".ss-timeline .ss-plot .bars .point path")];
@@ -177,8 +169,7 @@ def saved_and_wasted(pictures: Pictures) -> None:
     hits = values_of("ahead")["timeline"]["hits"]
     panel = pictures.page.locator("#picture-timeline")
     paths = [
-        panel.locator(f".ss-mini-{way}").get_attribute("d").split("Z")[:-1]
-        for way in ("up", "down")
+        panel.locator(f".ss-mini-{w}").get_attribute("d").split("Z")[:-1] for w in ("up", "down")
     ]
     corners = [[[float(n) for n in re.findall(r"[\d.]+", one)] for one in path] for path in paths]
     drawn = [zero - tip for _, zero, tip, _, _ in corners[0]]
@@ -240,9 +231,6 @@ def the_table_tells_what_is_counted(pictures: Pictures) -> None:
     assert counted == pytest.approx(share, abs=0.005 * len(drafted))
 
 
-# -- what is cut off a chart of times --
-
-
 TOUCHING = """() => {
   const svg = document.querySelector(".ss-ahead-times svg");
   const texts = [...svg.querySelectorAll(".ss-mini-end, .ss-mini-title")];
@@ -267,9 +255,6 @@ def test_what_is_cut_is_marked_and_told_and_its_numbers_do_not_touch(pictures: P
         assert sorted(marks) == sorted(told), width
         printed = chart.locator(".ss-mini-end").all_text_contents()
         assert 2 <= len(printed) < len(cut) and f"{max(cut.values()):.0f}" in printed, width
-
-
-# -- table forms --
 
 
 def test_the_table_forms_have_every_figure_of_the_charts(pictures: Pictures) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
+from bench.page.browser import WAIT_MS
 from tests.ui.components.bare import Pictures
 from tests.ui.components.gallery import ORDER, values_of
-from tests.ui.watched import WAIT_MS
 from ui.components import PALETTE
 
 pytestmark = pytest.mark.browser
@@ -39,8 +39,6 @@ def test_the_table_form_takes_the_pictures_place(pictures: Pictures) -> None:
         panel.get_by_role("button", name="as a table").click()
         assert panel.locator(".ss-table").is_hidden()
 
-
-# -- files --
 
 # Presses the button of each picture and gives what would have been saved, in base64, by file name.
 SAVED = """([names, form, patience]) => new Promise((resolve, reject) => {
@@ -132,9 +130,7 @@ def test_every_picture_saves_as_files_for_white_paper(pictures: Pictures) -> Non
             text = svg.decode()
             assert words[name] in "".join(ET.fromstring(svg).itertext()), (scene, name)
             assert "foreignObject" not in text and "http://pictures" not in text, (scene, name)
-            missing = [
-                rgb for rgb, own in DRAFTER_RGB.items() if rgb not in text and own not in text
-            ]
+            missing = [r for r, o in DRAFTER_RGB.items() if r not in text and o not in text]
             assert name not in COLOURED or missing == [], (scene, name)
     pictures.show("dial")
     the_same_in_both_themes(pictures, "dial")
@@ -167,9 +163,6 @@ def test_a_hostile_picture_still_saves_as_valid_xml(pictures: Pictures) -> None:
     for svg in saved(pictures, "SVG", ("strip", "tree", "inspector")).values():
         tags = {element.tag.split("}")[1] for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "g", "style", "rect", "text", "tspan", "line", "path"}
-
-
-# -- how it looks --
 
 
 TOO_WIDE = """nodes => nodes.filter((n) => n.scrollWidth > n.clientWidth + 1)

@@ -1,20 +1,24 @@
-"""The pictures' Python side: what goes to the browser is fixed, local and free of markup."""
+"""The pictures as Python makes them: packed, served, JSON all the way; their own scripts."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from pathlib import Path
 
 import gradio as gr
 import pytest
+from gradio.utils import diff
+from gradio_client.utils import apply_diff
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 import ui.components
-from tests.ui.components.samples import frames, hostile_values
-from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options
+from tests.ui.components.samples import frames
+from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options, pack
 from ui.components.assets import ASSETS, STYLESHEETS, asset_files, asset_routes, version
+from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in ASSETS.iterdir() if path.suffix == ".js")
 # What would let a text be read as markup or as code, and what would leave the host.
@@ -35,41 +39,34 @@ def test_a_picture_is_a_plain_component_with_a_fixed_shell(picture):
     assert (ASSETS / f"{picture.name}.js").is_file()
 
 
-def test_a_picture_takes_a_label_a_value_and_options_of_gradio():
+def test_a_picture_takes_options_of_gradio_and_select_and_leaves_no_stub_files():
     component = TokenTree({"run": "r"}, label="Mine", elem_id="mine", scale=3, visible=False)
     assert component.value == {"run": "r"}
     assert (component.label, component.elem_id, component.scale) == ("Mine", "mine", 3)
-
-
-def test_select_reaches_a_handler():
     with gr.Blocks() as demo:
         TokenTree().select(lambda: None)
     assert [fn.targets[0][1] for fn in demo.fns.values()] == ["select"]
-
-
-def test_no_stub_files_are_written_beside_the_sources():
     assert list(Path(ui.components.__file__).parent.rglob("*.pyi")) == []
 
 
-def test_the_palette_is_the_stylesheets():
+def test_palette_and_stylesheets_are_the_same_for_python_css_and_script():
     css = (ASSETS / "base.css").read_text(encoding="utf-8")
     light = css[: css.index(".dark")]
     assert dict(re.findall(r"--ss-slot-(\d): (#\w+);", light)) == {
         str(slot): color for slot, color in enumerate(PALETTE)
     }
     assert len(set(PALETTE)) == len(PALETTE) <= len(LETTERS)
+    script = (ASSETS / "main.js").read_text(encoding="utf-8")
+    assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
+    assert {path.name for path in ASSETS.iterdir() if path.suffix == ".css"} == set(STYLESHEETS)
 
 
-def test_scripts_build_no_markup_and_ask_no_other_host():
+def test_scripts_build_no_markup_ask_no_other_host_are_small_and_say_what_they_are():
     texts = {script.name: script.read_text(encoding="utf-8") for script in SCRIPTS}
     found = {name: FORBIDDEN.findall(text) for name, text in texts.items()}
     assert not {name: words for name, words in found.items() if words}
-
-
-def test_scripts_are_small_and_say_what_they_are():
-    lines = {script.name: script.read_text(encoding="utf-8").splitlines() for script in SCRIPTS}
-    assert not [name for name, own in lines.items() if not own[0].startswith("//")]
-    assert not {name: len(own) for name, own in lines.items() if len(own) > 250}
+    assert not [name for name, own in texts.items() if not own.startswith("//")]
+    assert not [name for name, own in texts.items() if own.count("\n") > 250]
 
 
 @pytest.fixture
@@ -78,7 +75,7 @@ def client():
         yield test_client
 
 
-def test_every_asset_is_served_with_its_type_and_for_ever(client):
+def test_every_asset_is_served_with_its_type_and_for_ever_plotlys_from_its_package(client):
     types = {".js": "text/javascript", ".css": "text/css"}
     for name, path in asset_files().items():
         answer = client.get(f"/specscope/{version()}/{name}")
@@ -86,12 +83,7 @@ def test_every_asset_is_served_with_its_type_and_for_ever(client):
         assert answer.headers["content-type"].startswith(types[path.suffix])
         assert "immutable" in answer.headers["cache-control"]
         assert answer.content == path.read_bytes()
-
-
-def test_the_script_links_the_same_stylesheets():
-    script = (ASSETS / "main.js").read_text(encoding="utf-8")
-    assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
-    assert {path.name for path in ASSETS.iterdir() if path.suffix == ".css"} == set(STYLESHEETS)
+    assert b"plotly.js v" in asset_files()["plotly.min.js"].read_bytes()[:200]
 
 
 @pytest.mark.parametrize(
@@ -101,15 +93,9 @@ def test_nothing_else_is_served(client, path):
     assert client.get(f"/specscope/{version()}/{path}").status_code == 404
 
 
-def test_plotly_is_the_python_packages_own():
-    head = asset_files()["plotly.min.js"].read_bytes()[:200]
-    assert b"plotly.js v" in head
-
-
 def test_launch_options_hold_what_the_pictures_need():
     options = launch_options()
-    assert set(options) == {"theme", "head", "app_kwargs"}
-    assert options["head"] == assets_head()
+    assert set(options) == {"theme", "head", "app_kwargs"} and options["head"] == assets_head()
     assert f"specscope/{version()}/base.css" in options["head"]
     assert "plotly" not in options["head"], "plotly.js is loaded when a chart is drawn, not before"
     assert "allowed_paths" not in options
@@ -117,8 +103,22 @@ def test_launch_options_hold_what_the_pictures_need():
         assert "//" not in stylesheet
 
 
-def test_values_are_json_with_dicts_only():
-    for values in [*frames(rounds=3), hostile_values()]:
-        text = json.dumps(values, ensure_ascii=True)
-        assert json.loads(text) == values
-        assert "[" not in re.sub(r'"(\\.|[^"\\])*"', '""', text), "a list in a streamed value"
+def test_dicts_become_texts_which_stay_where_nothing_changed() -> None:
+    many = {str(i): {"t": "x"} for i in range(CHUNK, 2 * CHUNK + 3)}
+    packed = pack({"run": "r", "sel": 3, "own": None, "few": {"1": {"a": 2}}, "many": many})
+    assert packed["run"] == "r" and packed["sel"] == 3 and packed["own"] is None
+    assert packed["few"] == {"~": '{"1":{"a":2}}'} and sorted(packed["many"]) == ["~1", "~2"]
+    assert json.loads(packed["many"]["~2"]) == {str(2 * CHUNK + i): {"t": "x"} for i in range(3)}
+    before = pack({"tokens": {str(i): {"t": str(i)} for i in range(100)}})["tokens"]
+    after = pack({"tokens": {str(i): {"t": str(i)} for i in range(101)}})["tokens"]
+    assert {name for name in after if after[name] != before.get(name)} == {"~3"}
+
+
+def test_gradios_stream_diff_is_right_for_packed_values() -> None:
+    streamed = frames(rounds=12, seed=7)
+    for name in streamed[0]:
+        state = pack(streamed[0][name])
+        for values in streamed[1:]:
+            packed = pack(values[name])
+            state = apply_diff(copy.deepcopy(state), diff(state, packed))
+            assert state == packed

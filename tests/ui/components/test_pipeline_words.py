@@ -129,11 +129,7 @@ def said_of(pictures: Pictures) -> dict[str, dict[str, Any]]:
 
 def test_every_case_has_its_sentence(pictures: Pictures) -> None:
     said = said_of(pictures)
-    wrong = [
-        (scene, part, said[scene][part])
-        for scene, part, words in SAID
-        if said[scene][part] != words
-    ]
+    wrong = [(s, p, said[s][p]) for s, p, w in SAID if said[s][p] != w]
     for scene, part, where, words in PIECES:
         pattern = "^" * (where == "^") + re.escape(words) + "$" * (where == "$")
         if not re.search(pattern, said[scene][part] or ""):

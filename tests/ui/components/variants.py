@@ -1,29 +1,12 @@
-"""Variants of the gallery's SYNTHETIC values: what a made-up run does not come to by itself.
-
-Each takes the values of all pictures and gives them with one thing changed; knows no page.
-"""
+"""Variants of the gallery's SYNTHETIC values: all pictures' values with one thing changed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = [
-    "alike",
-    "alone",
-    "budgeted",
-    "chance",
-    "drawn",
-    "early",
-    "never",
-    "only_line_feeds",
-    "others",
-    "over",
-    "paused",
-    "peaks",
-    "split",
-    "tried",
-    "unlike",
-]
+
+def timeline(values: dict[str, Any], **told: Any) -> dict[str, Any]:
+    return {**values, "timeline": {**values["timeline"], **told}}
 
 
 def tried(values: dict[str, Any]) -> dict[str, Any]:
@@ -31,38 +14,33 @@ def tried(values: dict[str, Any]) -> dict[str, Any]:
     found = {"3": {"kind": "ahead", "ms": 7.0, "without": 10.2, "on": True}}
     lost = {**found, "12": {"kind": "ahead", "ms": 21.6, "without": 10.6, "on": False}}
     sums = {**values["timeline"]["ahead"], "saved": 41.0, "wasted": 112.4}
-    told = {"pipeline": "auto", "trials": lost, "ahead": sums}
-    return {**values, "timeline": {**values["timeline"], **told}}
+    return timeline(values, pipeline="auto", trials=lost, ahead=sums)
 
 
 def chance(values: dict[str, Any], asked: int) -> dict[str, Any]:
     """`auto`, whose trial was won by rounds in which nothing drafted ahead was used."""
     found = {"kind": "ahead", "ms": 104.8, "without": 121.8, "on": True, "asked": asked, "used": 0}
     sums = {"hits": 0, "misses": 17, "saved": 0.0, "wasted": 206.6, "guessed": True}
-    told = {"pipeline": "auto", "trials": {"13": found}, "ahead": sums}
-    return {**values, "timeline": {**values["timeline"], **told}}
+    return timeline(values, pipeline="auto", trials={"13": found}, ahead=sums)
 
 
 def alike(values: dict[str, Any]) -> dict[str, Any]:
     """`auto`, which goes on as before since the other way was hardly faster."""
     found = {"kind": "ahead", "ms": 10.3, "without": 10.2, "on": True, "asked": 9, "used": 5}
-    told = {"pipeline": "auto", "trials": {"13": found}}
-    return {**values, "timeline": {**values["timeline"], **told}}
+    return timeline(values, pipeline="auto", trials={"13": found})
 
 
 def alone(values: dict[str, Any], ended: bool = True) -> dict[str, Any]:
     """`across` with nobody beside it, and a length rule that predicts nothing."""
     none: dict[str, Any] = {"ahead": {}, "hits": {}, "round": {}, "rounds": {}}
-    told = {**none, "policy": "trend", "ended": ended}
-    return {**values, "timeline": {**values["timeline"], **told}}
+    return timeline(values, **none, policy="trend", ended=ended)
 
 
 def others(values: dict[str, Any]) -> dict[str, Any]:
     """`across`, with most of the time between the stages, as beside another request."""
-    timeline = values["timeline"]
-    share = {**timeline["share"], "other": 2 * sum(timeline["share"].values())}
-    told = {"share": share, "total": sum(share.values())}
-    return {**values, "timeline": {**timeline, **told}}
+    share = values["timeline"]["share"]
+    share = {**share, "other": 2 * sum(share.values())}
+    return timeline(values, share=share, total=sum(share.values()))
 
 
 def paused(values: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +48,7 @@ def paused(values: dict[str, Any]) -> dict[str, Any]:
     took = {"p": 19.0, "ms": 55.2}
     rounds = {str(n): {**took, "hid": 0.0, "all": 56.0} for n in range(4)}
     rounds["4"] = {**took, "hid": 5.0, "all": 80.1}
-    return {**values, "timeline": {**values["timeline"], "rounds": rounds}}
+    return timeline(values, rounds=rounds)
 
 
 def peaks(values: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +57,7 @@ def peaks(values: dict[str, Any]) -> dict[str, Any]:
     rounds = {
         str(n): {"ms": 100.0 + 7 * n if n in long else 5.0 + n % 3, "p": 6.0} for n in range(60)
     }
-    return {**values, "timeline": {**values["timeline"], "rounds": rounds}}
+    return timeline(values, rounds=rounds)
 
 
 def split(values: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +70,7 @@ def split(values: dict[str, Any]) -> dict[str, Any]:
             ahead = bar["name"] == "ahead"
             parts += [{**bar, "end": middle}, {**bar, "start": middle}] if ahead else [bar]
         bars[number] = {str(k): part for k, part in enumerate(parts)}
-    return {**values, "timeline": {**values["timeline"], "bars": bars}}
+    return timeline(values, bars=bars)
 
 
 def early(values: dict[str, Any]) -> dict[str, Any]:
@@ -100,7 +78,7 @@ def early(values: dict[str, Any]) -> dict[str, Any]:
     entry = {"outcomes": 0, "p": 1.0, "hit": True, "wasted": 0.0, "why": ""}
     told = {"0": {**entry, "d": "0", "saved": 0.0}, "1": {**entry, "d": "1", "saved": 1.25}}
     came = {"hits": 2, "misses": 0, "beside": 1, "saved": 1.25, "wasted": 0.0, "guessed": False}
-    return {**values, "timeline": {**values["timeline"], "round": told, "ahead": came}}
+    return timeline(values, round=told, ahead=came)
 
 
 def unlike(values: dict[str, Any]) -> dict[str, Any]:
@@ -112,20 +90,18 @@ def unlike(values: dict[str, Any]) -> dict[str, Any]:
         "1": {**entry, "d": "1", "outcomes": 3, "p": 0.25},
         "2": {**missed, "d": "2", "outcomes": 0, "p": 0.0},
     }
-    return {**values, "timeline": {**values["timeline"], "round": told}}
+    return timeline(values, round=told)
 
 
 def over(values: dict[str, Any]) -> dict[str, Any]:
     """A text that ends with a draft made ahead for more of it."""
     entry = {"d": "0", "outcomes": 4, "p": 0.28, "hit": False, "saved": 0.0, "wasted": 1.5}
-    told = {"0": {**entry, "why": "ended"}}
-    return {**values, "timeline": {**values["timeline"], "round": told}}
+    return timeline(values, round={"0": {**entry, "why": "ended"}})
 
 
 def never(values: dict[str, Any]) -> dict[str, Any]:
     """`ahead`, where nothing can be drafted ahead."""
-    told = {"pipeline": "ahead", "ahead": {}, "hits": {}, "round": {}}
-    return {**values, "timeline": {**values["timeline"], **told}}
+    return timeline(values, pipeline="ahead", ahead={}, hits={}, round={})
 
 
 def budgeted(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,8 @@
 """The compiled pass says what the general way says, and for a node always the same bits."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,9 @@ from core.models.native import forward as forward_module
 from core.models.native import workspace as scratch
 from core.models.native.compiling import multiplies_tiles
 from core.models.native.forward import CompiledForward
-from core.models.native.layers import kernel
+from core.models.native.layers import kernel, source_hash_of
 from core.models.native.products import STRETCH
 from core.models.protocol import Feed, chain
-from core.models.stacking import build_stack
 from core.trees.tree import ROOT
 from tests.core.models.test_lean import LEAN, said
 from tests.core.models.test_stack import alike, asked, committed
@@ -68,9 +66,7 @@ def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize(("family", "changes"), SHAPES)
-def test_it_says_what_the_general_way_says(
-    family: str, changes: dict[str, Any], halved: bool
-) -> None:
+def test_it_says_what_the_general_way_says(family: str, changes: dict[str, Any], halved: bool):
     made, general = both(family, halved=halved, **changes)
     for got, wanted in zip(said(made), said(general), strict=True):
         assert difference(got, wanted) < 1e-5
@@ -103,9 +99,7 @@ def test_sizes_of_whole_tiles_are_kept_for_them(dtype: torch.dtype, kept: type[A
 
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_several_threads_make_the_same_bits(
-    threads: int, dtype: torch.dtype, changes: dict[str, Any]
-) -> None:
+def test_several_threads_make_the_same_bits(threads, dtype: torch.dtype, changes: dict[str, Any]):
     made, _ = both("qwen3", dtype, **changes)
     forward: Any = made._forward
     found = said(made)
@@ -127,9 +121,7 @@ def test_several_threads_make_the_same_bits(
         ("llama", {**LONG_SUMS, "halved": True}),
     ],
 )
-def test_a_node_has_the_same_bits_in_every_pass(
-    family: str, changes: dict[str, Any], dtype: torch.dtype
-) -> None:
+def test_a_node_has_the_same_bits_in_every_pass(family, changes, dtype):
     """Alone after its ancestors, in a tree with others, and in a batch of several requests."""
     model, _ = both(family, dtype, **changes)
     text, path, others = list(range(3, 20)), [5, 9, 4, 7, 11], [6, 8, 30]
@@ -178,9 +170,7 @@ def test_positions_past_the_first_table_are_rotated_too() -> None:
 @pytest.mark.parametrize("changes", [{}, TILED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
-def test_those_that_lie_on_one_another_say_what_each_says_alone(
-    family: str, dtype: torch.dtype, changes: dict[str, Any]
-) -> None:
+def test_those_that_lie_on_one_another_say_what_each_says_alone(family, dtype, changes):
     stack, apart = (alike(3, family, dtype, **changes) for _ in range(2))
     assert isinstance(stack._forward, CompiledForward)
     members, single = list(stack.members), list(apart.members)
@@ -202,11 +192,6 @@ def test_a_member_alone_reads_the_memory_of_all() -> None:
     assert all(whole.ctypes.data <= part.ctypes.data for part in own)
 
 
-def test_windows_that_differ_are_not_laid_on_one_another() -> None:
-    models = [both("mistral")[0] for _ in range(2)]
-    assert build_stack(models) is None
-
-
 @pytest.mark.parametrize("token", [-1, VOCAB])
 def test_an_id_that_is_none_is_not_looked_up(token: int) -> None:
     model, _ = both("llama")
@@ -223,9 +208,7 @@ def test_what_was_made_is_not_made_again() -> None:
     assert {id(forward._pool.kernel) for forward in made} == {id(kernel(True))}
 
 
-def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(monkeypatch):
     made: list[tuple[int, int, int]] = []
     allocate_buffers = scratch.allocate_buffers
 
@@ -249,9 +232,7 @@ def test_a_pass_works_where_the_one_before_did_until_there_is_too_little_room(
     assert made == [(6, 12, 1), (4, 32, 1)]
 
 
-def test_a_failed_allocation_is_not_cached(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_failed_allocation_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, made = scratch.BufferCache(), [True, False, True]
     kept = object()
 
@@ -275,9 +256,7 @@ class Broken(Exception):
 
 
 @pytest.mark.parametrize("failing_thread", [0, 1])
-def test_a_failing_thread_releases_the_others(
-    failing_thread: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_thread_releases_the_others(failing_thread: int, monkeypatch: pytest.MonkeyPatch):
     """Each part of a pass waits for the others; one that never comes is not waited for."""
     monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
@@ -304,9 +283,7 @@ def test_a_failing_thread_releases_the_others(
 
 
 @pytest.mark.nightly
-def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch):
     real = forward_module.kernel
 
     def nowhere(keep: bool) -> Any:
@@ -337,3 +314,12 @@ def test_a_parent_that_is_not_there_is_refused(parent: int) -> None:
     row = model.open_row()
     with pytest.raises(EngineError, match=f"parent of node 1 is {parent}: -1 to 0 are there"):
         model.forward([Feed(row, [5, 6], [ROOT, parent])])
+
+
+def test_a_change_in_any_file_of_it_compiles_anew(tmp_path: Path) -> None:
+    for name in ("parts", "kernel"):
+        (tmp_path / f"{name}.py").write_text(f"x = '{name}'")
+    before = source_hash_of(tmp_path)
+    assert source_hash_of(tmp_path) == before
+    (tmp_path / "parts.py").write_text("x = 'other'")
+    assert source_hash_of(tmp_path) != before

@@ -1,7 +1,5 @@
 """Products by the registers that a processor has: the same bits, whichever there are."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess
@@ -133,13 +131,9 @@ def in_child(code: str, lesser: str, cache: Path) -> str:
     """What a process prints that compiles for a lesser processor, keeping what it made apart."""
     path = {"PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(cache)}
     return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, **path, **LESSER[lesser]},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **path, **LESSER[lesser]},
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
 
 
 def test_pairs_are_multiplied_as_bfloat16() -> None:

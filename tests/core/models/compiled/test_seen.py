@@ -1,7 +1,5 @@
 """Attention of one head over the slots that it sees: whatever its size, however they are kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Products in tiles: what they multiply is what it was, a float32 to its last digit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,25 +1,27 @@
-"""`cpu-grown`: the contest of `cpu-bundled` on grown models: the cost of an LLM of half a billion
-parameters, beside SSMs as they are and SSMs grown to a hundredth of it.
+"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` on
+grown models: the cost of an LLM of half a billion parameters or more, beside SSMs as they are and
+SSMs grown to a hundredth of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bench.contestants import Theirs, load_module
 from bench.context import Context
 from bench.ggml.peer import is_installed, load_llama_cpp
-from bench.grown.command import write_family
-from bench.grown.family import Family, Member, Wish, family_of
+from bench.grown.command import Family, Member, Wish, family_of, write_family
 from bench.grown.module import grow_module
 from bench.grown.writing import check_memory_to_grow
 from bench.settings import Settings
 from bench.suites.cpu_bundled import CpuBundled
-from bench.suites.cpu_variants import Contenders
-from bench.theirs import Theirs, load_module
+from bench.suites.cpu_tables import Contenders
+from bench.suites.gpu import GpuContest
 from core.engine.engine import Engine
 from core.events import ModelInfo
 from core.length.cost_model.ledger import Costs
@@ -29,8 +31,6 @@ from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
-
-__all__ = ["CPU_GROWN", "GrownContenders", "grown_models"]
 
 PARAMS, SSM_PARAMS = 500_000_000, 5_000_000
 KEPT = 2
@@ -45,16 +45,22 @@ class GrownContenders:
 
     def __call__(self, context: Context, dtype: str) -> Contenders:
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
-        made = InMemory(family, context) if context.grown is None else InFolders(family, context)
-        large, as_they_are = made.ours(), context.load(dtype)
+        as_they_are = context.load(dtype)
+        made: InMemory | InFolders
+        if context.grown is not None:
+            made = InFolders(family, context)
+        else:
+            if family.llm.plan is not None:
+                # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
+                copies, name = 4 if is_installed() else 3, family.llm.name
+                check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
+            made = InMemory(family, as_they_are, context.say)
+        large = made.ours()
         count = next(iter(large.ssms.values())).info.parameters
         with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
         # The same LLM: what its passes take is measured once, which takes a minute and more.
         with_grown.costs = Costs(large.llm, with_small.costs.verify)
-        engines = {
-            "SSMs as they are": with_small,
-            f"SSMs grown to {count / 1e6:.1f} M": with_grown,
-        }
+        engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
         theirs = Theirs(dtype, made.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
         assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
@@ -74,55 +80,49 @@ class InFolders:
         assert context.grown is not None
         folders = write_family(family, context.grown / family.wish.dtype, context.say)
         self._dtype = family.wish.dtype
-        self._folders: dict[str, Path] = {
-            member.name: folder for member, folder in zip(family.members, folders, strict=True)
-        }
+        names = (member.name for member in family.members)
+        self._folders: dict[str, Path] = dict(zip(names, folders, strict=True))
 
     def ours(self) -> LoadedModels:
-        """The grown models, loaded from their folders."""
         llm, *ssms = map(str, self._folders.values())
         return load_models(llm, ssms, self._dtype, "cpu")
 
     def module(self, member: Member) -> Any:
-        """A copy of a member for transformers."""
         return load_module(self._folders[member.name], getattr(torch, self._dtype))
 
 
 class InMemory:
-    """The family grown in this process; each side has weights of its own."""
+    """The family grown in this process, from `small` on, on a device."""
 
-    def __init__(self, family: Family, context: Context) -> None:
-        self._family = family
-        self._say = context.say
-        self._small = context.load(family.wish.dtype)
-        self._dtype: torch.dtype = getattr(torch, family.wish.dtype)
-        if family.llm.plan is not None:
-            # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
-            copies = 4 if is_installed() else 3
-            check_memory_to_grow(family.llm.plan, self._dtype, family.llm.name, copies)
+    def __init__(
+        self, family: Family, small: LoadedModels, say: Callable[[str], None], device: str = "cpu"
+    ) -> None:
+        self._family, self._small, self._say, self._device = family, small, say, device
 
-    def ours(self) -> LoadedModels:
-        """The grown models behind our engine."""
-        small = self._small
-        llm = self._model(self._family.llm, small.llm.info)
+    def ours(self, llm: Any = None) -> LoadedModels:
+        """The grown models behind our engine, with weights of their own, or over the module
+        `llm`."""
+        family, small = self._family, self._small
+        large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {
-            one.name: self._model(one, small.ssms[one.source].info) for one in self._family.ssms
+            one.name: self._model(one, small.ssms[one.source].info) for one in family.ssms
         }
         stack_alike(list(ssms.values()))
-        return replace(small, llm=llm, ssms=ssms)
+        return replace(small, llm=large, ssms=ssms)
 
     def module(self, member: Member) -> Any:
-        """A copy of a member for transformers."""
-        module = load_module(member.folder, self._dtype)
+        wish = self._family.wish
+        module = load_module(member.folder, getattr(torch, wish.dtype)).to(self._device)
         if member.plan is None:
             return module
         self._say(f"growing {member.source}: {member.plan.large}")
-        return grow_module(module, member.plan, self._family.wish.seed)
+        return grow_module(module, member.plan, wish.seed)
 
-    def _model(self, member: Member, small: ModelInfo) -> HfModel:
-        module = self.module(member)
+    def _model(self, member: Member, small: ModelInfo, module: Any = None) -> HfModel:
+        module = self.module(member) if module is None else module
         count = sum(parameter.numel() for parameter in module.parameters())
-        return checked_model(module, replace(small, name=member.name, parameters=count))
+        info = replace(small, name=member.name, parameters=count, device=self._device)
+        return checked_model(module, info)
 
 
 CPU_GROWN = CpuBundled(
@@ -141,4 +141,34 @@ CPU_GROWN = CpuBundled(
         "pair that does not exist. Of the settings of each drafter those that were fastest on the "
         f"first prompt, {KEPT}, were swept on the others. "
     ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Summons the bundled family grown to so many parameters; `ssm_params` 0: SSMs as they are."""
+
+    params: int
+    ssm_params: int
+
+    def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
+        """One LLM in memory, which both sides read: of 7 B two might not fit."""
+        family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
+        small = load_models(dtype=dtype, device="cpu")
+        made = InMemory(family, small, lambda message: None, device)
+        large = made.module(family.llm)
+        return Engine(made.ours(large)), Theirs(dtype, large)
+
+
+SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}
+GPU_GROWN = tuple(
+    GpuContest(
+        name=f"gpu-grown-{size}{'-ssms' if grown_ssms else ''}",
+        about=f"gpu-bundled, the LLM grown to {words}; SSMs "
+        + (f"grown to {params // 10**8} M" if grown_ssms else "as they are"),
+        defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",)),
+        summon=Growing(params, params // 100 if grown_ssms else 0),
+    )
+    for size, (params, words) in SIZES.items()
+    for grown_ssms in (False, True)
 )

@@ -1,0 +1,135 @@
+"""Our engine, and transformers on the same weights, as contestants: prompts in, token ids and
+figures out. transformers loads its own copy of the models, so that what it gives owes nothing to
+our loading.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.clocked import timed
+from bench.prompts import Prompt
+from bench.settings import Settings
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.engine import Engine
+from core.engine.round_state import WITHOUT_IT
+from core.errors import EngineError
+from core.events import RoundCompleted, RunStarted
+from core.events.outcome import Outcome
+from core.models.loading.catalog import bundled_llm
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCase:
+    """One prompt to continue by `tokens` tokens with `seed` (not read at temperature 0)."""
+
+    prompt: Prompt
+    seed: int
+    tokens: int
+    temperature: float
+    ignore_eos: bool = False
+
+
+def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> list[DecodeCase]:
+    """Every prompt; above temperature 0 with as many seeds as there are repeats."""
+    return [
+        DecodeCase(prompt, prompt.seed(repeat), settings.tokens, temperature)
+        for repeat in range(settings.repeats if temperature > 0 else 1)
+        for prompt in prompts
+    ]
+
+
+def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
+    seed, ignore = case.seed, case.ignore_eos
+    sampling = SamplingParams(case.tokens, case.temperature, seed=seed, ignore_eos=ignore)
+    return Request(case.prompt.text, sampling, speculation)
+
+
+def decode(
+    engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
+) -> list[dict[str, Any]]:
+    """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time.
+    Raises EngineError where a drafter was lost."""
+    outcomes: list[dict[str, Any]] = []
+    for start in range(0, len(cases), together):
+        group = cases[start : start + together]
+        found: dict[str, Outcome] = {}
+        for event in engine.generate_many([request(case, speculation) for case in group]):
+            if isinstance(event, RunStarted):  # they start in the order of the requests
+                found[event.run_id] = Outcome()
+            found[event.run_id].observe(event)
+            for note in event.notes if isinstance(event, RoundCompleted) else ():
+                if note.endswith(WITHOUT_IT):  # its run would prove and measure another's
+                    raise EngineError(note)
+        outcomes += [outcome.to_plain() for outcome in found.values()]
+    return outcomes
+
+
+def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
+    """Runs a case to its end, as a caller that wants the text would; the new tokens' ids."""
+    events = engine.generate(request(case, speculation))
+    rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
+    return [token_id for token_ids in rounds for token_id in token_ids]
+
+
+def load_module(folder: Path, dtype: torch.dtype) -> Any:
+    """A bundled model as transformers loads it, in eval mode."""
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    quiet: Any = logging.disable_progress_bar
+    quiet()
+    module: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    return module.eval()
+
+
+class Theirs:
+    """The bundled LLM, or another `module` with its tokenizer, under transformers' own generation
+    loop."""
+
+    def __init__(self, dtype: str = "float32", module: Any = None) -> None:
+        from transformers import AutoTokenizer
+
+        self.dtype = getattr(torch, dtype)
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(bundled_llm())
+        self.module = load_module(bundled_llm(), self.dtype) if module is None else module
+
+    def tokenize(self, text: str) -> list[int]:
+        return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
+
+    @torch.inference_mode()
+    def generate(
+        self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
+    ) -> list[int]:
+        """The new token ids; `options` go to `generate` as they are."""
+        batch: Any = torch.tensor([list(ids)], device=self.module.device)
+        drawn: dict[str, Any] = {"do_sample": False}
+        if temperature > 0:
+            torch.manual_seed(seed)
+            drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        found = self.module.generate(
+            batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
+        )
+        return [int(token_id) for token_id in found[0, len(ids) :]]
+
+    def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
+        """A case's new tokens and its seconds, prefill included."""
+        ids = self.tokenize(case.prompt.text)
+        found, seconds = timed(
+            lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
+        )
+        return {"tokens": len(found), "seconds": seconds}
+
+    @staticmethod
+    def assistant(module: Any, schedule: str, count: int) -> Any:
+        """A copy of an SSM of its own: schedule and threshold persist in an assistant."""
+        own = copy.deepcopy(module)
+        own.generation_config.num_assistant_tokens = count
+        own.generation_config.num_assistant_tokens_schedule = schedule
+        return own

@@ -1,0 +1,172 @@
+"""Confidence-based token fusion: one trunk, each token by the SSM that is surest of it, and side
+leaves; held against the rule written out a second time."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+
+from core.config import SamplingParams, SpeculationConfig
+from core.drafters.base import DraftRequest
+from core.drafters.fused_drafting import FusedDrafting
+from core.drafters.pooled_drafting import PooledRequest
+from core.drafters.ssm import SsmDrafter
+from core.errors import DrafterError
+from core.trees.combine import combine
+from core.trees.draft import Draft
+from core.trees.noise import SeededNoise
+from core.trees.sampling import process_logits
+from tests.fakes import TableModel, random_table, sequence_of
+
+VOCAB = 6
+PROMPT = (0, 3, 1)
+STEPS = 4
+
+
+def ssms(count: int = 3, sharpness: Sequence[float] = (1.5, 1.5, 1.5)) -> dict[str, SsmDrafter]:
+    found = {}
+    for i, sharp in enumerate(sharpness[:count]):
+        model = TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, sharp), 64)
+        found[f"ssm-{i}"] = SsmDrafter(f"ssm-{i}", model, VOCAB)
+    return found
+
+
+def pool(
+    drafters: Mapping[str, SsmDrafter],
+    *,
+    budget: int = 99,
+    temperature: float = 0.0,
+    weights: Sequence[float] = (1.0, 1.0, 1.0),
+    eos_ids: frozenset[int] = frozenset(),
+) -> PooledRequest:
+    sampling = SamplingParams(50, temperature=temperature, seed=3)
+    config = SpeculationConfig(draft="fused")
+    sequence = sequence_of(PROMPT, config, sampling, SeededNoise(3, VOCAB), eos_ids=eos_ids)
+    for drafter in drafters.values():
+        drafter.open(sequence)
+    several = [
+        DraftRequest(sequence, i, "fused", (1,) * STEPS, budget, name)
+        for i, name in enumerate(drafters)
+    ]
+    return PooledRequest(tuple(several), tuple(weights[: len(several)]))
+
+
+def scores(drafter: SsmDrafter, path: Sequence[int], request: DraftRequest) -> torch.Tensor:
+    """What the drafter's scores are after a path: softmax of log q + G above temperature 0."""
+    sequence = request.sequence
+    logits = drafter._feeder.model.logits((*PROMPT, *path))[None]
+    if sequence.sampling.greedy:
+        return logits.softmax(-1)[0]
+    log_q = process_logits(logits, sequence.sampling).double().log_softmax(-1)
+    return (log_q + sequence.noise.gumbel(request.root_position + len(path) + 1)).softmax(-1)[0]
+
+
+def expected(drafters: Mapping[str, SsmDrafter], asked: PooledRequest, *, weighted: bool):
+    """(trunk tokens, whose each is, all paths): the rule of CoSine, written out a second time."""
+    trunk: tuple[int, ...] = ()
+    whose, paths = [], set()
+    own: dict[str, tuple[int, ...]] = dict.fromkeys(drafters, ())
+    for _ in range(STEPS):
+        offers = []
+        for i, (name, drafter) in enumerate(drafters.items()):
+            found = scores(drafter, trunk, asked.requests[i])
+            token = int(found.argmax())
+            weight = asked.weights[i] if weighted else 1.0
+            offers.append((float(found[token]) * weight, -i, token))
+            paths.add((*trunk, token))
+            mine = scores(drafter, own[name], asked.requests[i])
+            own[name] = (*own[name], int(mine.argmax()))
+            paths.add(own[name])
+        _, index, token = max(offers)
+        trunk, whose = (*trunk, token), [*whose, -index]
+    return trunk, whose, paths
+
+
+def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
+    tree = combine("union", dict(enumerate(drafts))).tree
+    return {tree.tokens_to(node) for node in range(len(tree))}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_trunk_is_what_the_surest_propose(temperature: float, weighted: bool) -> None:
+    drafters = ssms()
+    asked = pool(drafters, temperature=temperature, weights=(0.3, 2.0, 0.7))
+    drafts = FusedDrafting(drafters).draft(asked, weighted=weighted)
+    trunk, whose, paths = expected(drafters, asked, weighted=weighted)
+    assert paths_of(drafts) == paths
+    for draft in drafts:
+        nodes = draft.walk(trunk)
+        assert len(nodes) == STEPS, "every SSM's draft has the trunk"
+        assert [draft.origins[node] for node in nodes] == whose
+        assert draft.passes == STEPS
+
+
+def test_scores_are_each_ones_own() -> None:
+    drafters = ssms()
+    asked = pool(drafters)
+    for i, draft in enumerate(FusedDrafting(drafters).draft(asked, weighted=False)):
+        drafter, path = drafters[f"ssm-{i}"], []
+        for parent, token, score in zip(draft.parents, draft.token_ids, draft.scores, strict=True):
+            before = () if parent < 0 else path[parent]
+            path.append((*before, token))
+            own = scores(drafter, before, asked.requests[i])
+            assert score == pytest.approx(float(own[token]), rel=1e-5)
+
+
+@pytest.mark.parametrize("budget", [1, 3, 5, 9])
+def test_the_most_probable_paths_are_kept_within_the_budget(budget: int) -> None:
+    drafters = ssms()
+    drafts = FusedDrafting(drafters).draft(pool(drafters, budget=budget), weighted=False)
+    assert len(paths_of(drafts)) == budget
+
+
+def test_there_are_at_most_so_many_nodes_as_published() -> None:
+    drafters = ssms()
+    drafts = FusedDrafting(drafters).draft(pool(drafters), weighted=False)
+    assert len(paths_of(drafts)) <= STEPS * (len(drafters) + 1)
+
+
+def test_one_ssm_alone_drafts_its_chain() -> None:
+    drafters = ssms(count=1)
+    (draft,) = FusedDrafting(drafters).draft(pool(drafters), weighted=False)
+    assert draft.parents == [-1, 0, 1, 2] and set(draft.origins) == {0}
+
+
+def test_a_trunk_ends_with_the_text() -> None:
+    drafters = ssms()
+    trunk, _, _ = expected(drafters, pool(drafters), weighted=False)
+    for drafter in drafters.values():
+        drafter._states.clear()
+    ended = pool(drafters, eos_ids=frozenset({trunk[1]}))
+    drafts = FusedDrafting(drafters).draft(ended, weighted=False)
+    assert max(len(path) for path in paths_of(drafts)) <= 2
+
+
+def test_a_confident_liar_stops_winning_by_credit() -> None:
+    """As published the surest wins, however wrong it has been; by credit it does not."""
+    drafters = ssms(sharpness=(9.0, 1.0, 1.0))
+    plain = FusedDrafting(drafters).draft(pool(drafters), weighted=False)[0]
+    assert {plain.origins[node] for node in plain.walk(plain.token_ids)} == {0}
+    for drafter in drafters.values():
+        drafter._states.clear()
+    asked = pool(drafters, weights=(0.01, 1.0, 1.0))
+    by_credit = FusedDrafting(drafters).draft(asked, weighted=True)
+    trunk, whose, _ = expected(drafters, asked, weighted=True)
+    assert 0 not in whose
+    assert [by_credit[1].origins[node] for node in by_credit[1].walk(trunk)] == whose
+
+
+def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
+    drafters = ssms()
+    asked = pool(drafters)
+    broken = drafters["ssm-1"]._feeder.model
+
+    def fails(feeds: object) -> None:
+        raise RuntimeError("out of order")
+
+    broken.forward = fails
+    with pytest.raises(DrafterError, match="ssm-1"):
+        FusedDrafting(drafters).draft(asked, weighted=False)
+    model = drafters["ssm-0"]._feeder.model
+    assert all(model.pending(row) == 0 for row in model.open_rows)

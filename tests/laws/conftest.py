@@ -1,0 +1,11 @@
+"""Laws 1 and 2 judge what differs on the bundled models alike."""
+
+import pytest
+
+from tests.laws.margins import Divergences
+from tests.laws.runs import bundled_engine, module_of
+
+
+@pytest.fixture(scope="module")
+def divergences() -> Divergences:
+    return Divergences(module_of(bundled_engine().models))
