@@ -97,7 +97,7 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
         typed, picked = axis_shown(field, context.drafter_names)
         assert (typed.visible, picked.visible) == (field in TYPED, field in PICKED)
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
-        made = asked_of(context, axes=axes, sampling=[16, 1, 0, 1, "", "", False, False])
+        made = asked_of(context, axes=axes, sampling=[16, 1, *SAMPLING[2:]])
         assert len(made.study.configurations) + len(made.refused) > 2, field
     assert [part.visible for part in axis_shown("", ())] == [False, False]
 
