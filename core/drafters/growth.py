@@ -74,7 +74,7 @@ class _Tree:
     """Common part of both growths: the nodes so far and the rows their children came from."""
 
     def __init__(
-        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
+        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
     ) -> None:
         self.request = request
         self.assumed = assumed
@@ -186,7 +186,7 @@ class Layered(_Tree):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
 
     def __init__(
-        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
+        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
     ) -> None:
         super().__init__(request, calibration, assumed)
         self._step = 0
@@ -234,7 +234,7 @@ class BestFirst(_Tree):
     """
 
     def __init__(
-        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...]
+        self, request: DraftRequest, calibration: Calibration, assumed: tuple[int, ...] = ()
     ) -> None:
         super().__init__(request, calibration, assumed)
         # One child a node could never branch: there would be nothing to choose between.

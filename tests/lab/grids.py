@@ -24,12 +24,15 @@ def study_of(configurations: Sequence[Configuration], **fields: Any) -> Study:
     return Study(**{**given, **fields})
 
 
-def grid_study(axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1) -> Study:
+def grid_study(
+    axes: Sequence[Axis] = AXES, prompts: int = 3, repeats: int = 1, temperature: float = 0.0
+) -> Study:
     """Plain decoding and every point of the axes that can run."""
-    made = grid(SpeculationConfig(), axes, SamplingParams(max_new_tokens=8))
+    sampling = SamplingParams(max_new_tokens=8, temperature=temperature)
+    made = grid(SpeculationConfig(), axes, sampling)
     several = tuple(StudyPrompt(f"p{i}", f"Once {i}", "stories") for i in range(prompts))
     configurations = (plain_configuration(), *made.configurations)
-    return study_of(configurations, prompts=several, repeats=repeats)
+    return study_of(configurations, prompts=several, repeats=repeats, sampling=sampling)
 
 
 def result(cell: Cell, tps: float, accepted: int = 6, token: int = 7) -> Measured:

@@ -25,7 +25,7 @@ from ui.tune.form import LIVE, PICKED, TYPED, Asked, axis_shown, base_menu, stud
 from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
 
 AXES = [*("speculation_length", "2, 4", []), *("expansion", "1 | 2,1", []), *("", "", [])]
-SAMPLING = [16, 0, 0, 1, "", "", False, False]
+SAMPLING = [16, 0, 0, 1, 0, 1, "", "", False, False]
 
 
 def values(**changes: Any) -> list[Any]:
@@ -97,7 +97,7 @@ def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
         typed, picked = axis_shown(field, context.drafter_names)
         assert (typed.visible, picked.visible) == (field in TYPED, field in PICKED)
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
-        made = asked_of(context, axes=axes, sampling=[16, 1, 0, 1, "", "", False, False])
+        made = asked_of(context, axes=axes, sampling=[16, 1, *SAMPLING[2:]])
         assert len(made.study.configurations) + len(made.refused) > 2, field
     assert [part.visible for part in axis_shown("", ())] == [False, False]
 
@@ -217,7 +217,7 @@ def test_an_empty_seed_is_drawn_anew_and_recorded(context: Context) -> None:
     first, further = (one.request(Cell(one.base, one.prompts[0].id, repeat)) for repeat in range(2))
     assert first.sampling.seed == one.sampling.seed
     assert further.sampling.seed == one.sampling.seed + 1
-    assert asked_of(context, sampling=[*SAMPLING[:4], "7", *SAMPLING[5:]]).study.sampling.seed == 7
+    assert asked_of(context, sampling=[*SAMPLING[:6], "7", *SAMPLING[7:]]).study.sampling.seed == 7
 
 
 def test_files_have_every_point_and_every_run_and_are_their_owners_alone(context: Context) -> None:
