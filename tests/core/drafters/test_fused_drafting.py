@@ -94,7 +94,8 @@ def test_the_trunk_is_what_the_surest_propose(temperature: float, weighted: bool
     asked = pool(drafters, temperature=temperature, weights=(0.3, 2.0, 0.7))
     drafts = FusedDrafting(drafters).draft(asked, weighted=weighted)
     trunk, whose, paths = expected(drafters, asked, weighted=weighted)
-    assert paths_of(drafts) == paths
+    most = STEPS * (len(drafters) + 1)
+    assert paths_of(drafts) <= paths and len(paths_of(drafts)) == min(most, len(paths))
     for draft in drafts:
         nodes = draft.walk(trunk)
         assert len(nodes) == STEPS, "every SSM's draft has the trunk"
