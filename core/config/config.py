@@ -259,16 +259,14 @@ class SpeculationConfig:
         if draft_kind(draft).by_score and combine_rule(self.combine).chains:
             # A sequence has one token per step: best first has no branches to choose from.
             draft = "topk" if greedy else "coupled"
-        if draft_kind(draft).fused and self.combine != "union":
-            allowed = "any but fused ones where combine is not union: the SSMs make one tree"
-            raise ConfigError.of("draft", self.draft, allowed)
         rules = lossless_rules(draft, temperature, self.combine)
         if not rules:
-            raise ConfigError.of(
-                "draft",
-                self.draft,
-                "at temperature 0 every draw is the argmax; choose auto, topk or best_first",
+            why = (
+                f"with combine={self.combine} its one tree leaves nothing to choose; choose union"
+                if draft_kind(draft).fused
+                else "at temperature 0 every draw is the argmax; choose auto, topk or best_first"
             )
+            raise ConfigError.of("draft", self.draft, why)
         verify = self.verify
         if verify == "auto":
             verify = rules[0]

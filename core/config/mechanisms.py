@@ -496,6 +496,8 @@ def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tu
     """The verification rules under which a draft kind and a combine rule are lossless, the default
     first; empty where they are refused.
     """
+    if draft_kind(draft).fused and combine != "union":
+        return ()  # the SSMs make one tree: there is nothing to choose among
     drawn = draft_kind(draft).drawn
     if temperature == 0.0:
         # At temperature 0 every draw is the arg max: drawn drafts are refused, and the others need

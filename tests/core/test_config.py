@@ -24,6 +24,7 @@ from core.errors import ConfigError
 
 DETERMINISTIC = ("topk", "coupled", "best_first")
 DRAWN = ("sampled", "sampled_iid")
+FUSED = ("fused", "fused_credit")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -33,7 +34,9 @@ DRAWN = ("sampled", "sampled_iid")
 def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature: float) -> None:
     """`lossless_rules`, written out here a second time."""
     config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
-    if temperature == 0.0:
+    if draft in FUSED and combine != "union":
+        legal = False
+    elif temperature == 0.0:
         legal = draft not in DRAWN and verify in ("auto", "greedy", "match")
     elif combine == "union" and draft in DRAWN:
         legal = verify in ("auto", "match", "mss", "traversal")
@@ -48,7 +51,7 @@ def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature:
             Request("hi", SamplingParams(temperature=temperature), config)
         return
     resolved = config.resolved(temperature)
-    assert resolved.draft in (*DETERMINISTIC, *DRAWN)
+    assert resolved.draft in (*DETERMINISTIC, *FUSED, *DRAWN)
     assert resolved.verify in lossless_rules(resolved.draft, temperature, combine)
     assert resolved.verify == verify or verify == "auto"
     assert resolved.resolved(temperature) == resolved

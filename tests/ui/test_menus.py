@@ -43,7 +43,7 @@ def lossless(draft: str, rule: str, temperature: float, combine: str = "union") 
 def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: str) -> None:
     for label, draft in menus.draft_choices(temperature, combine=combine):
         refused = draft != "auto" and not lossless_rules(draft, temperature, combine)
-        assert ("refused" in label) == refused
+        assert ("(refused" in label) == refused
     assert [draft for _, draft in menus.draft_choices(temperature)] == list(DRAFTS)
     with_rule = "" if combine == "union" else f" and combine {combine}"
     for draft in DRAFTS:
@@ -54,7 +54,7 @@ def test_menus_mark_exactly_what_is_not_lossless(temperature: float, combine: st
     for rule in VERIFIES:
         for label, draft in menus.draft_choices(temperature, rule, combine):
             reason = f"not lossless with verify {rule}{with_rule} at temperature {temperature:g}"
-            marked = any(words in label for words in (reason, "refused"))
+            marked = any(words in label for words in (reason, "(refused"))
             assert marked == (not lossless(draft, rule, temperature, combine)), (rule, label)
     assert [rule for _, rule in menus.verify_choices("auto", 0.0)] == list(VERIFIES)
 
@@ -67,19 +67,20 @@ def test_a_vote_is_marked_where_union_alone_would_be_lossless(temperature: float
             for label, rule in menus.combine_choices(draft, verify, temperature):
                 with_union = lossless(draft, verify, temperature)
                 fault = with_union and not lossless(draft, verify, temperature, rule)
-                assert ("not lossless" in label) == fault, (draft, verify, label)
-                seen += fault
+                marked = "not lossless" in label or "refused" in label
+                assert marked == fault or "fused" in draft, (draft, verify, label)
+                seen += fault and "fused" not in draft
     assert (seen > 0) == (temperature > 0)
 
 
 def test_menus_follow_temperature_draft_and_combine_rule() -> None:
     made = form.control_updates(form_values(temperature=0.9, draft="topk"))
-    assert all("refused" not in label for label, _ in made["draft"].choices)
+    assert all("(refused" not in label for label, _ in made["draft"].choices)
     marked = [rule for label, rule in made["verify"].choices if "not lossless" in label]
     assert marked == ["greedy", "mss", "traversal"]
     made = form.control_updates(form_values(temperature=0.9, verify="mss"))
     marked = [draft for label, draft in made["draft"].choices if "not lossless" in label]
-    assert marked == ["topk", "coupled", "best_first"]
+    assert marked == ["topk", "coupled", "best_first", "fused", "fused_credit"]
     marked = [rule for label, rule in made["combine"].choices if "not lossless" in label]
     assert marked == ["vote", "vote_tree", "log_pool"]
     made = form.control_updates(form_values(temperature=0.9, draft="sampled", combine="vote"))

@@ -64,7 +64,7 @@ def draft_choices(temperature: float, verify: str = "auto", combine: str = "unio
 
 def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> str:
     if draft_kind(draft).fused and combine != "union":
-        return f"{draft} (only with combine union: the SSMs make one tree)"
+        return f"{draft} (refused with combine {combine}: the SSMs make one tree)"
     if draft != "auto" and not lossless_rules(draft, temperature, combine):
         return f"{draft} (refused at temperature {temperature:g}: every draw is the best token)"
     if not _lossless(draft, verify, temperature, combine):
@@ -97,6 +97,8 @@ def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
 
 
 def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> str:
+    if draft_kind(draft).fused and rule != "union":
+        return f"{rule} (refused with draft {draft}: the SSMs make one tree)"
     fault = not _lossless(draft, verify, temperature, rule)
     # Where a union is not lossless either, the draft and verify menus name the reason.
     if not fault or not _lossless(draft, verify, temperature, "union"):
