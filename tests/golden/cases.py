@@ -17,6 +17,7 @@ from core.config import (
     LENGTHS,
     PIPELINES,
     PRESETS,
+    ROUTINGS,
     Request,
     SamplingParams,
     SpeculationConfig,
@@ -62,6 +63,8 @@ def _settings() -> Mapping[str, SpeculationConfig]:
     changes["iid-mss"] = replace(base, draft="sampled_iid", verify="mss")
     changes["auto-nodes"] = replace(base, max_tree_nodes="auto")
     changes["top-k"] = replace(base, record_top_k=3)
+    for routing in ROUTINGS[1:]:
+        changes[f"routing-{routing}"] = replace(base, routing=routing, routed_drafters=1)
     return changes
 
 

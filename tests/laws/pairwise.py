@@ -96,6 +96,7 @@ def of_effect(row: Row) -> bool:
         # Fused drafts are one tree: no other rule has anything to combine.
         combine not in ("union", None) and row.get("draft") in FUSED,
         pipeline == "ahead" and row.get("draft") in FUSED,
+        row.get("weights") == "paper" and row.get("draft") in FUSED,
         # One SSM leaves nothing to route.
         row.get("routing", "all") != "all" and row.get("drafters") in ONE_SSM,
     )
