@@ -18,7 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
-from core.config.mechanisms import NGRAM, combine_rule, lossless_rules, weighted_combine_rules
+from core.config.mechanisms import (
+    NGRAM,
+    combine_rule,
+    draft_kind,
+    lossless_rules,
+    weighted_combine_rules,
+)
 
 Values = dict[str, Any]
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
@@ -115,7 +121,12 @@ def _crossed_rows() -> Iterator[LawRow]:
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
     """Fields that are filled in pairwise, defaults first. `shape` is an index into SHAPES."""
     default = SpeculationConfig().resolved(temperature)
-    drafts = [draft for draft in DRAFTS[1:] if lossless_rules(draft, temperature)]
+    # Fused drafts are one tree, which no combine rule meets: they have rows among the rules.
+    drafts = [
+        draft
+        for draft in DRAFTS[1:]
+        if lossless_rules(draft, temperature) and not draft_kind(draft).fused
+    ]
     if temperature == 0:
         drafts.remove("coupled")  # it resolves to another
     rules = [rule for rule in EXACT_RULES if rule in lossless_rules(default.draft, temperature)]

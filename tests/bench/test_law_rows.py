@@ -77,7 +77,7 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
 
 
 def test_the_suite_stays_affordable() -> None:
-    assert len(every()) <= 548
+    assert len(every()) <= 622
     assert all(row.is_compared for row in every() if row.name in CROSSED)
 
 
@@ -103,7 +103,9 @@ def test_the_product_meets_everything_there_is() -> None:
             (row.temperature, row.speculation.draft) for row in compared if row.together == together
         }
         above = {(0.8, draft) for draft in DRAFTS[1:]}
-        assert met == above | {(0.0, draft) for draft in ("topk", "best_first")}
+        assert met == above | {
+            (0.0, draft) for draft in ("topk", "best_first", "fused", "fused_credit")
+        }
     assert {row.speculation.verify for row in every() if not row.is_compared} == {
         "mss",
         "traversal",

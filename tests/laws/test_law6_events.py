@@ -28,6 +28,8 @@ from ui.run.view import View, reduce, reduce_all
 
 pytestmark = pytest.mark.usefixtures("bundled")
 RUNS: dict[str, tuple[SamplingParams, dict[str, Any]]] = {
+    "routed": (SamplingParams(16), {"routing": "credit"}),
+    "fused": (SamplingParams(16), {"draft": "fused", "routing": "cosine"}),
     "union": (SamplingParams(max_new_tokens=16), {"record_top_k": 3}),
     "coupled": (SamplingParams(max_new_tokens=16, temperature=0.8, seed=1), {"record_top_k": 3}),
     "mss": (
