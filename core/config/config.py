@@ -150,7 +150,7 @@ class SpeculationConfig:
     three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
     `weight_bounds`) or `full_information` (how well each foretold every committed token).
     `routing`: which SSMs draft in a round: `all`, or `routed_drafters` of them, by the rule of
-    CoSine (`cosine`) or by how well they foretell the text for their time (`credit`).
+    CoSine (`cosine`) or by how well they predict the text for their time (`credit`).
     `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
     behind a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
     verifies, the drafters work for other requests (`across`), or for this one's next round, behind

@@ -335,14 +335,14 @@ DRAFT_KINDS: Mapping[str, DraftKind] = _by_name(
             "fused",
             coupled=True,
             fused=True,
-            meaning="the SSMs write one chain, each token by the one that is surest of it (CoSine)",
+            meaning="the SSMs write one chain, each token by the SSM of the highest score (CoSine)",
         ),
         DraftKind(
             "fused_credit",
             coupled=True,
             fused=True,
             by_credit=True,
-            meaning="`fused`, an SSM's score times how well it foretold the text",
+            meaning="`fused`, with an SSM's score times how well it predicted the text",
         ),
     ]
 )
@@ -414,19 +414,19 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
             "core.routing.cosine:CosineRouter",
             fields=("routed_drafters",),
             meaning=(
-                "`routed_drafters` SSMs draft: those whose sure tokens came close to the LLM's, "
-                "and while little is accepted some that drafted least"
+                "`routed_drafters` SSMs draft: those whose confident tokens were close to the "
+                "LLM's, and, while few are accepted, some that drafted least"
             ),
         ),
         RoutingRule(
             "credit",
-            "who foretells the text best",
+            "predicts the text best",
             "core.routing.credit:CreditRouter",
             reads_likelihoods=True,
             fields=("routed_drafters",),
             meaning=(
-                "`routed_drafters` SSMs draft: those that foretell the text best for their time; "
-                "all are asked again when the text changes"
+                "`routed_drafters` SSMs draft: those that predict the text best for their time; "
+                "all are scored again when the text changes"
             ),
         ),
     ]

@@ -220,7 +220,7 @@ def _extend(tree: _Tree, members: list[_Member], depth: int) -> None:
         }
     )
     stage = "catch_up" if depth == 1 else "draft"
-    best, highest = ROOT, 0.0
+    best, highest, winner = ROOT, 0.0, 0
     for member in members:
         name = member.drafter.name
         work = works[name]
@@ -232,10 +232,11 @@ def _extend(tree: _Tree, members: list[_Member], depth: int) -> None:
         proposals = member.propose(tree, tips[name], work.result, depth)
         fused, score = proposals[0]
         if score * member.weight > highest:
-            best, highest = fused, score * member.weight
-            tree.origins[best] = member.request.index
+            best, highest, winner = fused, score * member.weight, member.request.index
         own = proposals[-1][0]
         ended = own == ROOT or tree.token_ids[own] in member.request.sequence.eos_ids
         member.own = None if ended or member.own is None else own
     if best != ROOT:
         tree.trunk.append(best)
+        # Another SSM may be surer of this very token, and still count for less.
+        tree.origins[best] = winner

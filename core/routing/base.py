@@ -19,12 +19,11 @@ Milliseconds = Callable[[str], float]
 @dataclass(frozen=True, slots=True)
 class Route:
     """The SSMs that draft, in the run's order. `explored`: those of them that are tried to learn
-    about them. `reason`: a sentence for the reader; `switched`: differs from the round before."""
+    about them. `reason`: a sentence for the reader."""
 
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()
     reason: str = ""
-    switched: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ class CosineRouter:
         self._tried = dict.fromkeys(names, 0)
         self._count = count
         self._accepted = 0
-        self._before: frozenset[str] = frozenset()
         self._route: Route | None = None
 
     def scores(self) -> dict[str, float]:
@@ -77,12 +76,10 @@ class CosineRouter:
             if exploring
             else f"{self._accepted} accepted: the best by score"
         )
-        switched = bool(self._before) and chosen != self._before
         drafters = tuple(name for name in names if name in chosen)
-        return Route(drafters, frozenset(least_tried), why, switched)
+        return Route(drafters, frozenset(least_tried), why)
 
     def observe(self, evidence: RoundEvidence) -> None:
-        self._before = frozenset(self.route().drafters)
         self._accepted = evidence.num_accepted
         for name, draft in evidence.drafts.items():
             if name not in self._scores:

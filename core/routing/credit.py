@@ -3,9 +3,9 @@
 An SSM's credit is what it would be worth if it drafted alone: expected committed tokens per
 millisecond, from the probabilities that it gives to the text's last tokens (newer ones count more)
 and from its measured time. SSMs that draft report these probabilities from their catch-up pass for
-nothing; all SSMs together are asked in an audition, one stacked pass over the last tokens: at the
+nothing; all SSMs together are scored in an audition, one stacked pass over the last tokens: at the
 start, as often as 2 % of the decoding time allows, and at once when the routed ones suddenly
-foretell the text worse (a change of domain). Every SSM reads the same tokens in the same context
+predict the text worse (a change of domain). Every SSM reads the same tokens in the same context
 there, so that their credits differ by the SSMs alone.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from core.routing.base import Milliseconds, RoundEvidence, Route
 
-__all__ = ["CreditRouter", "credit_of", "is_falling"]
+__all__ = ["CreditRouter", "credit_of", "has_dropped"]
 
 FORGETTING = 0.95
 # An audition may take this share of the decoding time.
@@ -30,10 +30,10 @@ STEADY_ROUNDS = 16
 NOISE = 3.0
 # A probability counts as at least this: one surprising token says little of a drafter.
 FLOOR = -6.9  # log 0.001
-# Tokens that tell of a fall, and of what was usual before it.
+# Tokens that show a drop, and those before it that it is compared with.
 RECENT, USUAL = 8, 48
-FALL = 2.5
-# Tokens between two auditions for a fall: those that tell of it must be new ones.
+DROP = 2.5
+# Tokens between two auditions for a drop: those that show it must be new ones.
 REST = RECENT
 DEPTH = 4
 # Times within this factor of the median count as equal.
@@ -63,15 +63,15 @@ def noise_of(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return math.sqrt(spread) / total
 
 
-def is_falling(log_probs: Sequence[float]) -> bool:
-    """Whether the last RECENT tokens were foretold much worse than those before them: by FALL
+def has_dropped(log_probs: Sequence[float]) -> bool:
+    """Whether the last RECENT tokens were predicted much worse than those before them: by DROP
     standard errors."""
     recent, before = log_probs[-RECENT:], log_probs[-RECENT - USUAL : -RECENT]
     if len(recent) < RECENT or len(before) < RECENT:
         return False
     usual = sum(before) / len(before)
     spread = math.sqrt(sum((x - usual) ** 2 for x in before) / len(before))
-    return usual - sum(recent) / RECENT > FALL * spread / math.sqrt(RECENT)
+    return usual - sum(recent) / RECENT > DROP * spread / math.sqrt(RECENT)
 
 
 class CreditRouter:
@@ -83,23 +83,22 @@ class CreditRouter:
         self._names = list(names)
         self._count = min(count, len(self._names))
         self._round_ms = round_ms
-        self._asked: dict[str, list[float]] = {}
-        self._reported: dict[str, deque[float]] = {}
+        self._log_probs: dict[str, list[float]] = {}
+        self._recent: dict[str, deque[float]] = {}
         self._routed = self._names[: self._count]
         self._decode_ms = self._asking_ms = 0.0
         self._rounds = self._last_switch = 0
         self._since_audition = self._auditions = 0
-        self._fallen = False
-        self._switched = False
-        self._reason = "no SSM has been asked yet: the first in order"
+        self._changed = False
+        self._reason = "before the first audition: the first in order"
 
     # -- what is known --
 
     def scores(self) -> dict[str, float]:
-        """Expected tokens per second of each SSM alone; before the first audition 0."""
-        return {
-            name: self._value(name, credit_of(self._asked.get(name, ()))) for name in self._names
-        }
+        """Expected tokens per second of each SSM alone; before the first audition about those of
+        plain decoding."""
+        known = self._log_probs
+        return {n: self._value(n, credit_of(known.get(n, ()))) for n in self._names}
 
     def _value(self, name: str, credit: float) -> float:
         """Tokens per second of a chain of DEPTH tokens, each accepted with probability
@@ -121,7 +120,7 @@ class CreditRouter:
 
     def route(self) -> Route:
         drafters = tuple(name for name in self._names if name in self._routed)
-        return Route(drafters, frozenset(), self._reason, self._switched)
+        return Route(drafters, frozenset(), self._reason)
 
     def drop(self, name: str) -> None:
         if name not in self._names:
@@ -133,28 +132,27 @@ class CreditRouter:
             waiting = [one for one in self._names if one not in self._routed]
             scores = self.scores()
             self._routed += sorted(waiting, key=lambda one: -scores[one])[:1]
-            self._switched = True
             self._reason = f"{name} failed"
 
     def observe(self, evidence: RoundEvidence) -> None:
         self._rounds += 1
-        self._switched = False
         self._decode_ms += max(0.0, evidence.round_ms)
         self._since_audition += evidence.num_tokens
         for name, found in evidence.log_probs.items():
-            history = self._reported.setdefault(name, deque(maxlen=RECENT + USUAL))
-            history.extend(value for value in found if not math.isnan(value))
-        self._fallen = all(
-            is_falling([*self._reported.get(name, ())]) for name in self._routed
-        ) and bool(self._routed)
+            history = self._recent.setdefault(name, deque(maxlen=RECENT + USUAL))
+            # Floored: a token that the SSM holds impossible would make the spread infinite.
+            history.extend(max(FLOOR, value) for value in found if not math.isnan(value))
+        self._changed = bool(self._routed) and all(
+            has_dropped([*self._recent.get(name, ())]) for name in self._routed
+        )
 
     @property
     def wants_audition(self) -> bool:
         if len(self._names) <= self._count:
             return False
-        if not self._asked:
+        if not self._log_probs:
             return True
-        if self._fallen and self._since_audition >= REST:
+        if self._changed and self._since_audition >= REST:
             return True
         expected_ms = self._asking_ms / max(1, self._auditions)
         return (
@@ -163,8 +161,8 @@ class CreditRouter:
         )
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        first = not self._asked
-        self._asked = {name: list(found) for name, found in log_probs.items() if found}
+        first = not self._log_probs
+        self._log_probs = {name: list(found) for name, found in log_probs.items() if found}
         self._auditions += 1
         self._asking_ms += max(0.0, ms)
         self._since_audition = 0
@@ -172,34 +170,33 @@ class CreditRouter:
 
     def _choose(self, first: bool) -> None:
         # Of a changed text the tokens before the change tell nothing.
-        asked = {
-            n: found[-2 * RECENT :] if self._fallen else found for n, found in self._asked.items()
-        }
-        credits = {name: credit_of(asked[name]) for name in self._names if name in asked}
+        first_token = -2 * RECENT if self._changed else 0
+        scored = {name: found[first_token:] for name, found in self._log_probs.items()}
+        credits = {name: credit_of(scored[name]) for name in self._names if name in scored}
         values = {name: self._value(name, credit) for name, credit in credits.items()}
         best = sorted(credits, key=lambda name: -values[name])
         if first:
             self._routed = best[: self._count] or self._routed
-            self._reason = f"{', '.join(self._routed)} foretold the prompt's end best"
+            self._reason = f"{', '.join(self._routed)} predicted the prompt's end best"
             return
-        free = self._fallen or self._rounds - self._last_switch >= STEADY_ROUNDS
+        free = self._changed or self._rounds - self._last_switch >= STEADY_ROUNDS
         replaced = []
         for challenger in [name for name in best if name not in self._routed]:
             held = [name for name in self._routed if name in credits]
             weakest = min(held, key=lambda name: values[name], default=None)
             if weakest is None or not free:
                 break
-            noise = 0.0 if self._fallen else NOISE * noise_of(asked[challenger], asked[weakest])
+            noise = 0.0 if self._changed else NOISE * noise_of(scored[challenger], scored[weakest])
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 break
             self._routed[self._routed.index(weakest)] = challenger
             replaced.append(f"{challenger} for {weakest}")
-            if not self._fallen:
+            if not self._changed:
                 break  # one switch at a time, unless the domain has changed
         if replaced:
-            self._switched, self._last_switch = True, self._rounds
-            why = "the text changed" if self._fallen else "it foretells the text better by now"
+            self._last_switch = self._rounds
+            why = "the text changed" if self._changed else "it predicts the text better by now"
             self._reason = f"{', '.join(replaced)}: {why}"
             for name in self._routed:
-                self._reported.pop(name, None)  # what was usual before is not usual now
-        self._fallen = False
+                self._recent.pop(name, None)  # what was usual before is not usual now
+        self._changed = False

@@ -16,7 +16,7 @@ from lab.study import Study
 from ui.compare.comparison import comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
 from ui.form.fields import config_of, whole
-from ui.form.form import EXAMPLES, preset_config, processor_controls
+from ui.form.form import EXAMPLES, SAMPLING_NAMES, preset_config, processor_controls
 from ui.live.layout import Live
 from ui.server.context import Context
 from ui.sessions.layout import Sessions
@@ -45,15 +45,7 @@ __all__ = [
 
 LIVE = "the Live tab's settings"
 USUAL = ("sequence", "specinfer", "minions")
-SAMPLING = (
-    "max_new_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "seed",
-)
+SAMPLING = SAMPLING_NAMES[:7]  # as far as the seed
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,9 +89,12 @@ def paths_of(drafts: Sequence[Draft]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_trunk_is_what_the_surest_propose(temperature: float, weighted: bool) -> None:
+@pytest.mark.parametrize("weights", [(0.3, 2.0, 0.7), (2.0, 0.3, 0.2), (0.9, 1.0, 1.1)])
+def test_the_trunk_is_what_the_surest_propose(
+    temperature: float, weighted: bool, weights: tuple[float, ...]
+) -> None:
     drafters = ssms()
-    asked = pool(drafters, temperature=temperature, weights=(0.3, 2.0, 0.7))
+    asked = pool(drafters, temperature=temperature, weights=weights)
     drafts = FusedDrafting(drafters).draft(asked, weighted=weighted)
     trunk, whose, paths = expected(drafters, asked, weighted=weighted)
     most = STEPS * (len(drafters) + 1)

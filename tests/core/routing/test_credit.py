@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from core.routing import RoundEvidence
-from core.routing.credit import SHARE, STEADY_ROUNDS, CreditRouter, credit_of, is_falling, noise_of
+from core.routing.credit import SHARE, STEADY_ROUNDS, CreditRouter, credit_of, has_dropped, noise_of
 
 NAMES = ("a", "b", "c", "d", "e")
 WINDOW = 48
@@ -143,6 +143,6 @@ def test_credit_is_a_discounted_mean_and_noise_its_error() -> None:
 def test_a_fall_is_told_from_noise() -> None:
     rng = random.Random(0)
     usual = [math.log(max(0.01, rng.gauss(0.7, 0.15))) for _ in range(48)]
-    assert not is_falling(usual)
-    assert is_falling([*usual, *[math.log(0.1)] * 8])
-    assert not is_falling([math.log(0.1)] * 10), "nothing was usual before"
+    assert not has_dropped(usual)
+    assert has_dropped([*usual, *[math.log(0.1)] * 8])
+    assert not has_dropped([math.log(0.1)] * 10), "nothing was usual before"
