@@ -221,6 +221,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     url, context = site(endless, speed=20.0)
     source = context.hub.start(ASKED, "")
     one = sites.ready(browser_page(url))
+    sites.until(one, lambda: run_ids(context) == [source.run_id])  # the list is read once
     sites.sessions(one)
     one.locator(".sp-open").first.click()
     sites.said(one, re.compile(r"Writing: \d+ tokens"), "sessions")
