@@ -1,9 +1,9 @@
 """From a RunQuery to rows and summaries: the SQL of lists. Search text is data.
 
-A word with letters or digits is looked up in the full-text index, as the beginning of a word; one
-with other characters (`C++`, punctuation, scripts written without blanks) as a piece of the text,
-since the index knows letters and digits only; sentence punctuation around it is ignored. All must
-be found.
+A word with letters or digits is looked up in the full-text index, as the beginning of a word; any
+other (punctuation, scripts written without blanks) as a piece of the text. The index knows letters
+and digits only, so of what it finds for a word with others in it (`C++`) the texts are kept that
+have it as it is spelled; sentence punctuation around a word is ignored. All must be found.
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ def _spelled(word: str) -> str:
 
 
 def _is_plain(word: str) -> bool:
-    """True if the index alone decides: nothing of the word is a separator to it."""
-    return _is_indexed(word) and all(
-        unicodedata.category(character)[0] in "LNM" for character in word
-    )
+    """True if the index alone decides: nothing of the word is a separator to it, or SQLite could
+    not compare the spelling, since it folds the case of ASCII letters alone."""
+    apart = any(unicodedata.category(character)[0] not in "LNM" for character in word)
+    return _is_indexed(word) and not (apart and word.isascii())
 
 
 def _is_indexed(word: str) -> bool:

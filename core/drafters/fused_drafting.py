@@ -154,7 +154,8 @@ class _Member:
             [number[tree.parents[node]] for node in nodes],
             scores[rows, token_ids].tolist() if nodes else [],
             [1.0] * len(nodes),
-            [0] * len(nodes),
+            # Rank 0: its own proposals; the rest of the trunk it was only fed.
+            [0 if node in self.proposed else 1 for node in nodes],
             {number[node]: row for node, row in self.rows.items() if node in number},
             logits,
             utilities,

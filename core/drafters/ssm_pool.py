@@ -71,6 +71,8 @@ class SsmPool:
         `SsmDrafter.audition`), and the time spent. A text shorter than MIN_TOKENS says too little;
         an SSM whose pass fails is left out here, its error is reported when it drafts."""
         scored = names if len(token_ids) >= MIN_TOKENS else ()
+        # The same tokens for all, also where one SSM's context is shorter than the window.
+        window = min([window, *(self.ssms[name].context_length for name in scored)])
         works = run_all(
             {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in scored}
         )

@@ -183,8 +183,9 @@ class RoundSteps:
         state.timings.append(Timed("commit", "commit", start, time.perf_counter()))
         # After the commit, whose time counts as the round's; before the prefill's spans are added,
         # which do not.
-        request.policy.observe(round_outcome(state, committed))
-        observe_route(state, committed, self._similarity)
+        outcome = round_outcome(state, committed)
+        request.policy.observe(outcome)
+        observe_route(state, committed, outcome.round_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()
         return result

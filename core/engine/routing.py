@@ -38,7 +38,9 @@ def embedding_similarity(llm: LanguageModel) -> Similarity:
     return cosine
 
 
-def observe_route(state: RoundState, committed: tuple[int, ...], similarity: Similarity) -> None:
+def observe_route(
+    state: RoundState, committed: tuple[int, ...], round_ms: float, similarity: Similarity
+) -> None:
     """Gives a request's router, if there is one, the outcome of a round."""
     router = state.request.router
     if router is None:
@@ -52,7 +54,7 @@ def observe_route(state: RoundState, committed: tuple[int, ...], similarity: Sim
         RoundEvidence(
             num_accepted=len(state.verdict.path),
             num_tokens=len(committed),
-            round_ms=sum(timed.seconds for timed in state.timings) * 1000,
+            round_ms=round_ms,
             drafts=drafts,
             log_probs=state.log_probs,
         )

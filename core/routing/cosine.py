@@ -81,10 +81,11 @@ class CosineRouter:
 
     def observe(self, evidence: RoundEvidence) -> None:
         self._accepted = evidence.num_accepted
+        for name in self.route().drafters:  # also one that the node budget left nothing to
+            self._tried[name] += 1
         for name, draft in evidence.drafts.items():
             if name not in self._scores:
                 continue
-            self._tried[name] += 1
             score = harmonic_score(draft)
             if score is not None:
                 self._scores[name] += RATE * (score - self._scores[name])

@@ -13,9 +13,10 @@ from core.events import Drafted, Event, RoundCompleted
 from core.models.stacking import Stack, stack_alike
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, TableModel, noted
+from tests.fakes import VOCAB, TableModel, noted, random_table
 
 GOODPUT = SpeculationConfig(length="goodput", max_tree_nodes=12)
+SHORT = (("short", 16), ("long", 64))
 NAMES = ("same", "ssm-2", "ssm-3")
 
 
@@ -91,6 +92,13 @@ def test_an_audition_gives_the_log_probabilities_of_the_last_tokens() -> None:
         logs = [math.log(ssm._table(tuple(window[:i]))[window[i]]) for i in range(1, len(window))]
         assert fits[ssm.info.name] == pytest.approx(logs, abs=1e-5)
     assert [one.lane for one in timings] == list(NAMES)
+
+
+def test_all_read_the_same_tokens_where_a_context_is_short() -> None:
+    models = [TableModel(name, 8, random_table(8, i), n) for i, (name, n) in enumerate(SHORT)]
+    pool = SsmPool({model.info.name: model for model in models}, 8)
+    found, _ = pool.audition([name for name, _ in SHORT], [i % 8 for i in range(60)], window=48)
+    assert {len(log_probs) for log_probs in found.values()} == {15} and len(found) == 2
 
 
 def stacked() -> SsmPool:

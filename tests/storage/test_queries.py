@@ -137,6 +137,7 @@ def test_search_finds_words_of_prompt_and_output(store: RunStore, keep: Any) -> 
         ("foo bar", [2, 1]),
         ("don't", [3]),
         ("(C++),", [1]),
+        ("ÜBER-ALL", [2]),
         ("3.5", [2]),
         ("learn C++", [1]),
     ],
@@ -145,7 +146,7 @@ def test_a_word_is_found_as_it_is_spelled(
     store: RunStore, keep: Any, text: str, found: list[int]
 ) -> None:
     """The index alone would find C for C++: it knows letters and digits only."""
-    prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar", "C: Don't. 3 or 5")
+    prompts = ("I learn C++ and foo_bar", "C# 3.5, foo bar über-all", "C: Don't. 3 or 5")
     for number, prompt in enumerate(prompts, 1):
         keep(store, with_prompt(number, prompt))
     assert ids(store, text=text) == [f"synthetic-{number}" for number in found]

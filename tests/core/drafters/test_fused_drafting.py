@@ -174,3 +174,14 @@ def test_an_ssm_that_fails_is_named_and_the_others_keep_their_text() -> None:
         FusedDrafting(drafters).draft(asked, weighted=False)
     model = drafters["ssm-0"]._feeder.model
     assert all(model.pending(row) == 0 for row in model.open_rows)
+
+
+def test_rank_0_is_what_an_ssm_proposed_itself() -> None:
+    """CoSine's routing scores an SSM by its own tokens, not by those of the trunk it was fed."""
+    drafters = ssms()
+    asked = pool(drafters)
+    for i, draft in enumerate(FusedDrafting(drafters).draft(asked, weighted=False)):
+        firsts = [n for n, parent in enumerate(draft.parents) if parent < 0]
+        (own,) = [n for n in firsts if draft.ranks[n] == 0]
+        wanted = scores(drafters[f"ssm-{i}"], (), asked.requests[i]).argmax()
+        assert draft.token_ids[own] == int(wanted)

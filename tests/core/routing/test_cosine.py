@@ -83,3 +83,13 @@ def test_a_drafter_that_failed_is_not_routed() -> None:
 def test_the_route_stands_until_the_next_round() -> None:
     one = router()
     assert one.route() is one.route()
+
+
+def test_an_ssm_without_a_share_of_the_budget_is_not_explored_for_ever() -> None:
+    one = router()
+    explored = set()
+    for _ in range(5):
+        route = one.route()
+        explored |= route.explored
+        one.observe(evidence(0, **{route.drafters[0]: (0.5, 0.5)}))
+    assert explored == {*NAMES}
