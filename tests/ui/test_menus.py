@@ -108,6 +108,8 @@ def test_what_changes_nothing_is_greyed_with_the_reason_also_as_the_page_opens()
     by_votes = {"combine": "vote", "weights": "paper"}
     assert idle(**by_votes, length="confidence") == {"expansion", "vote_nodes", routed}
     assert idle(combine="vote_tree", weights="paper", routing="credit") == {*bounds, sure}
+    fused = {"expansion", "vote_nodes", *bounds, sure, routed}
+    assert idle(draft="fused") == {*fused, "weights"} and idle(draft="fused_credit") == fused
     pooled = {*bounds, "vote_nodes", "speculation_length", sure, routed}
     assert idle(combine="log_pool", length="goodput") == pooled
     made = form.control_updates(form_values(combine="vote"))
@@ -132,6 +134,8 @@ def test_what_is_greyed_never_changes_a_run(bundled: Engine) -> None:
     for chosen in (
         {},
         {"combine": "vote"},
+        {"draft": "fused"},
+        {"draft": "fused_credit"},
         {"combine": "vote_tree", "weights": "paper", "length": "trend"},
         {"combine": "log_pool", "length": "confidence"},
     ):

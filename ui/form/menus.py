@@ -165,9 +165,12 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     combine, length = combine_rule(fields["combine"]), length_policy(fields["length"])
     chosen = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
     idle: dict[str, str] = {}
-    if combine.chains:
+    draft = draft_kind(fields["draft"])
+    if draft.fused:
+        idle["expansion"] = f"Not used: {draft.name} is one chain with side leaves."
+    elif combine.chains:
         idle["expansion"] = f"Not used: a {combine.name} is over sequences, one token a step."
-    if not combine.weighted:
+    if not combine.weighted and not draft.by_credit:
         idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
     for name, readers in fields_that_depend().items():
         if not set(readers) & set(chosen):
