@@ -53,7 +53,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("trees",),
     ("models",),
     ("sequence",),
-    ("drafters", "length", "routing"),
+    ("drafters", "length", "routing", "scheduling"),
     ("cuda", "engine"),
     ("__main__", "__init__"),
 )

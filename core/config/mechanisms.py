@@ -35,6 +35,8 @@ __all__ = [
     "PipelineMode",
     "ROUTING_RULES",
     "RoutingRule",
+    "SCHEDULES",
+    "ScheduleRule",
     "VerifyRule",
     "choices_of",
     "combine_rule",
@@ -176,6 +178,17 @@ class RoutingRule:
     implementation: str = ""
     reads_likelihoods: bool = False
     fields: tuple[str, ...] = ()
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRule:
+    """How an engine divides its rounds among live requests; a setting of the engine, not of a
+    request. `implementation`: a callable (BatchTimes) -> Scheduler of core.scheduling."""
+
+    name: str
+    label: str
+    implementation: str
     meaning: str = ""
 
 
@@ -427,6 +440,36 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
             meaning=(
                 "`routed_drafters` SSMs draft: those that predict the text best for their time; "
                 "all are scored again when the text changes"
+            ),
+        ),
+    ]
+)
+
+
+SCHEDULES: Mapping[str, ScheduleRule] = _by_name(
+    [
+        ScheduleRule(
+            "each",
+            "a budget for each request",
+            "core.scheduling.base:Each",
+            "every request drafts and is verified as if it were alone",
+        ),
+        ScheduleRule(
+            "cosine",
+            "as CoSine has it",
+            "core.scheduling.cosine:Cosine",
+            (
+                "requests of like length share a pass; the more requests wait, the fewer tokens "
+                "are drafted"
+            ),
+        ),
+        ScheduleRule(
+            "shared",
+            "one budget for all requests",
+            "core.scheduling.shared:Shared",
+            (
+                "the likeliest drafted tokens of all requests are verified, as many as pay; "
+                "nobody drafts while plain decoding is measured to be faster"
             ),
         ),
     ]

@@ -53,9 +53,13 @@ class Drafting:
         """The drafters of a run, in its order."""
         return tuple(self._drafters[name] for name in names)
 
-    def audition(self, request: ActiveRequest) -> None:
-        """Scores each SSM on the prompt's last tokens, for a router or a length policy that chooses
-        drafters: SSMs of different domains differ, and to let all of them draft costs rounds."""
+    def audition_once(self, request: ActiveRequest) -> None:
+        """Before a request first drafts: scores each SSM on the prompt's last tokens, for a router
+        or a length policy that chooses drafters. SSMs of different domains differ, and to let all
+        of them draft costs rounds."""
+        if request.auditioned or request.grant.length == 0:
+            return
+        request.auditioned = True
         names = self._ssm_names(request)
         policy = request.policy
         chooses = isinstance(policy, Auditions) and policy.chooses
@@ -81,8 +85,8 @@ class Drafting:
             )
             state.timings += timings
             _observe_audition(request, found, timings)
-        state.route = router.route()
-        if isinstance(request.policy, Routed):
+        state.route = request.route()
+        if state.route is not None and isinstance(request.policy, Routed):
             request.policy.use_drafters(state.route.drafters)
 
     def _ssm_names(self, request: ActiveRequest) -> list[str]:

@@ -34,6 +34,7 @@ from core.engine.record import Recorder
 from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_started
+from core.engine.scheduling import EACH, BatchSchedule
 from core.errors import EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
@@ -57,10 +58,12 @@ class Engine:
     """Owns the models while a call runs; one call at a time, in the caller's thread.
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
-    FusedRound). None: only on a GPU.
+    FusedRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
     """
 
-    def __init__(self, models: LoadedModels, on_device: bool | None = None) -> None:
+    def __init__(
+        self, models: LoadedModels, on_device: bool | None = None, schedule: str = EACH
+    ) -> None:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
@@ -78,16 +81,32 @@ class Engine:
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
+        self.costs = Costs(models.llm)
+        self._schedule = BatchSchedule(schedule, self.costs)
+        # Kept with what they have learned: a schedule may be left and taken up again.
+        self._schedules = {schedule: self._schedule}
         self._steps = RoundSteps(
             models.llm,
             self._drafting,
             self._recorder,
             self._idle_time,
             self._fused_round.fill_target_tokens if self._fused_round else None,
+            self._schedule,
         )
-        self.costs = Costs(models.llm)
 
     # -- public API --
+
+    @property
+    def schedule(self) -> str:
+        """How rounds are divided among live requests: `each`, `cosine` or `shared`."""
+        return self._schedule.name
+
+    @schedule.setter
+    def schedule(self, name: str) -> None:
+        # Taken up by the next round: another thread may be in the middle of one.
+        if name not in self._schedules:
+            self._schedules[name] = BatchSchedule(name, self.costs)
+        self._schedule = self._schedules[name]
 
     def generate(self, request: Request) -> Iterator[Event]:
         """The events of one request; closing the iterator cancels within a round."""
@@ -121,19 +140,25 @@ class Engine:
 
     # -- one round --
 
-    def round(self, active: Many[ActiveRequest]) -> Iterator[Event]:
-        """One round of all active requests, in one LLM pass; see `core.engine.round`."""
+    def round(self, active: Many[ActiveRequest], waiting: int = 0) -> Iterator[Event]:
+        """One round of all active requests, in one LLM pass; see `core.engine.round`. `waiting`:
+        requests in the queue, for the scheduler."""
         began = time.perf_counter()
         # Plan: what the requests' modes are, which of them this round verifies, and how far each
         # drafts (`next_round`, called by `take`).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
-        batch = self._draft_pool.take(active, modes)
+        self._steps.schedule = schedule = self._schedule
+        group = schedule.plan(active, waiting)
+        for request in group:
+            self._drafting.audition_once(request)
+        batch = self._draft_pool.take(active, modes, group)
         # A draft that waits in the pool is verified by the overlapped loop even if its run's mode
         # has become `off`: the serial one would draft it again.
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
 
-        result = self._fused_round.run(batch.states) if self._fused_round and serial else None
+        fused = self._fused_round if serial and not schedule.active else None
+        result = fused.run(batch.states) if fused else None
         # Not measured in a fused round: the host does not wait between its stages.
         self._idle_time.begin(active, () if result else batch.states, began)
         if result is not None:
@@ -145,6 +170,7 @@ class Engine:
             yield from overlapped_round(self._steps, batch, self._beside(batch, modes))
         self._idle_time.end()
         observe_switch(batch, switch, began)
+        schedule.end_round(batch.states)
 
     def _fused_events(
         self, result: RoundResult, states: Many[RoundState], *, begin_next: bool
@@ -241,8 +267,6 @@ class Engine:
             yield
         if tokens:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
-        # After the prefill span: an audition is the drafters' time, not the LLM's.
-        self._drafting.audition(active)
 
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""

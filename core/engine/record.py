@@ -168,7 +168,7 @@ class Recorder:
         request, sequence = state.request, state.request.sequence
         # The policy has observed this round, and answers the same again when the next round is
         # planned.
-        next_choice = request.effective_choice(request.policy.choose())
+        next_choice = request.effective_choice(request.choose())
         # A stop string or the limit may have cut accepted tokens off.
         accepted = min(len(state.verdict.path), len(result.token_ids))
         beyond = max(0, state.tree.depth - len(result.token_ids)) if result.finish_reason else 0
@@ -198,6 +198,7 @@ class Recorder:
             between_ms=state.between_ms,
             routing=routing_record(state),
             routing_reason=state.route.reason if state.route else "",
+            scheduled=state.scheduled,
         )
 
 

@@ -22,6 +22,7 @@ from core.engine.record import Recorder
 from core.engine.round_state import RoundState, round_outcome, update_weights
 from core.engine.routing import embedding_similarity, observe_route
 from core.engine.run_events import run_completed, run_failed
+from core.engine.scheduling import BatchSchedule
 from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
@@ -48,12 +49,14 @@ class RoundSteps:
         recorder: Recorder,
         idle_time: IdleTime,
         fill_target_tokens: TargetTokensFiller | None,
+        schedule: BatchSchedule,
     ) -> None:
         self._llm = llm
         self._drafting = drafting
         self._recorder = recorder
         self._idle_time = idle_time
         self._fill_target_tokens = fill_target_tokens
+        self.schedule = schedule
         self._similarity = embedding_similarity(llm)
 
     def draft(self, fresh: Many[RoundState], states: Many[RoundState]) -> Iterator[Event]:
@@ -100,6 +103,9 @@ class RoundSteps:
     # -- parts of the steps that a fused round calls by themselves --
 
     def make_trees(self, states: Many[RoundState]) -> None:
+        if self.schedule.active:
+            self.schedule.make_trees(states)
+            return
         for state in states:
             start = time.perf_counter()
             rule = state.speculation.combine
@@ -170,6 +176,7 @@ class RoundSteps:
         # 1 + accepted tokens; an accepted end-of-text token has none after it.
         committed = (*(state.tree.token_ids[node] for node in verdict.path), *own)
         result = sequence.commit(committed)
+        state.num_tokens = len(result.token_ids)
         # These passes ran in this round's time, whether or not the next round uses them.
         state.timings += [span for draft in state.next_drafts.values() for span in draft.timings]
         next_drafts = ahead_drafts(state, committed)

@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 
 from core.config import SpeculationConfig
 from core.config.budget import longest, shares
-from core.config.mechanisms import length_policy, verify_rule
+from core.config.mechanisms import NGRAM, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter
 from core.drafters.weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
-from core.events import Ahead
+from core.events import Ahead, Scheduled
 from core.events.parts import Timed
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
 from core.metrics import LLM_LANE
 from core.routing import Route, Router
+from core.scheduling import FREE, Grant
 from core.sequence import Sequence
 from core.trees.combine import CombinedTree, VoteWeights
 from core.trees.draft import Draft, chances_of
@@ -57,7 +58,9 @@ class ActiveRequest:
     `max_tree_nodes` None is uncut. Waiting for the next round: `timings`, the prefill's time, and
     `ahead_drafts`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
     the round's event. `likelihood_history`: token likelihoods that its weights have seen.
-    `router` chooses among the `routed_ssms`; None: all of them draft.
+    `router` chooses among the `routed_ssms`; None: all of them draft. `grant`: what the scheduler
+    allows; `waited`: rounds since the request was last verified; `auditioned`: its SSMs have been
+    scored on the prompt.
     """
 
     sequence: Sequence
@@ -74,6 +77,9 @@ class ActiveRequest:
     likelihood_history: LikelihoodHistory = field(default_factory=LikelihoodHistory)
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
+    grant: Grant = FREE
+    waited: int = 0
+    auditioned: bool = False
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""
@@ -88,22 +94,45 @@ class ActiveRequest:
         with contextlib.suppress(*MODEL_FAULTS):  # the drafter may be too broken to close
             drafter.close(self.sequence)
 
+    def choose(self) -> Choice:
+        """The length policy's choice, within what the scheduler grants."""
+        choice, most = self.policy.choose(), self.grant.length
+        if most is None or choice.length <= most:
+            return choice
+        reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
+        return replace(choice, length=most, reason=reason, predicted_ms=0.0)
+
     def drafters_for(self, choice: Choice) -> list[int]:
         """Indices of the drafters that a choice uses, without the lost ones and those that the
-        router leaves out."""
-        wanted, waiting = choice.drafters, self._waiting()
-        return [
+        router or the scheduler leaves out."""
+        wanted, route = choice.drafters, self.route()
+        waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
+        indices = [
             index
             for index, drafter in enumerate(self.drafters)
             if index not in self.lost
             and drafter.name not in waiting
             and (wanted is None or drafter.name in wanted)
         ]
+        if route is None and self.grant.drafters is not None:
+            ssms = [index for index in indices if self.drafters[index].name != NGRAM]
+            left_out = ssms[max(1, self.grant.drafters) :]
+            indices = [index for index in indices if index not in left_out]
+        return indices
 
-    def _waiting(self) -> frozenset[str]:
+    def route(self) -> Route | None:
+        """The SSMs of the next round, the best as many as the scheduler grants; None without a
+        router."""
         if self.router is None:
-            return frozenset()
-        return self.routed_ssms - {*self.router.route().drafters}
+            return None
+        route, most = self.router.route(), self.grant.drafters
+        if most is None or len(route.drafters) <= max(1, most):
+            return route
+        scores = self.router.scores()
+        best = sorted(route.drafters, key=lambda name: -scores[name])[: max(1, most)]
+        drafters = tuple(name for name in route.drafters if name in best)
+        reason = f"{route.reason}; the batch grants {len(best)}"
+        return Route(drafters, route.explored & {*best}, reason)
 
     def budgets(self, full: int, indices: Many[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""
@@ -152,7 +181,7 @@ class RoundState:
     `route`: the SSMs that draft, None without a router; `log_probs`: of tokens of the text, by
     drafter, since its last report. `target_tokens`: the LLM's tokens at all nodes, if computed in
     one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
-    the request ends here.
+    the request ends here. `scheduled`: its part in the batch; `num_tokens`: committed in the round.
     """
 
     request: ActiveRequest
@@ -173,12 +202,13 @@ class RoundState:
     route: Route | None = None
     log_probs: Mapping[str, Many[float]] = field(default_factory=dict)
     error: BaseException | None = None
+    scheduled: Scheduled | None = None
+    num_tokens: int = 0
     length: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.length = self.request.effective_choice(self.choice).length
-        if self.request.router is not None:
-            self.route = self.request.router.route()
+        self.route = self.request.route()
 
     @property
     def speculation(self) -> SpeculationConfig:
@@ -217,7 +247,7 @@ def next_round(request: ActiveRequest) -> RoundState:
     made ahead for it."""
     drafts, request.ahead_drafts = request.ahead_drafts, None
     return RoundState(
-        request, request.policy.choose(), request.sequence.root_position, ahead_drafts=drafts
+        request, request.choose(), request.sequence.root_position, ahead_drafts=drafts
     )
 
 

@@ -271,7 +271,8 @@ class Worker:
         try:
             # A failure of one request arrives as its RunFailed event; what is raised concerns all
             # of them.
-            for event in self.engine.round([active for _, active in self._active.values()]):
+            active = [active for _, active in self._active.values()]
+            for event in self.engine.round(active, len(self._waiting)):
                 run, _ = self._active[event.run_id]
                 if isinstance(event, LAST_EVENTS):
                     self._end(run, event)

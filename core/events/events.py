@@ -28,6 +28,7 @@ from core.events.parts import (
     ProposalRecord,
     RoutedDrafter,
     RunStats,
+    Scheduled,
     Span,
     TopK,
     Trial,
@@ -50,6 +51,7 @@ __all__ = [
     "RunFailed",
     "RunStarted",
     "RunStats",
+    "Scheduled",
     "Span",
     "TopK",
     "Trial",
@@ -183,6 +185,9 @@ class RoundCompleted:
     `routing`: the run's SSMs, who of them drafted in this round and their scores after it, empty
     where all draft; `routing_reason` says in a sentence why. What asking the others took stands in
     the spans named `audition`.
+
+    `scheduled`: what the engine granted it beside other requests; None where each request has its
+    own budget.
     """
 
     run_id: str
@@ -211,6 +216,7 @@ class RoundCompleted:
     between_ms: float = 0.0
     routing: tuple[RoutedDrafter, ...] = ()
     routing_reason: str = ""
+    scheduled: Scheduled | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ __all__ = [
     "ProposalRecord",
     "RoutedDrafter",
     "RunStats",
+    "Scheduled",
     "Span",
     "Timed",
     "TopK",
@@ -185,6 +186,33 @@ class RoutedDrafter:
     drafter: str
     role: str
     score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A request's part in a round that an engine scheduled together with others'.
+
+    `schedule`: the rule. `num_live` requests were served, `num_batch` of them in this LLM pass,
+    `num_waiting` in the queue. `length_limit`, `drafter_limit`: what this request was granted
+    before it drafted, None for no limit. `num_drafted` nodes after the combine rule, `num_granted`
+    of them verified; `batch_*`: of all requests in the pass. `tokens_per_ms`: the price of time
+    that the budget was computed with, 0 without one. `decision`: `more`, `fewer`, `plain` or
+    `drafts` where the limits have changed, else empty; `reason`: a sentence for the reader.
+    """
+
+    schedule: str
+    num_live: int
+    num_batch: int
+    num_waiting: int
+    length_limit: int | None
+    drafter_limit: int | None
+    num_drafted: int
+    num_granted: int
+    batch_drafted: int
+    batch_granted: int
+    tokens_per_ms: float
+    decision: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,13 @@ from core.config import SpeculationConfig
 from core.config.mechanisms import implementation_of, length_policy
 from core.length.base import (
     Auditions,
+    BatchLoad,
     Choice,
     DraftOutcome,
     LengthPolicy,
     RoundOutcome,
     Routed,
+    SharesPass,
     Stop,
 )
 from core.length.confidence import Confidence
@@ -24,6 +26,7 @@ from core.length.trend import Trend
 
 __all__ = [
     "Auditions",
+    "BatchLoad",
     "Choice",
     "Confidence",
     "DraftOutcome",
@@ -32,6 +35,7 @@ __all__ = [
     "LengthPolicy",
     "RoundOutcome",
     "Routed",
+    "SharesPass",
     "Stop",
     "Trend",
     "make_policy",

@@ -15,12 +15,14 @@ from core.events import Estimate
 
 __all__ = [
     "Auditions",
+    "BatchLoad",
     "Choice",
     "DraftOutcome",
     "LengthPolicy",
     "StopLimits",
     "RoundOutcome",
     "Routed",
+    "SharesPass",
     "Stop",
 ]
 
@@ -140,6 +142,28 @@ class LengthPolicy(Protocol):
 
     def observe(self, outcome: RoundOutcome) -> None:
         """Takes the outcome of the last chosen round."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLoad:
+    """The LLM's pass that `requests` requests share, as one of them sees it. `plain_ms`: its share
+    of a round without drafts; `node_ms`: what one more node adds to the pass; `overhead_ms`: what
+    a draft adds outside the models; `price`: committed tokens per millisecond of all requests."""
+
+    requests: int
+    plain_ms: float
+    node_ms: float
+    overhead_ms: float
+    price: float
+
+
+@runtime_checkable
+class SharesPass(Protocol):
+    """A length policy that weighs the LLM's time, and so has to know when a pass is not its own."""
+
+    def share(self, load: BatchLoad | None) -> None:
+        """The load of the coming rounds; None: passes are this request's alone."""
         ...
 
 

@@ -18,7 +18,7 @@ from core.config import SpeculationConfig
 from core.config.budget import longest
 from core.config.mechanisms import NGRAM, combine_rule, draft_kind, routing_rule
 from core.events import Estimate
-from core.length.base import Choice, DraftOutcome, RoundOutcome, StopLimits
+from core.length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
 from core.length.stop_rule import StopRule, step_limits
 
@@ -69,8 +69,8 @@ class _DrafterGroup:
 
 
 class Goodput:
-    """See LengthPolicy, Auditions. `speculation_length` is not read: the policy finds the
-    length."""
+    """See LengthPolicy, Auditions, Routed, SharesPass. `speculation_length` is not read: the policy
+    finds the length."""
 
     def __init__(self, config: SpeculationConfig, costs: Costs) -> None:
         self._config, self._costs = config, costs
@@ -97,6 +97,7 @@ class Goodput:
         self._choice: Choice | None = None
         self._probed: _DrafterGroup | None = None
         self._notice = ""
+        self._load: BatchLoad | None = None
 
     # -- the audition --
 
@@ -110,12 +111,21 @@ class Goodput:
         if fits:
             self._groups[0] = _DrafterGroup((max(fits, key=lambda name: fits[name]),))
             self._labels = tuple(group.label for group in self._groups)
+            self._choice = None
 
     def use_drafters(self, names: Sequence[str]) -> None:
         """See Routed. What the group has learned stays: a switch is made to draft better."""
         for group in self._groups[:1]:
             routed = tuple(name for name in group.members if name in names or name == NGRAM)
             group.names = routed or group.names
+
+    # -- the batch --
+
+    def share(self, load: BatchLoad | None) -> None:
+        """See SharesPass. A plan that was made for a pass of its own is dropped, and vice versa."""
+        if (load is None) != (self._load is None):
+            self._choice = None
+        self._load = load
 
     # -- before a round --
 
@@ -152,8 +162,12 @@ class Goodput:
             drafters=frozenset(name for group in drafting for name in group.members),
             stop=self._stop(on, price, costs) if drafting else None,
             estimates=estimates,
-            predicted_ms=estimates[min(most, round(self._passes.get(1.0)))].ms,
+            predicted_ms=0.0 if self._load else self._expected_ms(estimates, most),
         )
+
+    def _expected_ms(self, estimates: Sequence[Estimate], most: int) -> float:
+        """Of the coming round, if it takes as many passes as recent ones."""
+        return estimates[min(most, round(self._passes.get(1.0)))].ms
 
     def _stop(self, on: Sequence[_DrafterGroup], price: float, costs: Sequence[float]) -> StopRule:
         limits = {
@@ -201,18 +215,25 @@ class Goodput:
     # -- costs, in milliseconds --
 
     def _verify_ms(self, nodes: int) -> float:
+        """The LLM's pass; of a pass that others share, this request's part."""
+        if self._load is not None:
+            return self._load.plain_ms + nodes * self._load.node_ms
         return self._costs.verify_ms(nodes, self._context)
 
     @property
     def _plain_ms(self) -> float:
         """A round without drafts. Before there was one, its overhead counts as that of the others:
         else it would be the drafts that pay for all of it."""
+        if self._load is not None:
+            return max(TINY_MS, self._load.plain_ms)
         drafted = self._costs.overhead[True].get()
         return max(TINY_MS, self._verify_ms(0) + self._costs.overhead[False].get(drafted))
 
     @property
     def _overhead_ms(self) -> float:
         """Extra time outside the models of a round with drafts."""
+        if self._load is not None:
+            return self._load.overhead_ms
         plain, drafted = (self._costs.overhead[drafts].value for drafts in (False, True))
         return max(0.0, drafted - plain) if plain is not None and drafted is not None else 0.0
 
@@ -220,6 +241,8 @@ class Goodput:
     def _node_ms(self) -> float:
         """Verification time of one more node: the cost table's slope between half the recent number
         of nodes and all of it."""
+        if self._load is not None:
+            return self._load.node_ms
         # A slope over several nodes: t(n) has steps, and one more node is often free.
         nodes = max(2, round(self._nodes.get(USUAL_NODES)))
         half = nodes // 2
@@ -228,6 +251,8 @@ class Goodput:
     @property
     def _price(self) -> float:
         """Recent goodput, committed tokens per millisecond; at least that of plain decoding."""
+        if self._load is not None:
+            return max(self._load.price, 1 / self._plain_ms)
         rounds = self._rounds.get()
         # Tokens over (plain rounds that would have taken as long) / ms of a plain round. Plain
         # decoding commits one token a round, hence the 1.
@@ -294,7 +319,8 @@ class Goodput:
     def _measure(self, outcome: RoundOutcome, drafts: DraftOutcomes) -> None:
         """Adds the times of the LLM's pass, of each draft, and of the overhead between them."""
         costs, self._context = self._costs, outcome.context
-        costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
+        if self._load is None:
+            costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
         drafted_ms = sum(draft.ms for draft in drafts.values())
         # `round_ms` is without the hidden part, drafts' `ms` with it: added once, subtracted once.
         between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms

@@ -91,15 +91,16 @@ class Costs:
     def verify_ms(self, nodes: int, context: int = 0) -> float:
         """Predicted time of a pass over the root and `nodes` nodes after `context` tokens: the
         table's value times the recent ratio of measured to table values."""
-        return self._table_ms(nodes, context) * self._correction.get(1.0)
+        return self.table_ms(nodes, context) * self._correction.get(1.0)
 
     def observe_pass(self, nodes: int, context: int, ms: float) -> None:
         """Adds a measured pass; see `verify_ms`."""
-        expected = self._table_ms(nodes, context)
+        expected = self.table_ms(nodes, context)
         if expected > 0 and ms > 0:
             self._correction.add(ms / expected)
 
-    def _table_ms(self, nodes: int, context: int) -> float:
+    def table_ms(self, nodes: int, context: int) -> float:
+        """A pass as it was measured at warm-up, at most of LARGEST_TREE nodes."""
         if self._table is None:
             self._table = _Table(self.verify)
         return self._table.ms(nodes, context)

@@ -13,6 +13,7 @@ from core.trees.combine.base import (
     Selection,
     VoteWeights,
     merge_drafts,
+    node_chances,
     select,
 )
 from core.trees.draft import Draft
@@ -25,7 +26,10 @@ __all__ = [
     "MergedTree",
     "Selection",
     "combine",
+    "merge_and_select",
     "merge_drafts",
+    "node_chances",
+    "select",
 ]
 
 
@@ -36,6 +40,14 @@ def combine(
     keep: KeepNode | None = None,
 ) -> CombinedTree:
     """The tree that the named rule makes of drafts, by drafter index in drafter order."""
+    return select(*merge_and_select(rule, drafts, vote_weights or VoteWeights()), keep)
+
+
+def merge_and_select(
+    rule: str, drafts: Mapping[int, Draft], vote_weights: VoteWeights
+) -> tuple[MergedTree, Selection]:
+    """The two halves of `select`'s input: all drafts merged, and the nodes that the named rule
+    chooses of them."""
     whole = merge_drafts(drafts)
     combiner: Combiner = implementation_of(combine_rule(rule).implementation)
-    return select(whole, combiner(whole, vote_weights or VoteWeights()), keep)
+    return whole, combiner(whole, vote_weights)

@@ -6,7 +6,7 @@ the second proposer's q from the residual, and the text would not be the LLM's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.trees.draft import Draft, chances_of
@@ -21,6 +21,7 @@ __all__ = [
     "VoteWeights",
     "log_pool",
     "merge_drafts",
+    "node_chances",
     "select",
     "union",
 ]
@@ -126,6 +127,20 @@ def _proposal(drafter: int, draft: Draft, node: int) -> Proposal:
     # q belongs to the parent's row: the distribution that the node was drawn from.
     row = draft.rows[draft.parents[node]] if draft.q is not None else None
     return Proposal(drafter, draft.scores[node], draft.ranks[node], draft.qs[node], row)
+
+
+def node_chances(whole: MergedTree, nodes: Sequence[int]) -> list[float]:
+    """Each node's probability of being accepted: the product of the best scores on its path.
+
+    A product of scores and not the best drafter's own chance: two drafters may take turns on a
+    path. So a child is at most as likely as its parent, also where `nodes` are several drafters'.
+    """
+    found: dict[int, float] = {ROOT: 1.0}
+    tree = whole.tree
+    for node in range(len(tree)):
+        score = max(proposal.score for proposal in tree.proposals[node])
+        found[node] = found[tree.parents[node]] * min(1.0, max(0.0, score))
+    return [found[node] for node in nodes]
 
 
 def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:

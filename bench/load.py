@@ -1,0 +1,124 @@
+"""Load on one engine: closed loops of clients, and arrivals that wait for no one (an open loop).
+
+Times are taken in the worker's thread, as events are made, so that no reader's delay is in them.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from core.config import Request
+from core.engine.engine import Engine
+from core.engine.worker import Run, Worker
+from core.events import Event, RoundCompleted, RunCompleted
+
+__all__ = ["Served", "arrivals", "closed_loop", "open_loop", "percentile"]
+
+
+@dataclass
+class Served:
+    """One request under load; seconds on one clock. `arrived`: when it was submitted."""
+
+    arrived: float
+    token_times: list[float] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+
+    @property
+    def ttft_ms(self) -> float:
+        """Milliseconds from arrival to the first token, waiting in the queue included."""
+        return (self.token_times[0] - self.arrived) * 1000
+
+    @property
+    def tpot_ms(self) -> float:
+        """Milliseconds per token after the first."""
+        span = self.token_times[-1] - self.token_times[0]
+        return span * 1000 / max(1, len(self.token_times) - 1)
+
+
+class _Clients:
+    """Submits requests to a worker, and keeps the times of their tokens."""
+
+    def __init__(self, engine: Engine, live: int) -> None:
+        self.worker = Worker(engine, max_live=live, threads=1)
+        self.served: list[Served] = []
+        self.ended = threading.Semaphore(0)
+
+    def submit(self, request: Request) -> Run:
+        one = Served(time.perf_counter())
+        self.served.append(one)
+
+        def tap(event: Event) -> None:
+            if isinstance(event, RoundCompleted):
+                one.token_times += [time.perf_counter()] * len(event.token_ids)
+                one.token_ids += event.token_ids
+            elif isinstance(event, RunCompleted):
+                self.ended.release()
+
+        return self.worker.submit(request, tap)
+
+
+def closed_loop(
+    engine: Engine, requests: Sequence[Request], clients: int
+) -> tuple[float, list[Served]]:
+    """So many clients, each of which sends its next request when the last one ends. Tokens per
+    second from the end of the first so many requests, when the clients are out of step, until there
+    are fewer clients; and every request."""
+    load = _Clients(engine, clients)
+    began = 0.0
+    try:
+        for request in requests[:clients]:
+            load.submit(request)
+        for place, request in enumerate(requests[clients:], start=1):
+            load.ended.acquire()
+            began = time.perf_counter() if place == clients else began
+            load.submit(request)
+        # From here on there are fewer clients.
+        load.ended.acquire()
+        end = time.perf_counter()
+        for _ in range(clients - 1):
+            load.ended.acquire()
+    finally:
+        load.worker.close()
+    every = (moment for one in load.served for moment in one.token_times)
+    tokens = sum(began < moment <= end for moment in every)
+    return tokens / (end - began), load.served
+
+
+def arrivals(count: int, per_second: float, seed: int) -> list[float]:
+    """Seconds at which requests of a Poisson process arrive."""
+    draw = random.Random(seed)
+    times, now = [], 0.0
+    for _ in range(count):
+        now += draw.expovariate(per_second)
+        times.append(now)
+    return times
+
+
+def open_loop(
+    engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
+) -> tuple[float, list[Served]]:
+    """Requests at given seconds, whatever is being served; at most `live` at once. Tokens per
+    second from the first arrival to the last token, and every request."""
+    load = _Clients(engine, live)
+    try:
+        began = time.perf_counter()
+        for request, moment in zip(requests, moments, strict=True):
+            time.sleep(max(0.0, began + moment - time.perf_counter()))
+            load.submit(request)
+        for _ in requests:
+            load.ended.acquire()
+    finally:
+        load.worker.close()
+    last = max(one.token_times[-1] for one in load.served)
+    tokens = sum(len(one.token_ids) for one in load.served)
+    return tokens / (last - load.served[0].arrived), load.served
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which this share of all lie (nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

@@ -1,0 +1,181 @@
+"""BatchSchedule: what a scheduler needs of the engine's requests, and what its plans mean for them.
+
+The rules themselves are `core.scheduling`, and know no engine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from collections.abc import Sequence as Many
+from dataclasses import replace
+
+from core.config.mechanisms import NGRAM, verify_rule
+from core.engine.round_state import ActiveRequest, RoundState
+from core.events.parts import Scheduled, Timed
+from core.length import BatchLoad, SharesPass
+from core.length.cost_model import Costs
+from core.metrics import LLM_LANE, union_ms
+from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, make_scheduler
+from core.trees.combine import merge_and_select, node_chances, select
+
+__all__ = ["EACH", "BatchSchedule"]
+
+EACH = "each"
+# Once a request: the SSMs read its prompt, and are asked how well they predict it.
+OPENING = ("prefill", "audition")
+# Stages outside drafters, with the LLM's.
+BESIDES = (LLM_LANE, "combine", "verify", "commit")
+
+
+class BatchSchedule:
+    """One per engine. Plans each round, divides the node budget of `shared`, and measures rounds.
+    With `each` nothing is done together, and nothing of this is called but `plan`."""
+
+    def __init__(self, name: str, costs: Costs) -> None:
+        self.name = name
+        self._scheduler = make_scheduler(name, costs)
+        self._plan = Plan((), ())
+        self._waiting = self._live = 0
+        self._began = 0.0
+        self._drafted: dict[str, int] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether rounds are planned together at all."""
+        return self.name != EACH
+
+    def plan(self, requests: Many[ActiveRequest], waiting: int) -> list[ActiveRequest]:
+        """The requests of the next round's group; grants and loads are given to all requests.
+        `waiting`: requests in the queue."""
+        if not self.active:
+            for request in requests:
+                if request.grant is not FREE:  # of the schedule before this one
+                    _grant(request, FREE, None)
+            return list(requests)
+        self._began, self._waiting, self._live = time.perf_counter(), waiting, len(requests)
+        self._plan = self._scheduler.plan([_live(one) for one in requests], waiting)
+        for request, grant in zip(requests, self._plan.grants, strict=True):
+            _grant(request, grant, self._plan.load)
+            request.waited += 1
+        return [requests[index] for index in self._plan.group]
+
+    def make_trees(self, states: Many[RoundState]) -> None:
+        """Merges each request's drafts; of all requests together only as many nodes are kept as
+        the scheduler's budget allows. Drawn nodes are always kept, see
+        `RoundState.is_worth_verifying`."""
+        start = time.perf_counter()
+        merged = [
+            merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
+            for one in states
+        ]
+        chances = [node_chances(whole, chosen.nodes) for whole, chosen in merged]
+        self._drafted = {
+            state.request.sequence.run_id: len(chosen.nodes)
+            for state, (_, chosen) in zip(states, merged, strict=True)
+        }
+        may_cut = [not verify_rule(state.speculation.verify).reads_q for state in states]
+        free = [found if cut else [] for found, cut in zip(chances, may_cut, strict=True)]
+        context = sum(state.root_position for state in states) // max(1, len(states))
+        most = self._scheduler.budget(free, context)
+        kept = _likeliest(free, most) if most is not None else None
+        for index, (state, (whole, chosen)) in enumerate(zip(states, merged, strict=True)):
+            if kept is not None and may_cut[index]:
+                nodes = tuple(chosen.nodes[place] for place in kept[index])
+                state.combined = select(whole, replace(chosen, nodes=nodes))
+            else:
+                state.combined = select(whole, chosen, state.is_worth_verifying)
+        end, share = time.perf_counter(), 1 / max(1, len(states))
+        for state in states:
+            state.timings.append(Timed("combine", "combine", start, end, share))
+        self._record(states)
+
+    def _record(self, states: Many[RoundState]) -> None:
+        """Gives each request of this pass the record of its part."""
+        plan, load = self._plan, self._plan.load
+        drafted = sum(self._drafted.values())
+        granted = sum(len(state.tree) for state in states)
+        for state in states:
+            state.request.waited = 0
+            grant = state.request.grant
+            state.scheduled = Scheduled(
+                schedule=self.name,
+                num_live=self._live,
+                num_batch=len(states),
+                num_waiting=self._waiting,
+                length_limit=grant.length,
+                drafter_limit=grant.drafters,
+                num_drafted=self._drafted.get(state.request.sequence.run_id, 0),
+                num_granted=len(state.tree),
+                batch_drafted=drafted,
+                batch_granted=granted,
+                tokens_per_ms=load.price if load else 0.0,
+                decision=plan.decision,
+                reason=plan.reason,
+            )
+
+    def end_round(self, states: Many[RoundState]) -> None:
+        """Measures the round that `plan` has begun."""
+        if not self.active or not states:
+            return
+        spans = [t for state in states for t in state.timings if t.start >= self._began]
+        models = [t for t in spans if t.lane not in BESIDES]
+        llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
+        opened = [t for t in models if t.name in OPENING]
+        wall_ms = (time.perf_counter() - self._began) * 1000
+        every = [draft for state in states for draft in state.drafts.values()]
+        drafts = [one for draft in every for one in draft.timings]
+        self._scheduler.observe(
+            BatchOutcome(
+                requests=len(states),
+                context=sum(state.root_position for state in states) // len(states),
+                nodes=sum(len(state.tree) for state in states),
+                tokens=sum(state.num_tokens for state in states),
+                llm_ms=_covered_ms(llm),
+                draft_ms=_covered_ms(drafts),
+                wall_ms=wall_ms,
+                open_ms=_covered_ms(opened),
+                num_opened=sum(any(t in opened for t in state.timings) for state in states),
+                between_ms=wall_ms - _covered_ms([*llm, *models]),
+                steps=max((max(draft.depths, default=0) for draft in every), default=0),
+                waiting=self._waiting,
+            )
+        )
+
+
+def _grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None:
+    request.grant = grant
+    if isinstance(request.policy, SharesPass):
+        request.policy.share(load)
+
+
+def _live(request: ActiveRequest) -> LiveRequest:
+    speculation = request.sequence.speculation
+    ssms = [drafter.name for drafter in request.drafters if drafter.name != NGRAM]
+    routed = speculation.routed_drafters if request.router is not None else len(ssms)
+    return LiveRequest(
+        context=request.sequence.root_position,
+        length=request.policy.choose().length,
+        drafters=max(1, min(routed, len(ssms))),
+        waited=request.waited,
+        overlapped=bool(ssms) and speculation.pipeline == "across",
+        tokens=request.sequence.sampling.max_new_tokens,
+    )
+
+
+def _covered_ms(timings: Iterable[Timed]) -> float:
+    return union_ms((one.start * 1000, one.end * 1000) for one in timings)
+
+
+def _likeliest(chances: Many[Many[float]], most: int) -> list[list[int]]:
+    """By request, the places of the `most` likeliest nodes of all, in order. Equal ones: the
+    earlier first, so that a parent comes before its child."""
+    every = [
+        (-chance, index, place)
+        for index, found in enumerate(chances)
+        for place, chance in enumerate(found)
+    ]
+    kept: list[list[int]] = [[] for _ in chances]
+    for _, index, place in sorted(every)[:most]:
+        kept[index].append(place)
+    return [sorted(places) for places in kept]

@@ -1,0 +1,20 @@
+"""Batch scheduling (CoSine): one plan for all live requests of an engine, by name of the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.config.checks import choice
+from core.config.mechanisms import SCHEDULES, implementation_of
+from core.length.cost_model import Costs
+from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from core.scheduling.batch_times import BatchTimes
+
+__all__ = ["FREE", "BatchOutcome", "Grant", "LiveRequest", "Plan", "Scheduler", "make_scheduler"]
+
+
+def make_scheduler(name: str, costs: Costs) -> Scheduler:
+    """A new scheduler for one engine. ConfigError for an unknown name."""
+    choice("schedule", name, tuple(SCHEDULES))
+    make: Callable[[BatchTimes], Scheduler] = implementation_of(SCHEDULES[name].implementation)
+    return make(BatchTimes(costs))

@@ -1,0 +1,135 @@
+"""The Scheduler protocol: which live requests one LLM pass verifies, and how far each may draft.
+
+Plain numbers only: a scheduler never sees a model, a tree or a token. One scheduler serves one
+engine, and all its requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from core.length.base import BatchLoad
+
+__all__ = [
+    "FREE",
+    "BatchCosts",
+    "BatchOutcome",
+    "Each",
+    "Grant",
+    "LiveRequest",
+    "Plan",
+    "Scheduler",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRequest:
+    """One live request, as a scheduler sees it: its cached tokens, the length that its policy
+    chooses, the number of SSMs that it would let draft, the rounds since it was last verified,
+    whether other requests' passes may hide its drafting (`pipeline=across`), and the number of
+    tokens that it asks for."""
+
+    context: int
+    length: int
+    drafters: int = 1
+    waited: int = 0
+    overlapped: bool = False
+    tokens: int = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a request may draft: at most `length` tokens deep, by at most `drafters` SSMs; None:
+    as it chooses itself."""
+
+    length: int | None = None
+    drafters: int | None = None
+
+
+FREE = Grant()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next round. `group`: indices of the requests that the LLM verifies; the others wait, or
+    are drafted meanwhile. `grants`: one per request. `load`: of the group's pass, for the length
+    policies; None where each request counts its own costs. `reason`: a sentence for the reader;
+    `decision`: `more`, `fewer`, `plain` or `drafts`, empty where nothing has changed."""
+
+    group: tuple[int, ...]
+    grants: tuple[Grant, ...]
+    load: BatchLoad | None = None
+    reason: str = ""
+    decision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """Cost and result of one round of `requests` requests: `wall_ms` from its start to its last
+    event, `llm_ms` of it in the LLM's pass, `between_ms` outside the models. `draft_ms`: of the
+    drafts, which other requests' passes may have hidden; `open_ms`: in which SSMs read prompts,
+    once a request. `nodes`: verified, of all requests;
+    `tokens`: committed; `steps`: of the deepest draft, 0 where nothing was drafted; `context`:
+    mean of cached tokens; `waiting`: requests in the queue."""
+
+    requests: int
+    context: int
+    nodes: int
+    tokens: int
+    llm_ms: float
+    draft_ms: float
+    wall_ms: float
+    between_ms: float = 0.0
+    open_ms: float = 0.0
+    num_opened: int = 0
+    steps: int = 0
+    waiting: int = 0
+
+
+class BatchCosts(Protocol):
+    """Predicted times of a batch, from what this engine has measured."""
+
+    def verify_ms(self, requests: int, nodes: int, context: int) -> float:
+        """One LLM pass over the roots of `requests` requests and `nodes` nodes below them."""
+        ...
+
+    def draft_ms(self, requests: int, length: int) -> float:
+        """Drafts of `length` tokens for so many requests."""
+        ...
+
+
+class Scheduler(Protocol):
+    """Schedules the rounds of one engine."""
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        """The next round of the live requests; `waiting` more are in the queue."""
+        ...
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        """How many of the nodes drafted for a round are verified, the likeliest of all requests
+        first; None: all. `chances`: by request, each node's probability of being accepted;
+        `context`: mean of cached tokens."""
+        ...
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Takes the outcome of the last planned round."""
+        ...
+
+
+class Each:
+    """`each`: every request has its own budget, and all are verified in every round."""
+
+    def __init__(self, costs: BatchCosts) -> None:
+        pass
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        """See Scheduler, here and below."""
+        return Plan(tuple(range(len(live))), (FREE,) * len(live))
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        pass

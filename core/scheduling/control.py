@@ -1,0 +1,80 @@
+"""Adaptive speculation control (CoSine): more drafting while the LLM waits, less while requests do.
+
+Pure numbers: how many tokens and how many SSMs every request may draft with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["SpeculationControl", "SpeculationLimit"]
+
+# Rounds with the same signal before a step is made; doubled, up to LONGEST, after a step that takes
+# the last one back, so that a load on the edge between two limits does not flap.
+PATIENCE, LONGEST = 4, 64
+# The LLM counts as idle if it is busy for less than this share of a round.
+IDLE = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationLimit:
+    """At most `length` tokens (0: plain decoding) by at most `drafters` SSMs."""
+
+    length: int
+    drafters: int
+
+
+class SpeculationControl:
+    """Steps one limit up and down, between plain decoding and what the requests ask for."""
+
+    def __init__(self) -> None:
+        self.limit: SpeculationLimit | None = None
+        self.reason = ""
+        self._signal = self._last_step = 0
+        self._rounds, self._patience = 0, PATIENCE
+        self._queue = 0
+
+    def bound(self, length: int, drafters: int) -> SpeculationLimit:
+        """The present limit, within what the live requests ask for at most."""
+        if self.limit is None:
+            return SpeculationLimit(length, drafters)
+        return SpeculationLimit(min(self.limit.length, length), min(self.limit.drafters, drafters))
+
+    def observe(self, busy: float, queue: int, asked: SpeculationLimit) -> str:
+        """One round: the LLM's share of it, the requests that wait, and what the live ones ask for.
+        The decision: `more`, `fewer` or empty."""
+        grows = queue > 0 and queue >= self._queue
+        self._queue = queue
+        signal = -1 if grows else int(busy < IDLE and queue == 0)
+        if signal != self._signal:
+            self._signal, self._rounds = signal, 0
+        self._rounds += 1
+        if not signal or self._rounds < self._patience:
+            return ""
+        limit = self.bound(asked.length, asked.drafters)
+        after = _fewer(limit) if signal < 0 else _more(limit, asked)
+        self._rounds = 0
+        if after == limit:
+            return ""
+        back = self._last_step == -signal
+        self._patience = min(LONGEST, 2 * self._patience) if back else self._patience
+        self.limit, self._last_step = after, signal
+        why = (
+            f"{queue} requests wait"
+            if signal < 0
+            else f"the LLM is busy for {busy:.0%} of a round and nobody waits"
+        )
+        self.reason = f"{why}: at most {after.length} tokens by {after.drafters} SSMs"
+        return "fewer" if signal < 0 else "more"
+
+
+def _fewer(limit: SpeculationLimit) -> SpeculationLimit:
+    if limit.drafters > 1:
+        return SpeculationLimit(limit.length, limit.drafters - 1)
+    return SpeculationLimit(max(0, limit.length - 1), limit.drafters)
+
+
+def _more(limit: SpeculationLimit, asked: SpeculationLimit) -> SpeculationLimit:
+    if limit.length < asked.length:
+        return SpeculationLimit(limit.length + 1, limit.drafters)
+    return SpeculationLimit(limit.length, min(asked.drafters, limit.drafters + 1))

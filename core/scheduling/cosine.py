@@ -1,0 +1,125 @@
+"""`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
+
+The paper's objective, group by group; its parameters that the paper leaves open are the constants
+below. It is not guarded against being slower than plain decoding: `shared` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan
+from core.scheduling.batch_times import BatchTimes
+from core.scheduling.control import SpeculationControl, SpeculationLimit
+
+__all__ = ["Cosine", "Group", "best_group", "trimmed"]
+
+# Assumed; the paper names the limits and gives no values. Nodes of all requests in one pass:
+MOST_TOKENS = 64
+# A round may take so many times as long as a pass over one token per live request.
+MOST_TIME = 8.0
+# Weight of the verified tokens in the objective, in passes of one request per token.
+TOKEN_WEIGHT = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Requests (indices) of one LLM pass, the length of each one's draft, and the objective."""
+
+    members: tuple[int, ...]
+    lengths: tuple[int, ...]
+    cost: float
+
+
+def trimmed(lengths: Sequence[int], most: int) -> tuple[int, ...]:
+    """Lengths that add up to at most `most`: the longest is shortened first, the last of equals."""
+    cut = list(lengths)
+    while sum(cut) > most:
+        longest = max(range(len(cut)), key=lambda i: (cut[i], i))
+        cut[longest] -= 1
+    return tuple(cut)
+
+
+def best_group(
+    live: Sequence[LiveRequest], lengths: Sequence[int], largest: int, costs: BatchCosts
+) -> Group:
+    """The group that minimises
+
+        (t_draft + t_verify) / |B| + weight x sum of lengths
+
+    (their maximum instead of the sum where drafts are made during other requests' passes), among
+    requests of like context length, since a batch is as slow as its longest. The request that has
+    waited longest is in it, so that none waits for ever.
+    """
+    by_context = sorted(range(len(live)), key=lambda i: (live[i].context, i))
+    first = max(range(len(live)), key=lambda i: (live[i].waited, -i))
+    plain_ms = costs.verify_ms(1, 0, live[first].context)
+    most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
+    best: Group | None = None
+    for size in range(1, min(largest, len(live)) + 1):
+        for start in range(len(live) - size + 1):
+            members = by_context[start : start + size]
+            if first not in members:
+                continue
+            cut = trimmed([lengths[i] for i in members], MOST_TOKENS)
+            draft_ms = costs.draft_ms(size, max(cut))
+            verify_ms = costs.verify_ms(size, sum(cut), max(live[i].context for i in members))
+            overlapped = all(live[i].overlapped for i in members)
+            ms = max(draft_ms, verify_ms) if overlapped else draft_ms + verify_ms
+            if ms > most_ms and size > 1:
+                continue
+            cost = ms / size + TOKEN_WEIGHT * plain_ms * sum(cut)
+            if best is None or cost < best.cost:
+                best = Group(tuple(members), cut, cost)
+    assert best is not None, "a group of the longest waiting request alone is always allowed"
+    return best
+
+
+class Cosine:
+    """See Scheduler."""
+
+    def __init__(self, times: BatchTimes) -> None:
+        self._times = times
+        self._control = SpeculationControl()
+        self._asked = SpeculationLimit(0, 1)
+        self._decision = ""
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        """See Scheduler."""
+        self._asked = SpeculationLimit(
+            max(one.length for one in live), max(one.drafters for one in live)
+        )
+        limit = self._control.bound(self._asked.length, self._asked.drafters)
+        lengths = [min(one.length, limit.length) for one in live]
+        # Drafts are made for one half while the LLM verifies the other.
+        overlapped = sum(one.overlapped for one in live) > 1
+        largest = (len(live) + 1) // 2 if overlapped else len(live)
+        group = best_group(live, lengths, largest, self._times)
+        granted = dict(zip(group.members, group.lengths, strict=True))
+        decision, self._decision = self._decision, ""
+        return Plan(
+            group.members,
+            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in range(len(live))),
+            reason=self._reason(live, group, decision),
+            decision=decision,
+        )
+
+    def _reason(self, live: Sequence[LiveRequest], group: Group, decision: str) -> str:
+        if decision:
+            return self._control.reason
+        contexts = [live[i].context for i in group.members]
+        return (
+            f"{len(group.members)} of {len(live)} requests share a pass, of {min(contexts)} to "
+            f"{max(contexts)} cached tokens, with {sum(group.lengths)} tokens to draft"
+        )
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        """See Scheduler; lengths are cut before drafting."""
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """See Scheduler."""
+        self._times.observe(outcome)
+        busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
+        self._decision = self._control.observe(busy, outcome.waiting, self._asked)

@@ -1,0 +1,81 @@
+"""PlainGuard: whether anyone drafts at all, by what drafting was measured to cost and bring.
+
+Pure numbers: the time of a token in rounds with drafts over that of a plain round's.
+"""
+
+from __future__ import annotations
+
+import math
+
+from core.length.cost_model import Average
+
+__all__ = ["PlainGuard"]
+
+HORIZON = 32.0
+# Rounds with drafts before they are judged.
+ENOUGH = 8
+# Rounds without drafts before the next trial: doubled by each trial that is lost.
+FIRST, LAST = 64, 1024
+# Of every so many rounds with drafts one is made plain, which costs far less than 1 %: so the time
+# of plain rounds stays measured.
+PROBE_EVERY = 64
+FIRST_PROBE = 4
+# A single round counts for at most this factor.
+OUTLIER = 3.0
+
+
+class PlainGuard:
+    """`drafts`: whether the next round may have drafts. Off once they are measured not to pay."""
+
+    def __init__(self) -> None:
+        self._allowed = True
+        self._log, self._square = Average(HORIZON), Average(HORIZON)
+        self._drafted = self._plain = 0
+        self._wait = FIRST
+
+    @property
+    def allowed(self) -> bool:
+        """Whether drafting is thought to pay, probes apart."""
+        return self._allowed
+
+    @property
+    def drafts(self) -> bool:
+        return self._allowed and (self._drafted - FIRST_PROBE) % PROBE_EVERY != 0
+
+    @property
+    def relative(self) -> float:
+        """The time of a token in rounds with drafts, in plain ones' (geometric mean)."""
+        return math.exp(self._log.get())
+
+    def observe_drafted(self, relative: float) -> bool:
+        """A round with drafts; whether drafting has been switched off by it."""
+        self._drafted += 1
+        if not (math.isfinite(relative) and relative > 0):
+            return False
+        bound = math.log(OUTLIER)
+        log = max(-bound, min(bound, math.log(relative)))
+        self._log.add(log)
+        self._square.add(log * log)
+        if self._log.weight < ENOUGH or self._log.get() <= self._error():
+            if self._log.weight >= ENOUGH and self._log.get() < -self._error():
+                self._wait = FIRST  # it pays: a later loss is another load's
+            return False
+        self._allowed, self._plain = False, 0
+        return True
+
+    def observe_plain(self) -> bool:
+        """A round without drafts; whether drafting is tried again from now on."""
+        if self._allowed:
+            self._drafted += 1  # a probe
+            return False
+        self._plain += 1
+        if self._plain < self._wait:
+            return False
+        self._allowed, self._wait = True, min(LAST, 2 * self._wait)
+        self._log, self._square = Average(HORIZON), Average(HORIZON)
+        return True
+
+    def _error(self) -> float:
+        """The standard error of the mean logarithm."""
+        variance = max(0.0, self._square.get() - self._log.get() ** 2)
+        return math.sqrt(variance / max(1.0, self._log.weight))

@@ -1,0 +1,149 @@
+"""`shared`: one node budget over all live requests, and never slower than plain decoding.
+
+In the spirit of TETRIS and of vLLM's adaptive verification, with token trees and several drafters:
+a node is verified while its probability of being accepted is worth the time that it adds to the
+pass of the whole batch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from core.length.base import BatchLoad
+from core.length.cost_model import Average, Meter
+from core.scheduling.base import FREE, BatchOutcome, Grant, LiveRequest, Plan
+from core.scheduling.batch_times import BatchTimes, size_class
+from core.scheduling.guard import PlainGuard
+
+__all__ = ["Shared", "node_budget"]
+
+HORIZON = 32.0
+TINY_MS = 1e-6
+# Nodes over which the time of one more is averaged: a pass grows in steps.
+SLOPE = 4
+ALONE = "one request is live: it has its own budget"
+
+
+def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int], float]) -> int:
+    """The number of nodes, the likeliest first, with the largest
+
+        sum of their chances - price x added_ms(number).
+
+    No other ancestor-closed choice is better: a node is at most as likely as its parent, and the
+    time depends on the number alone. `price`: tokens per millisecond.
+    """
+    best, value, total = 0, 0.0, 0.0
+    # To the end and not to the first node that does not pay: `added_ms` has steps.
+    for count, chance in enumerate(sorted(chances, reverse=True), start=1):
+        total += chance
+        if (worth := total - price * added_ms(count)) > value:
+            best, value = count, worth
+    return best
+
+
+@dataclass
+class _Measured:
+    """Of rounds of about one batch size: tokens, milliseconds and nodes a round."""
+
+    tokens: Average = field(default_factory=lambda: Average(HORIZON))
+    ms: Average = field(default_factory=lambda: Average(HORIZON))
+    nodes: Average = field(default_factory=lambda: Average(HORIZON))
+    guard: PlainGuard = field(default_factory=PlainGuard)
+
+
+class Shared:
+    """See Scheduler."""
+
+    def __init__(self, times: BatchTimes) -> None:
+        self._times = times
+        self._measured: defaultdict[int, _Measured] = defaultdict(_Measured)
+        # A round's milliseconds outside the models, per request: plain, and with drafts.
+        self._overhead = {False: Meter(), True: Meter()}
+        # Of one request: the time in which SSMs read its prompt, and the tokens it is for.
+        self._open_ms = Meter()
+        self._run_tokens = 1.0
+        self._price = 0.0
+        self._news = ""
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        """See Scheduler."""
+        group, every = tuple(range(len(live))), (FREE,) * len(live)
+        # Of requests that are drafted during each other's passes, half are verified at once.
+        count = len(live) - sum(one.overlapped for one in live) // 2
+        self._price = 0.0
+        if count < 2:
+            return Plan(group, every, reason=ALONE)
+        measured = self._measured[size_class(count)]
+        self._run_tokens = sum(one.tokens for one in live) / len(live)
+        load = self._load(count, sum(one.context for one in live) // len(live), measured)
+        news, self._news = self._news, ""
+        if not measured.guard.drafts:
+            probe = "one plain round, to measure what drafts are compared with"
+            lost = "nobody drafts: plain rounds are measured to be faster"
+            reason = news or (probe if measured.guard.allowed else lost)
+            plain = (Grant(length=0),) * len(live)
+            return Plan(group, plain, load, reason, "plain" if news else "")
+        if not measured.ms.weight:
+            return Plan(group, every, reason=f"the first rounds of {count} requests are measured")
+        self._price = load.price
+        reason = news or (
+            f"{1000 * load.price:.0f} tokens a second in all, and a node adds {load.node_ms:.2f} "
+            f"ms: it is verified if its probability is at least {load.price * load.node_ms:.2f}"
+        )
+        return Plan(group, every, load, reason, "drafts" if news else "")
+
+    def _load(self, count: int, context: int, measured: _Measured) -> BatchLoad:
+        plain_ms = self._plain_ms(count, context)
+        usual = round(measured.nodes.get(count))
+        verify = self._times.verify_ms
+        low = max(0, usual - SLOPE // 2)
+        node_ms = (verify(count, low + SLOPE, context) - verify(count, low, context)) / SLOPE
+        rate = measured.tokens.get() / measured.ms.get() if measured.ms.weight else 0.0
+        plain, drafted = (self._overhead[drafts].value for drafts in (False, True))
+        more_ms = 0.0 if plain is None or drafted is None else max(0.0, drafted - plain)
+        return BatchLoad(count, plain_ms, max(0.0, node_ms), more_ms, max(rate, 1 / plain_ms))
+
+    def _plain_ms(self, count: int, context: int) -> float:
+        """One request's share of a round in which nobody drafts."""
+        overhead = self._overhead[False].get(self._overhead[True].get())
+        return max(TINY_MS, self._times.verify_ms(count, 0, context) / count + overhead)
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        """See Scheduler."""
+        if not self._price:
+            return None
+        count = len(chances)
+        base = self._times.verify_ms(count, 0, context)
+        return node_budget(
+            [chance for one in chances for chance in one],
+            self._price,
+            lambda nodes: self._times.verify_ms(count, nodes, context) - base,
+        )
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """See Scheduler."""
+        count, drafted = outcome.requests, outcome.steps > 0
+        self._times.observe(outcome)
+        self._overhead[drafted].add(max(0.0, outcome.between_ms) / count)
+        if outcome.num_opened:
+            self._open_ms.add(outcome.open_ms / outcome.num_opened)
+        if count < 2 or not outcome.tokens:
+            return
+        measured = self._measured[size_class(count)]
+        ms = outcome.wall_ms - outcome.open_ms
+        measured.tokens.add(outcome.tokens)
+        measured.ms.add(ms)
+        if drafted:
+            measured.nodes.add(outcome.nodes)
+            # Reading a prompt serves all tokens of its run, whichever round it falls into.
+            token_ms = ms / outcome.tokens + self._open_ms.get() / self._run_tokens
+            relative = token_ms / self._plain_ms(count, outcome.context)
+            if measured.guard.observe_drafted(relative):
+                self._news = (
+                    f"nobody drafts from now on: with {count} requests a token took "
+                    f"{measured.guard.relative:.2f} times as long as in plain rounds"
+                )
+        elif measured.guard.observe_plain():
+            self._news = f"drafting is tried again with {count} requests"
