@@ -33,6 +33,7 @@ def check_row(
     """The row's sample: what came of it, prompt by prompt."""
     row, reference = task
     asked = cases(settings, prompts, row.temperature)
+    engine.schedule = row.schedule
     outcomes = decode(engine, asked, row.speculation, row.together)
     found = [
         _compare(case, outcome, reference[case.prompt.id, case.seed])

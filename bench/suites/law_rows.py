@@ -3,9 +3,10 @@
 Fully crossed, each at temperature 0 and above, one request and several at once:
 every preset with every way to pipeline; every combine rule, its weights and every length policy,
 not pipelined; every combine rule, every length policy and every way to pipeline; every way to draft
-and verify a union with drafters and shapes. What the two products in between leave open, draft,
-verification, drafters, shape (and weights, pipelined), is filled in pairwise: every pair of values
-that go together, of these and of the crossed ones, occurs at both temperatures.
+and verify a union with drafters and shapes; every preset, several at once, under every schedule.
+What the two products in between leave open, draft, verification, drafters, shape (and weights,
+pipelined), is filled in pairwise: every pair of values that go together, of these and of the
+crossed ones, occurs at both temperatures.
 
 Built from the lists of `core.config`, so that a new rule is included without a change here.
 """
@@ -20,6 +21,7 @@ from typing import Any
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, PRESETS, WEIGHTS, SpeculationConfig
 from core.config.mechanisms import (
     NGRAM,
+    SCHEDULES,
     combine_rule,
     draft_kind,
     lossless_rules,
@@ -44,7 +46,8 @@ SHAPES: tuple[dict[str, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class LawRow:
-    """One configuration to compare with the reference. `together`: concurrent requests.
+    """One configuration to compare with the reference. `together`: concurrent requests, divided
+    by the engine's `schedule`.
 
     `speculation` has `draft` and `verify` resolved. `compared` is false where the rule is lossless
     in distribution only, so that no token ids are there to compare.
@@ -54,6 +57,7 @@ class LawRow:
     temperature: float
     speculation: SpeculationConfig
     together: int
+    schedule: str = "each"
 
     @property
     def is_compared(self) -> bool:
@@ -62,13 +66,18 @@ class LawRow:
     @property
     def key(self) -> dict[str, Any]:
         own = {"row": self.name, "temperature": self.temperature, "together": self.together}
+        if self.schedule != "each":
+            own["schedule"] = self.schedule
         return {**own, "config": self.speculation.to_plain()}
 
 
 def law_rows() -> tuple[LawRow, ...]:
     """The presets in every way to pipeline, prompt lookup by itself, the products of all mechanisms
     and of all pipelining, then that of all ways to draft and verify a union."""
-    return (*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows())
+    return (
+        *(*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows()),
+        *_scheduled_rows(),
+    )
 
 
 def _preset_rows() -> Iterator[LawRow]:
@@ -84,6 +93,17 @@ def _preset_rows() -> Iterator[LawRow]:
             row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
             if row.is_compared or own:  # of rows that are not compared, one is listed
                 yield row
+
+
+def _scheduled_rows() -> Iterator[LawRow]:
+    """Each preset under every schedule but `each`, which all other rows have; unpipelined too."""
+    for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
+        preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
+        if schedule == "each" or preset.verify not in EXACT_RULES:
+            continue
+        for pipeline in dict.fromkeys((preset.pipeline, "off")):
+            config = replace(preset, pipeline=pipeline)
+            yield LawRow("scheduled", temperature, config, max(LIVE), schedule)
 
 
 def _ngram_rows() -> Iterator[LawRow]:

@@ -238,6 +238,8 @@ class SpeculationConfig:
             return cls(
                 expansion=(1,), combine="vote", weights="paper", length="trend", pipeline="across"
             )
+        if name == "cosine":
+            return cls(draft="fused", routing="cosine", pipeline="across")
         if name == "best":
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
         return cls()

@@ -56,7 +56,10 @@ NGRAM = "ngram"
 """The drafter that is no SSM: prompt lookup."""
 
 WEIGHTS = ("full_information", "paper")
-PRESETS = ("autoregressive", "sequence", "specinfer", "specinfer-paper", "minions", "best")
+PRESETS = (
+    *("autoregressive", "sequence", "specinfer", "specinfer-paper"),
+    *("minions", "cosine", "best"),
+)
 
 
 @dataclass(frozen=True, slots=True)

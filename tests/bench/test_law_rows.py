@@ -38,7 +38,7 @@ def test_every_preset_meets_every_way_to_pipeline(name: str, temperature: float)
         if (row.name, row.temperature) == (name, temperature) and row.is_compared
     }
     wanted = {*product(PIPELINES, (1, 6))} - {("across", 1)}
-    if name == "minions":
+    if name in ("minions", "cosine"):
         wanted.add(("across", 1))  # its own
     if temperature > 0 and name == "autoregressive":
         wanted.remove(("off", 1))  # the reference
@@ -83,7 +83,7 @@ def test_the_suite_stays_affordable() -> None:
 
 def test_the_product_meets_everything_there_is() -> None:
     assert len({json.dumps(row.key, sort_keys=True) for row in every()}) == len(every())
-    kinds = {"prompt lookup", "rules", "mechanisms", "pipelined"}
+    kinds = {"prompt lookup", "rules", "mechanisms", "pipelined", "scheduled"}
     assert {row.name for row in every()} == {*PRESETS, *kinds}
     ways = {
         (row.speculation.pipeline, row.speculation.combine, row.speculation.length, row.together)

@@ -1,0 +1,112 @@
+"""CoSine's scheduler against brute force, and its control: no flapping, none waits for ever."""
+
+import itertools
+import random
+from typing import Any, cast
+
+import pytest
+
+from core.length.cost_model import Costs, VerifyCosts
+from core.scheduling.base import BatchOutcome, LiveRequest
+from core.scheduling.batch_times import BatchTimes
+from core.scheduling.control import LONGEST, PATIENCE, SpeculationControl, SpeculationLimit
+from core.scheduling.cosine import MOST_TOKENS, TOKEN_WEIGHT, Cosine, best_group, trimmed
+
+TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
+ASKED = SpeculationLimit(4, 2)
+
+
+class Fixed:
+    """See BatchCosts."""
+
+    def __init__(self, draft: float, row: float, node: float, token: float) -> None:
+        self.draft, self.row, self.node, self.token = draft, row, node, token
+
+    def verify_ms(self, requests: int, nodes: int, context: int) -> float:
+        return 1.0 + requests * (self.row + self.token * context) + self.node * nodes
+
+    def draft_ms(self, requests: int, length: int) -> float:
+        return self.draft * (1 + 0.1 * requests) * length
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -> None:
+    draw = random.Random(seed)
+    costs = Fixed(draw.random(), draw.random(), 0.2, draw.choice([0.0, 0.01, 0.1]))
+    live = [
+        LiveRequest(draw.randint(10, 400), 4, waited=draw.randint(0, 2), overlapped=seed % 2 == 0)
+        for _ in range(draw.randint(1, 4))
+    ]
+    lengths = [draw.randint(0, 8) for _ in live]
+    found = best_group(live, lengths, len(live), costs)
+    first = max(range(len(live)), key=lambda i: (live[i].waited, -i))
+    assert first in found.members
+
+    def cost(members: tuple[int, ...]) -> float:
+        cut = trimmed([lengths[i] for i in members], MOST_TOKENS)
+        draft = costs.draft_ms(len(members), max(cut))
+        verify = costs.verify_ms(len(members), sum(cut), max(live[i].context for i in members))
+        ms = max(draft, verify) if live[0].overlapped else draft + verify
+        weight = TOKEN_WEIGHT * costs.verify_ms(1, 0, live[first].context)
+        return ms / len(members) + weight * sum(cut)
+
+    order = sorted(range(len(live)), key=lambda i: (live[i].context, i))
+    windows = [tuple(order[a:b]) for a, b in itertools.combinations(range(len(live) + 1), 2)]
+    assert found.cost == pytest.approx(min(cost(w) for w in windows if first in w))
+
+
+def test_over_the_limit_the_longest_draft_is_cut_first() -> None:
+    assert trimmed([8, 3, 5], 12) == (4, 3, 4) or trimmed([8, 3, 5], 12) == (5, 3, 4)
+    assert trimmed([2, 2], 9) == (2, 2)
+    assert sum(trimmed([16] * 8, MOST_TOKENS)) == MOST_TOKENS
+
+
+def test_none_waits_for_ever() -> None:
+    """Contexts so different that each request is best verified alone."""
+    scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
+    waited = [0] * 6
+    for _ in range(60):
+        live = [LiveRequest(50 * 4**i, 4, waited=waited[i]) for i in range(6)]
+        group = scheduler.plan(live, 0).group
+        waited = [0 if i in group else waited[i] + 1 for i in range(6)]
+        assert max(waited) <= 6
+
+
+def steps(signals: list[tuple[float, int]]) -> list[str]:
+    control = SpeculationControl()
+    return [control.observe(busy, queue, ASKED) for busy, queue in signals]
+
+
+def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
+    control = SpeculationControl()
+    for queue in range(1, 40):
+        control.observe(0.9, queue, ASKED)
+    assert control.limit == SpeculationLimit(0, 1) and "wait" in control.reason
+    for _ in range(2 * LONGEST + 400):
+        control.observe(0.3, 0, ASKED)
+    assert control.limit == ASKED
+
+
+def test_control_does_not_flap() -> None:
+    assert not any(steps([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
+    assert not any(steps([(0.8, 0)] * 100)), "an LLM that is busy, and nobody waits"
+    # A load on the edge: every step down empties the queue, every step up fills it again.
+    control, found, queue = SpeculationControl(), [], 0
+    for _ in range(4000):
+        queue = queue + 1 if control.bound(4, 2) == ASKED else 0
+        found.append(control.observe(0.5, queue, ASKED))
+    decisions = [place for place, one in enumerate(found) if one]
+    gaps = [after - before for before, after in itertools.pairwise(decisions)]
+    assert gaps[0] <= 2 * PATIENCE and min(gaps[-5:]) >= LONGEST / 2
+
+
+def test_a_round_s_outcome_reaches_the_next_plan() -> None:
+    scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
+    live = [LiveRequest(64, 4, 2)] * 4
+    decisions = []
+    for waiting in range(1, 30):
+        plan = scheduler.plan(live, waiting)
+        decisions.append(plan.decision)
+        scheduler.observe(BatchOutcome(4, 64, 8, 8, 5.0, 1.0, 8.0, steps=4, waiting=waiting))
+    assert "fewer" in decisions
+    assert plan.grants[0].length == 0 and "requests wait" in plan.reason or not plan.decision

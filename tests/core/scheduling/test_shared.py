@@ -1,0 +1,152 @@
+"""`shared`: the node budget against brute force, and a batch that is never slower than plain."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+
+from core.length.cost_model import Costs, VerifyCosts
+from core.scheduling.base import BatchOutcome, LiveRequest
+from core.scheduling.batch_times import BatchTimes
+from core.scheduling.guard import ENOUGH, FIRST, LAST, PlainGuard
+from core.scheduling.shared import Shared, node_budget
+
+LIVE = [LiveRequest(64, 8)] * 4
+
+
+def closed_sets(parents: Sequence[int]) -> list[frozenset[int]]:
+    """Every set of nodes that has each one's parent."""
+    nodes = range(len(parents))
+    sets = (frozenset(c) for n in range(len(parents) + 1) for c in itertools.combinations(nodes, n))
+    return [s for s in sets if all(parents[node] < 0 or parents[node] in s for node in s)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -> None:
+    """Up to 4 requests with 12 nodes in all, times that grow in steps."""
+    draw = random.Random(seed)
+    parents: list[int] = []
+    chances: list[float] = []
+    for _ in range(draw.randint(1, 4)):
+        first = len(parents)
+        for place in range(3):
+            parent = draw.choice([-1, *range(first, first + place)]) if place else -1
+            parents.append(parent)
+            chances.append(draw.random() * (1.0 if parent < 0 else chances[parent]))
+    step = draw.choice([1, 3, 4])
+
+    def added(nodes: int) -> float:
+        return 0.4 * (-(-nodes // step)) * step
+
+    price = draw.choice([0.3, 0.8, 2.0])
+    best = max(sum(chances[n] for n in s) - price * added(len(s)) for s in closed_sets(parents))
+    count = node_budget(chances, price, added)
+    found = sum(sorted(chances, reverse=True)[:count]) - price * added(count)
+    assert found == pytest.approx(best, abs=1e-9)
+
+
+TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
+
+
+class Machine:
+    """A batch whose rounds take 1 ms a request and 0.2 ms a node; a draft of 4 nodes a request
+    takes `draft_ms`, and `accepted` of its tokens are right."""
+
+    def __init__(self, requests: int, draft_ms: float, accepted: float) -> None:
+        self.shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
+        self.live = [LiveRequest(64, 4)] * requests
+        self.draft_ms, self.accepted = draft_ms, accepted
+        self.ms = self.tokens = 0.0
+        self.kinds: list[bool] = []
+
+    def run(self, rounds: int) -> None:
+        count = len(self.live)
+        for _ in range(rounds):
+            plan = self.shared.plan(self.live, 0)
+            drafted = all(grant.length is None for grant in plan.grants)
+            nodes, tokens, draft_ms = 0, float(count), 0.0
+            if drafted:
+                chances = [[self.accepted / 4] * 4] * count
+                budget = self.shared.budget(chances, 64)
+                nodes = 4 * count if budget is None else budget
+                tokens += nodes * self.accepted / 4
+                draft_ms = self.draft_ms * count
+            llm_ms = 1.0 + 0.5 * count + 0.2 * nodes
+            wall_ms = llm_ms + draft_ms + 0.4 * count
+            steps = 4 if drafted else 0
+            self.shared.observe(
+                BatchOutcome(
+                    requests=count, context=64, nodes=nodes, tokens=round(tokens), llm_ms=llm_ms,
+                    draft_ms=draft_ms, wall_ms=wall_ms, between_ms=0.4 * count, steps=steps,
+                )
+            )  # fmt: skip
+            self.ms += wall_ms
+            self.tokens += tokens
+            self.kinds.append(drafted)
+
+    @property
+    def against_plain(self) -> float:
+        """Tokens per millisecond over those of rounds without drafts."""
+        count = len(self.live)
+        return (self.tokens / self.ms) / (count / (1.0 + 0.9 * count))
+
+
+def test_drafts_that_pay_are_kept_and_plain_rounds_are_probed_rarely() -> None:
+    machine = Machine(8, draft_ms=0.2, accepted=3.0)
+    machine.run(500)
+    assert machine.against_plain > 1.3
+    assert 0.97 < sum(machine.kinds) / 500 < 1
+
+
+@pytest.mark.parametrize("requests", [2, 4, 8, 32])
+@pytest.mark.parametrize(("draft_ms", "accepted"), [(2.0, 1.0), (0.5, 0.1), (5.0, 4.0)])
+def test_drafts_that_cost_more_than_they_bring_stop(
+    requests: int, draft_ms: float, accepted: float
+) -> None:
+    machine = Machine(requests, draft_ms, accepted)
+    machine.run(1000)
+    assert machine.against_plain > 0.9
+    at_first, machine.ms, machine.tokens = machine.against_plain, 0.0, 0.0
+    machine.run(3000)
+    assert machine.against_plain > max(0.97, at_first)
+
+
+def test_the_guard_backs_off_and_forgives() -> None:
+    guard = PlainGuard()
+    waits = []
+    for _ in range(7):
+        while not guard.observe_drafted(1.3):
+            assert guard.allowed
+        rounds = 1
+        while not guard.observe_plain():
+            rounds += 1
+        waits.append(rounds)
+    assert waits == [FIRST, 2 * FIRST, 4 * FIRST, 8 * FIRST, LAST, LAST, LAST]
+    for _ in range(ENOUGH + 1):
+        assert not guard.observe_drafted(0.5)
+    while not guard.observe_drafted(2.5):
+        pass
+    assert sum(1 for _ in iter(guard.observe_plain, True)) + 1 == FIRST
+
+
+def test_one_request_alone_keeps_its_own_budget() -> None:
+    shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
+    plan = shared.plan([LiveRequest(64, 8)], waiting=3)
+    assert (plan.group, plan.load, plan.grants[0].length) == ((0,), None, None)
+    assert shared.budget([[0.01, 0.001]], 64) is None
+
+
+def test_the_line_of_a_batch_follows_what_is_measured() -> None:
+    """Rows of the KV cache cost time that no table of one request's passes has."""
+    times = BatchTimes(Costs(cast(Any, None), TABLE))
+    before = times.verify_ms(8, 0, 64)
+    for nodes in [0, 8, 16, 24] * 30:
+        times.observe(BatchOutcome(8, 64, nodes, 8, 6.0 + 0.3 * nodes, 0.0, 20.0))
+    assert before < 4.0
+    assert times.verify_ms(8, 0, 64) == pytest.approx(6.0, rel=0.1)
+    assert times.verify_ms(8, 16, 64) == pytest.approx(10.8, rel=0.1)
+    assert times.verify_ms(8, 200, 64) > times.verify_ms(8, 100, 64)
+    times.observe(BatchOutcome(8, 64, 8, 8, 5000.0, 0.0, 5000.0))
+    assert times.verify_ms(8, 8, 64) < 10.0, "one outlier moves the line by little"

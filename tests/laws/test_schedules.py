@@ -1,0 +1,83 @@
+"""Laws 1 and 2 under every schedule: requests with other presets, lengths and starts, together."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import product
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig, Worker
+from core.config.mechanisms import PRESETS, SCHEDULES
+from core.engine.engine import Engine
+from core.events import RoundCompleted
+from core.events.parts import Scheduled
+from tests.laws.runs import PLAIN, bundled_engine, ids_of, ids_of_many, outcomes, prompts
+
+PLANNED = tuple(name for name in SCHEDULES if name != "each")
+PROMPTS = prompts(len(PRESETS))
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    shared = bundled_engine()
+    yield shared
+    shared.schedule = "each"
+
+
+def requests(temperature: float, tokens: int = 12) -> list[Request]:
+    """One of each preset that keeps the tokens, pipelined as it is; of unequal lengths."""
+    found = []
+    for place, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
+        config = SpeculationConfig.preset(name, temperature)
+        if config.resolved(temperature).verify in ("greedy", "match"):
+            sampling = SamplingParams(tokens + 3 * place, temperature, seed=place)
+            found.append(Request(prompt, sampling, config))
+    return found
+
+
+def alone(engine: Engine, request: Request) -> list[int]:
+    engine.schedule = "each"
+    return ids_of(engine, Request(request.prompt, request.sampling, PLAIN))
+
+
+def scheduled(engine: Engine, asked: list[Request]) -> list[Scheduled]:
+    events = engine.generate_many(asked)
+    return [e.scheduled for e in events if isinstance(e, RoundCompleted) and e.scheduled]
+
+
+@pytest.mark.parametrize(("schedule", "temperature"), list(product(PLANNED, (0.0, 0.8))))
+def test_texts_are_plain_decoding_s(engine: Engine, schedule: str, temperature: float) -> None:
+    asked = requests(temperature)
+    wanted = [alone(engine, request) for request in asked]
+    engine.schedule = schedule
+    assert ids_of_many(engine, asked) == wanted
+
+
+@pytest.mark.parametrize("schedule", PLANNED)
+def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
+    """More requests than places, so each that ends lets another in; one is cancelled."""
+    asked = requests(0.0) + requests(0.8)
+    wanted = [alone(engine, request) for request in asked]
+    engine.schedule = schedule
+    with closing(Worker(engine, max_live=3)) as worker:
+        runs = [worker.submit(request) for request in asked]
+        dropped = worker.submit(Request(PROMPTS[0], SamplingParams(300)))
+        dropped.cancel()
+        events = [event for run in runs for event in run.events()]
+    assert [run.token_ids for run in outcomes(events).values()] == wanted
+
+
+def test_the_cases_are_not_trivial(engine: Engine) -> None:
+    """`shared` leaves nodes out, `cosine` lets requests wait; with `each` nothing is recorded."""
+    configs = [SpeculationConfig(), SpeculationConfig.preset("cosine")] * 3
+    sampling = SamplingParams(32, ignore_eos=True)
+    asked = [Request(p, sampling, c) for p, c in zip(PROMPTS, configs, strict=False)]
+    assert not scheduled(engine, asked)
+    engine.schedule = "shared"
+    shared = scheduled(engine, asked)
+    assert any(one.num_granted < one.num_drafted for one in shared)
+    for one in shared:
+        assert one.num_granted <= one.batch_granted <= one.batch_drafted
+        assert one.reason and one.num_batch <= one.num_live <= len(asked)
+    engine.schedule = "cosine"
+    assert any(one.num_batch < one.num_live for one in scheduled(engine, asked))
