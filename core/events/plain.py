@@ -1,12 +1,13 @@
 """Dataclasses to plain values and back, by their annotations, for JSON.
 
-Knows no class by name: fields may be plain values, dicts of those, dataclasses, and tuples of any
-of these.
+Knows no class by name: fields may be plain values, dicts of those, dataclasses, tuples of any of
+these, and any of these or None.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import types
 import typing
 from collections.abc import Mapping
 from functools import cache
@@ -51,6 +52,8 @@ def _restore(hint: Any, value: Any) -> Any:
         if len(args) == 2 and args[1] is Ellipsis:
             return tuple(_restore(args[0], item) for item in value)
         return tuple(_restore(arg, item) for arg, item in zip(args, value, strict=True))
+    if origin is types.UnionType and value is not None:  # X | None
+        return _restore(next(one for one in typing.get_args(hint) if one is not type(None)), value)
     # Some writers of JSON write 1.0 as 1.
     if hint is float and isinstance(value, int):
         return float(value)
