@@ -14,6 +14,7 @@ from bench.suites.gpu import GpuContest
 from bench.suites.grown import CPU_GROWN, GPU_GROWN
 from bench.suites.laws import Laws
 from bench.suites.length import Length
+from bench.suites.load import Load
 from bench.suites.overhead import Overhead
 from bench.suites.page import Page
 from bench.suites.passes import Passes
@@ -25,7 +26,18 @@ from core.errors import ConfigError
 
 EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
-    *(Length(), Pipeline(), Batch(), Laws(), Page(), Sessions(), Start(), Visitors(), Watching()),
+    *(
+        Length(),
+        Pipeline(),
+        Batch(),
+        Load(),
+        Laws(),
+        Page(),
+        Sessions(),
+        Start(),
+        Visitors(),
+        Watching(),
+    ),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
 

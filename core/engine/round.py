@@ -191,7 +191,9 @@ class RoundSteps:
         # After the commit, whose time counts as the round's; before the prefill's spans are added,
         # which do not.
         outcome = round_outcome(state, committed)
-        request.policy.observe(outcome)
+        # A round in which the scheduler allowed no draft tells a policy nothing.
+        if request.grant.length != 0:
+            request.policy.observe(outcome)
         observe_route(state, committed, outcome.round_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]
         request.timings.clear()

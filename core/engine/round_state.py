@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 WITHOUT_IT = "the run goes on without it"
+NOTHING_GRANTED = Choice(0, "the batch grants no draft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,10 @@ class ActiveRequest:
 
     def choose(self) -> Choice:
         """The length policy's choice, within what the scheduler grants."""
-        choice, most = self.policy.choose(), self.grant.length
+        most = self.grant.length
+        if most == 0:
+            return NOTHING_GRANTED
+        choice = self.policy.choose()
         if most is None or choice.length <= most:
             return choice
         reason = f"{choice.reason}; the batch grants {most}" if choice.reason else ""
@@ -146,7 +150,7 @@ class ActiveRequest:
     def effective_choice(self, choice: Choice) -> Choice:
         """A choice with its length cut to how deep the coming drafts can be; a length that the user
         gave is kept. The reason names the limit."""
-        if self.sequence.finish_reason:  # there is no next round
+        if not choice.length or self.sequence.finish_reason:  # no draft, or no next round
             return choice
         config, room = self.sequence.speculation, self.sequence.room
         names = [self.drafters[index].name for index in self.drafters_for(choice)]

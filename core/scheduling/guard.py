@@ -13,7 +13,7 @@ __all__ = ["PlainGuard"]
 
 HORIZON = 32.0
 # Rounds with drafts before they are judged.
-ENOUGH = 8
+ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
 FIRST, LAST = 64, 1024
 # Of every so many rounds with drafts one is made plain, which costs far less than 1 %: so the time

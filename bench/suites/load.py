@@ -1,0 +1,229 @@
+"""`load`: many requests on one engine. Closed loops of 1 to 32 clients; Poisson arrivals at 0.25 to
+1.5 of what plain decoding serves. Total tokens per second, time to first token and per token.
+
+An engine for each contestant, over the same models: what a schedule has measured is its own. Every
+text is compared with plain decoding's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.load import Served, arrivals, closed_loop, open_loop, percentile
+from bench.results import Results
+from bench.settings import Settings
+from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.engine import Engine
+from lab.order import Block
+
+PLAIN = "plain"
+# By contestant: preset, schedule.
+CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        PLAIN: ("autoregressive", "each"),
+        "best, each": ("best", "each"),
+        "best, shared": ("best", "shared"),
+        "specinfer, each": ("specinfer", "each"),
+        "specinfer, shared": ("specinfer", "shared"),
+        "minions, each": ("minions", "each"),
+        "cosine, cosine": ("cosine", "cosine"),
+    }
+)
+CLIENTS = (1, 2, 4, 8, 16, 32)
+RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
+# Requests that an open loop serves at once, and by which capacity is measured.
+PLACES = 8
+SHARES = (0.5, 0.95, 0.99)
+MEASURES = ("ttft_ms", "tpot_ms")
+
+
+@dataclass(frozen=True)
+class Load(Suite):
+    """See Suite."""
+
+    one_dtype: ClassVar[bool] = True
+
+    name: str = "load"
+    about: str = "requests that arrive while others run: tokens per second, latency percentiles"
+    defaults: Settings = Settings(prompts=60, tokens=64, repeats=3, dtypes=("float32",))
+    clients: tuple[int, ...] = CLIENTS
+    rates: tuple[float, ...] = RATES
+    contestants: tuple[str, ...] = tuple(CONTESTANTS)
+
+    def measure(self, context: Context) -> None:
+        with ExitStack() as leaving:
+            engines: dict[str, Engine] = {}
+            models = context.load(context.settings.dtypes[0])
+            for name in self.contestants:
+                engine = Engine(models, schedule=CONTESTANTS[name][1])
+                engines[name] = leaving.enter_context(closing(engine))
+            texts: dict[str, list[int]] = {}
+            items = [str(clients) for clients in self.clients]
+            closed = Blocks(context, {"loop": "closed"}, items, "clients")
+            closed.measure(
+                {n: partial(_closed, context, engine, n, texts) for n, engine in engines.items()},
+                warm=Block(str(min(4, max(self.clients))), 0),
+            )
+            rates = Blocks(context, {"loop": "open"}, [str(rate) for rate in self.rates], "rate")
+            if rates.missing:
+                capacity = _capacity(context, engines[PLAIN])
+                rates.measure(
+                    {
+                        n: partial(_open, context, engine, n, texts, capacity)
+                        for n, engine in engines.items()
+                    },
+                    more=lambda: {"capacity": round(capacity, 3)},
+                )
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results), failures(context.results))
+
+
+def _requests(context: Context, name: str, count: int, first: int) -> list[Request]:
+    """`count` requests over the prompts of all domains, from the `first` one on."""
+    speculation = SpeculationConfig.preset(CONTESTANTS[name][0])
+    sampling = SamplingParams(context.settings.tokens, seed=1, ignore_eos=True)
+    prompts = context.prompts
+    # A step without a common factor with the number of prompts: neighbours differ in domain.
+    places = ((first + 7 * i) % len(prompts) for i in range(count))
+    return [Request(prompts[place].text, sampling, speculation) for place in places]
+
+
+def _closed(
+    context: Context, engine: Engine, name: str, texts: dict[str, list[int]], block: Block
+) -> dict[str, Any]:
+    clients = int(block.item)
+    count = max(4 * clients, clients + 12)
+    requests = _requests(context, name, count, 11 * block.repeat)
+    rate, served = closed_loop(engine, requests, clients)
+    return {"speed": rate, **_figures(name, requests, served, texts)}
+
+
+def _open(
+    context: Context,
+    engine: Engine,
+    name: str,
+    texts: dict[str, list[int]],
+    capacity: float,
+    block: Block,
+) -> dict[str, Any]:
+    count = max(4 * PLACES, len(context.prompts) // 2)
+    requests = _requests(context, name, count, 11 * block.repeat)
+    moments = arrivals(count, float(block.item) * capacity, seed=block.repeat)
+    rate, served = open_loop(engine, requests, moments, PLACES)
+    return {"speed": rate, **_figures(name, requests, served, texts)}
+
+
+def _capacity(context: Context, engine: Engine) -> float:
+    """Requests per second of plain decoding with all places taken."""
+    requests = _requests(context, PLAIN, 6 * PLACES, 0)
+    rate, _ = closed_loop(engine, requests, PLACES)
+    return rate / context.settings.tokens
+
+
+def _figures(
+    name: str, requests: Sequence[Request], served: Sequence[Served], texts: dict[str, list[int]]
+) -> dict[str, Any]:
+    """Percentiles, and how many texts are not plain decoding's: PLAIN runs first in every block."""
+    pairs = list(zip(requests, served, strict=True))
+    if name == PLAIN:
+        texts.update({request.prompt: one.token_ids for request, one in pairs})
+    return {
+        **{
+            f"{measure}_p{share * 100:.0f}": round(
+                percentile([getattr(one, measure) for one in served], share), 3
+            )
+            for measure in MEASURES
+            for share in SHARES
+        },
+        "differ": sum(one.token_ids != texts[request.prompt] for request, one in pairs),
+    }
+
+
+def failures(results: Results) -> tuple[str, ...]:
+    """A sentence for each block in which a text was not plain decoding's."""
+    return tuple(
+        f"{row['contestant']}, {row['loop']} loop: {row['differ']} texts differ from plain's"
+        for row in long_rows(results.samples)
+        if row["differ"]
+    )
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    """Total tokens per second against plain decoding's; percentiles; claims."""
+    rows = long_rows(results.samples)
+    made = []
+    for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
+        own = [_renamed(row, item) for row in rows if row["loop"] == loop]
+        if own:
+            made += [_throughput(own, loop, head), _latency(own, loop, head)]
+    closed = [_renamed(row, "clients") for row in rows if row["loop"] == "closed"]
+    return (*made, *([_claims(closed)] if closed else []))
+
+
+def _renamed(row: Row, item: str) -> Row:
+    """`load`: the block's item, whichever field has it."""
+    return {**row, "load": float(row[item])}
+
+
+def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
+    loads = list(dict.fromkeys(row["load"] for row in rows))
+
+    def cell(load: float, group: Group) -> str:
+        own = group.of(load=load)
+        gain = ratio(own.ratio("speed", contestant=PLAIN)) if group["contestant"] != PLAIN else ""
+        return f"{figure(own.median('speed'), 0)}{gain and f', {gain}'}"
+
+    columns = {"contestant": lambda group: group["contestant"]}
+    columns |= {f"{load:g} {head}": partial(cell, load) for load in loads}
+    title = f"Total tokens per second, {loop} loop"
+    note = "Medians over repeats; behind the comma against plain decoding in the same block."
+    return str(Table(title, rows, ("contestant",), columns, note, _BLOCKS))
+
+
+def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
+    """p50 / p95 / p99, medians over repeats."""
+
+    def cell(measure: str, group: Group) -> str:
+        names = [f"{measure}_p{share * 100:.0f}" for share in SHARES]
+        return " / ".join(f"{group.middle(name):.1f}" for name in names)
+
+    columns: dict[str, Any] = {
+        "contestant": lambda group: group["contestant"],
+        head: lambda group: f"{group['load']:g}",
+        "first token, ms": partial(cell, "ttft_ms"),
+        "per token, ms": partial(cell, "tpot_ms"),
+    }
+    title = f"Latency, {loop} loop"
+    note = "50th, 95th and 99th percentile of the requests of a block, medians over repeats."
+    return str(Table(title, rows, ("load", "contestant"), columns, note, _BLOCKS))
+
+
+def _claims(rows: Sequence[Row]) -> str:
+    of = partial(_gain, rows)
+    lines = [
+        claim_row("`shared` against `each` at 8 clients", of((8,), "best, each"), 1.3),
+        claim_row("`shared` against plain, the worst load", of(CLIENTS, PLAIN), 0.97),
+    ]
+    return claims_table(lines)
+
+
+def _gain(rows: Sequence[Row], loads: Iterable[float], base: str) -> Any:
+    """Of `best, shared` over a base, at the load where it is least."""
+    every = Group(rows, rows, **_BLOCKS)
+    found = [
+        every.of(contestant="best, shared", load=load).ratio("speed", contestant=base)
+        for load in loads
+    ]
+    return min((one for one in found if one), key=lambda one: one.value, default=None)
+
+
+_BLOCKS: dict[str, Any] = {"block": ("load", "repeat"), "over": "repeat"}
