@@ -14,7 +14,7 @@ from jinja2 import TemplateError
 from core.config import Request
 from core.drafters import resolve_drafters
 from core.errors import ConfigError, ContextLengthError
-from core.models.detokenize import Detokenizer, control_tokens_in, longest_token, special_texts
+from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
@@ -53,6 +53,7 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolved(sampling.temperature)
+    detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return Sequence(
         run_id=uuid.uuid4().hex,
         request=request,
@@ -60,10 +61,10 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         speculation=dataclasses.replace(speculation, drafters=_resolve_drafters(models, request)),
         prompt_ids=prompt_ids,
         noise=SeededNoise(seed, llm.vocab_size, llm.device),
-        detokenizer=Detokenizer(models.tokenizer, prompt_ids),
+        detokenizer=detokenizer,
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
         context_length=llm.context_length,
-        special_texts=special_texts(models.tokenizer) if sampling.stop else {},
+        special_texts=detokenizer.special_texts,
         warnings=_warnings(models, request),
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import models, normalizers
+from tokenizers import AddedToken, models, normalizers
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.engine import PREFILL_CHUNK
@@ -251,35 +251,23 @@ class OneToken(TableModel):
         super().__init__("llm", 8, lambda context: tuple(row), 64)
 
 
-@pytest.mark.parametrize(("stop", "ends"), [("<|im_end|>", True), ("im_end", True), ("<x>", False)])
-def test_a_special_token_may_be_a_stop_string(stop: str, ends: bool) -> None:
-    engine = engine_of(OneToken(5), [])
-    tokenizer = engine.models.tokenizer
-    special = WithSpecial(tokenizer, 5, "<|im_end|>")
-    engine = Engine(dataclasses.replace(engine.models, tokenizer=special))
+@pytest.mark.parametrize("role", ["", "pad_token", "eos_token"])
+@pytest.mark.parametrize(
+    ("stop", "after"),
+    [("<|im_end|>", 1), ("im_end", 1), ("|><|", 2), ("<x>", GREEDY.max_new_tokens)],
+)
+def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) -> None:
+    """With a role in the tokenizer or without one."""
+    tokenizer = word_tokenizer(7)
+    tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
+    if role:
+        setattr(tokenizer, role, "<|im_end|>")
+    engine = Engine(dataclasses.replace(engine_of(OneToken(7), []).models, tokenizer=tokenizer))
     sampling = dataclasses.replace(GREEDY, stop=(stop,))
     last = list(engine.generate(Request("w1 w2", sampling, SpeculationConfig(drafters=()))))[-1]
     assert isinstance(last, RunCompleted)
-    assert last.finish_reason == ("stop" if ends else "length")
-    assert last.stats.num_new_tokens == (1 if ends else GREEDY.max_new_tokens)
-
-
-class WithSpecial:
-    """A tokenizer one of whose tokens is special, under another text."""
-
-    def __init__(self, tokenizer: Any, token_id: int, text: str) -> None:
-        self._tokenizer, self._id = tokenizer, token_id
-        self.all_special_ids, self.all_special_tokens = [token_id], [text]
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._tokenizer(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
-
-    def decode(self, ids: list[int], **options: Any) -> str:
-        text: str = self._tokenizer.decode([i for i in ids if i != self._id], **options)
-        return text
+    assert last.finish_reason == ("stop" if after < GREEDY.max_new_tokens else "length")
+    assert last.stats.num_new_tokens == after
 
 
 def test_a_prompt_without_a_token_is_refused() -> None:

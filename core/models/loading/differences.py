@@ -25,8 +25,9 @@ POSITION_FIELDS = (
     "seq_length",
 )
 # Rotary frequencies that depend on the longest position of a pass: one token past the switch
-# changes the keys of all tokens, and of all rows in the pass.
-SWITCHING_ROPE = ("longrope", "dynamic")
+# changes the keys of all tokens, and of all rows in the pass. Those of `dynamic` change behind
+# max_position_embeddings, where the context ends anyway.
+SWITCHING_ROPE = "longrope"
 # Fields of a generation config that change which tokens `generate` chooses, with the values that
 # change nothing. It is not followed here: a text is decided by what the request says.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
@@ -88,7 +89,7 @@ def switch_position(config: Any) -> int:
     limits = [UNLIMITED]
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
-        if str(rope.get("rope_type", rope.get("type"))) in SWITCHING_ROPE:
+        if str(rope.get("rope_type", rope.get("type"))) == SWITCHING_ROPE:
             limits += [
                 value
                 for value in (

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
-from core.errors import ModelLoadError
+from core.errors import ContextLengthError, ModelLoadError
 from core.events import RoundCompleted, RunStarted
 from core.models.loading.differences import context_length_of
 from core.models.machine import parameter_count, weight_bytes
@@ -69,6 +69,14 @@ def request(count: int, new: int, preset: str = "autoregressive") -> Request:
     return Request(prompt(count), sampling, SpeculationConfig.preset(preset))
 
 
+def module_text(module: Any, models: LoadedModels, count: int, new: int) -> list[int]:
+    """The new tokens of transformers' own `generate`."""
+    ids = torch.tensor([models.tokenizer(prompt(count))["input_ids"]])
+    text = module.generate(ids, max_new_tokens=new, do_sample=False, eos_token_id=None)
+    found: list[int] = text[0, count:].tolist()
+    return found
+
+
 @pytest.mark.parametrize("kind", ["llama", "phi3", "mistral"])
 def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> None:
     fields = {"original_max_position_embeddings": SWITCH} if kind == "phi3" else {}
@@ -78,9 +86,7 @@ def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> N
     assert models.llm.context_length == SWITCH
     assert any("32 tokens, not 128" in warning for warning in models.warnings)
     (plain,) = decoded(models, request(15, 24))
-    ids = torch.tensor([models.tokenizer(prompt(15))["input_ids"]])
-    given = {"max_new_tokens": len(plain), "do_sample": False, "eos_token_id": None}
-    assert module.generate(ids, **given)[0, 15:].tolist() == plain
+    assert module_text(module, models, 15, len(plain)) == plain
     assert len(plain) == SWITCH - 15
     assert decoded(models, request(15, 24, "specinfer")) == [plain]
     short, long = request(5, 12), request(25, 24)
@@ -95,7 +101,7 @@ def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
     assert first.warnings[: len(models.warnings)] == models.warnings
 
 
-@pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3"])
+@pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3", "dynamic"])
 def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path: Path) -> None:
     rope = {
         "rope_type": rope_type,
@@ -105,8 +111,36 @@ def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path:
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     }
-    tiny(tmp_path / "llm", "llama", rope_parameters=rope, max_position_embeddings=128)
-    assert load_models(str(tmp_path / "llm"), []).llm.context_length == 128
+    module = tiny(
+        tmp_path / "llm", "llama", rope_parameters=rope, max_position_embeddings=64,
+        num_key_value_heads=4,
+    )  # fmt: skip
+    folder = str(tmp_path / "llm")
+    models = load_models(folder, [folder])
+    assert models.llm.context_length == 64 and not models.warnings
+    (plain,) = decoded(models, request(25, 99))
+    assert module_text(module, models, 25, len(plain)) == plain
+    assert len(plain) == 64 - 25
+    assert decoded(models, request(25, 99, "specinfer"), request(40, 9)) == [
+        plain, *decoded(models, request(40, 9)),
+    ]  # fmt: skip
+
+
+def test_an_ssm_of_switching_frequencies_changes_no_text(tmp_path: Path) -> None:
+    tiny(tmp_path / "llm", "llama", max_position_embeddings=64)
+    tiny(tmp_path / "ssm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
+    models = load_models(str(tmp_path / "llm"), [str(tmp_path / "ssm")])
+    asked = [request(5, 40), request(31, 20)]
+    plain = decoded(models, *asked)
+    assert decoded(models, request(5, 40, "specinfer"), request(31, 20, "specinfer")) == plain
+
+
+def test_a_prompt_beyond_the_switch_is_refused_with_both_lengths(tmp_path: Path) -> None:
+    tiny(tmp_path / "llm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
+    engine = Engine(load_models(str(tmp_path / "llm"), []))
+    with pytest.raises(ContextLengthError, match=r"^prompt is 40 tokens long: .* is 32 tokens"):
+        engine.prepare(request(40, 4))
+    assert engine.prepare(request(31, 4)).context_length == SWITCH
 
 
 @pytest.mark.parametrize(
