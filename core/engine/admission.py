@@ -9,30 +9,15 @@ import dataclasses
 import secrets
 import uuid
 
-from jinja2 import TemplateError
-
 from core.config import Request
 from core.drafters import resolve_drafters
-from core.errors import ConfigError, ContextLengthError
+from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError
 from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
 
 __all__ = ["check", "prepare", "refuse_oversized"]
-
-# What may be raised by a chat template (third-party code in a sandbox), and by transformers where
-# there are several templates and none is the default.
-TEMPLATE_ERRORS = (
-    TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    MemoryError,
-)
 
 
 def check(models: LoadedModels, request: Request) -> None:
@@ -122,8 +107,13 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
         _check_vocabulary(models, request.prompt_token_ids)
         return request.prompt_token_ids
     if not request.chat:
-        # The tokenizer's own warning is off: a prompt that is too long is refused below.
-        ids = tokenizer(request.prompt, verbose=False)["input_ids"]
+        try:
+            # The tokenizer's own warning is off: a prompt that is too long is refused below.
+            ids = tokenizer(request.prompt, verbose=False)["input_ids"]
+        except MODEL_FAULTS as error:
+            allowed = f"a text that the tokenizer of {models.llm.info.name} takes"
+            reason = " ".join(str(error).split())
+            raise ConfigError.of("prompt", request.prompt, f"{allowed} ({reason})") from error
     elif not tokenizer.chat_template:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
     else:
@@ -132,7 +122,7 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
             ids = tokenizer.apply_chat_template(
                 message, add_generation_prompt=True, return_dict=True
             )["input_ids"]
-        except TEMPLATE_ERRORS as error:
+        except MODEL_FAULTS as error:
             raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
         if not ids:
             raise _chat_error(models, "renders nothing")

@@ -12,7 +12,8 @@ from torch import nn
 
 __all__ = ["context_length_of", "load_warnings"]
 
-UNLIMITED = 1 << 20
+# Where a configuration names no limit, and the largest that is believed.
+UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
 # What configurations call the number of positions; transformers maps other names to the first.
 POSITION_FIELDS = (
     "max_position_embeddings",
@@ -63,7 +64,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 def context_length_of(module: Any) -> int:
     """How many tokens a transformers module takes: by its configuration, its table of learned
     positions, and where its rotary frequencies would switch."""
-    return min(_configured_context(module), switch_position(module.config.get_text_config()))
+    whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
+    return whole if switch is None else min(whole, switch)
 
 
 def _configured_context(module: Any) -> int:
@@ -76,7 +78,7 @@ def _configured_context(module: Any) -> int:
         for name, part in module.named_modules()
         if isinstance(part, nn.Embedding) and _is_position_table(name)
     ]
-    return min([*found, *tables], default=UNLIMITED)
+    return min(min([*found, *tables], default=UNLIMITED), LARGEST)
 
 
 def _is_position_table(name: str) -> bool:
@@ -84,9 +86,9 @@ def _is_position_table(name: str) -> bool:
     return ("position" in name or name.endswith("wpe")) and "relative" not in name
 
 
-def switch_position(config: Any) -> int:
-    """The number of tokens up to which rotary frequencies stay as they are."""
-    limits = [UNLIMITED]
+def switch_position(config: Any) -> int | None:
+    """The number of tokens up to which rotary frequencies stay as they are; None: any."""
+    limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
         if str(rope.get("rope_type", rope.get("type"))) == SWITCHING_ROPE:
@@ -98,7 +100,7 @@ def switch_position(config: Any) -> int:
                 )
                 if isinstance(value, int) and value > 0
             ]
-    return min(limits)
+    return min(limits, default=None)
 
 
 def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
@@ -114,7 +116,7 @@ def load_warnings(module: Any) -> tuple[str, ...]:
     """What a user should know of a loaded LLM before comparing it with `generate`."""
     warnings = []
     whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
-    if switch < whole:
+    if switch is not None and switch < whole:
         warnings.append(
             f"context is {switch} tokens, not {whole}: behind them the model's rotary frequencies "
             "change for the whole text, cached keys included"
