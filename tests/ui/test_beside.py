@@ -166,7 +166,7 @@ def test_another_llm_of_the_same_name_may_write_another_text(
 
     other = by(plain(change=3), **{"fingerprint": "a", **change})
     answer = same_text(by(made(), fingerprint="a"), other)
-    assert answer.kind == kind and ("LLM" in answer.sentence) is (kind == "other")
+    assert answer.kind == kind and ("differ in LLM" in answer.sentence) is (kind == "other")
 
 
 def test_the_same_tokens_are_the_same_text() -> None:
