@@ -82,7 +82,7 @@ class RoundSteps:
             if state.error is None:
                 yield count_event(state, self._recorder.verified_event(state))
             else:
-                yield _failed(state, state.error)
+                yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Many[RoundState]) -> Iterator[Event]:
         """Commits what was accepted in the LLM's KV cache, the drafters and the policies."""
@@ -98,7 +98,7 @@ class RoundSteps:
             if state.error is None:
                 yield from self.complete_round(state, result)
             else:
-                yield _failed(state, state.error)
+                yield run_failed(state.request.sequence, state.error)
 
     # -- parts of the steps that a fused round calls by themselves --
 
@@ -237,12 +237,6 @@ def _fails_alone(state: RoundState, states: Many[RoundState]) -> Iterator[None]:
         if len(states) == 1:
             raise
         state.error = error
-
-
-def _failed(state: RoundState, error: BaseException) -> Event:
-    """The last event of a request that failed; its reader gets it now."""
-    state.request.sequence.finish_reason = "failed"
-    return run_failed(state.request.sequence, error)
 
 
 def count_event(state: RoundState, event: Event) -> Event:

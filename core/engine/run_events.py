@@ -70,7 +70,8 @@ def run_cancelled(sequence: Sequence) -> RunCancelled:
 
 
 def run_failed(sequence: Sequence, error: BaseException) -> RunFailed:
-    """The event of a run ended by an error; never raises one itself."""
+    """Ends a run by an error; returns its event, and never raises an error itself."""
+    sequence.finish_reason = "failed"
     now = sequence.ms()
     try:
         tail = sequence.detokenizer.flush()

@@ -173,8 +173,19 @@ def _stored_parameters(file: Path) -> int:
                 return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
         except (OSError, SafetensorError):
             pass  # an unreadable header is the loader's to report
-    # Pickled weights have no header to read without unpickling.
+    elif (count := _pickled_parameters(file)) is not None:
+        return count
     return _size(file) // 2
+
+
+def _pickled_parameters(file: Path) -> int | None:
+    """Of tensors without their data, weights that are tied once; None of other contents."""
+    try:
+        stored = torch.load(file, map_location="meta", weights_only=True)
+        sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in stored.values()}
+        return sum(sizes.values())
+    except Exception:  # whatever is wrong with the file is the loader's to report
+        return None
 
 
 def _size(file: Path) -> int:

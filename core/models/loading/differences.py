@@ -83,7 +83,7 @@ def _configured_context(module: Any) -> int:
 
 def _is_position_table(name: str) -> bool:
     # A table of relative positions counts buckets of distances, and bounds no length.
-    return ("position" in name or name.endswith("wpe")) and "relative" not in name
+    return any(part in name for part in ("position", "pos_emb", "wpe")) and "relative" not in name
 
 
 def switch_position(config: Any) -> int | None:
