@@ -40,7 +40,7 @@ class Detokenizer:
         self._shown_tokens = len(self._ids)
         self._shown = self._decode(self._ids)
         # Tokens that spoil a run of bytes, as long as it goes on.
-        self._spoiling = self._ids if self._shown.endswith(REPLACEMENT) else []
+        self._spoiling = [*self._ids] if self._shown.endswith(REPLACEMENT) else []
 
     def push(self, token_id: int) -> str:
         """The text this token completes; empty while a character is incomplete."""

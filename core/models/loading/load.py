@@ -56,7 +56,17 @@ RESERVED_NAMES = frozenset(
 FINGERPRINT_VALUES = 256
 # Fields of a configuration that do not decide a text, or are the device's and dtype's.
 BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
-NOT_IDENTITY = ("_name_or_path", "architectures", "dtype", "return_dict", "transformers_version")
+NOT_IDENTITY = (
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+)
 
 Say = Callable[[str], None]
 """Called with each stage before it begins; an exception from it ends the loading."""
@@ -228,19 +238,26 @@ def _info(
 @torch.inference_mode()
 def fingerprint_of(module: Any) -> str:
     """A digest of what decides a module's texts: of its configuration what is no default, its
-    end-of-text tokens, and of each weight and buffer (rotary frequencies) some hundred values and
-    the sum of all bits. To digest whole weights would take seconds a gigabyte."""
-    config, generation = module.config.to_diff_dict(), getattr(module, "generation_config", None)
-    config = {name: value for name, value in config.items() if name not in NOT_IDENTITY}
-    config["ends"] = getattr(generation, "eos_token_id", None)
+    end-of-text tokens, and of each stored weight some hundred values and the sum of all bits.
+    To digest whole weights would take seconds a gigabyte."""
+    ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    config = [_identity(module.config.to_diff_dict()), ends]
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    for name, weight in itertools.chain(module.named_parameters(), module.named_buffers()):
+    for name, weight in module.state_dict().items():
         values = weight.detach().flatten()
         step = max(1, values.numel() // FINGERPRINT_VALUES)
         total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0
         digest.update(f"{name} {tuple(weight.shape)} {total} ".encode())
         digest.update(values[::step].double().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def _identity(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _identity(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name not in NOT_IDENTITY
+    }
 
 
 @contextmanager
