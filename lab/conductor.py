@@ -16,6 +16,7 @@ from typing import Any
 
 from core.config import Request
 from core.errors import EXPECTED_ERRORS, CellInterruptedError, StoreError, StudyError
+from core.events import RunStarted
 from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.checked import check, naming_cell
 from lab.conduct import conduct
@@ -52,6 +53,7 @@ class Conductor:
         self._lost: list[RunLike] = []
         self._beat_at = 0.0
         self._nodes: int | None = None
+        self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
         """Keep a new study and measure it. StudyError while another is measured; ConfigError, and
@@ -112,7 +114,7 @@ class Conductor:
 
     def _claim(self, study: Study, owner: str, done: int = 0) -> None:
         standing = self._runs.models()
-        if study.models != standing:
+        if not study.is_of(standing):
             raise StudyError(
                 f"study is of {', '.join(study.models)}: loaded are {', '.join(standing)}; "
                 "load its models, or begin a new study"
@@ -162,6 +164,7 @@ class Conductor:
             kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
+            self._prompts.clear()
             self._warm(study)
             self._tell(warming=False)
 
@@ -230,7 +233,7 @@ class Conductor:
     def _why_models_differ(self, study: Study) -> str:
         """Why the study cannot go on (its models are no longer loaded); empty where it can."""
         standing = self._runs.models()
-        if standing == study.models:
+        if study.is_of(standing):
             return ""
         return f"the models were exchanged: loaded are {', '.join(standing)}"
 
@@ -254,13 +257,15 @@ class Conductor:
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         begun = self._runs.num_begun()
-        asked = study.request(cell)
+        asked = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._alone(asked, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
             if self._runs.num_begun() != begun + 1 or self._why_models_differ(study):
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
+            if study.chat:  # a template may write the time: all cells get the same tokens
+                self._prompts[cell.item] = _prompt_of(run)
             found = measure_run(run.events(0, run.count))
             auto = by_machine(asked.speculation)
             return replace(found, auto_nodes=self._nodes) if auto else found
@@ -288,3 +293,8 @@ class Conductor:
         if self._nodes is None and by_machine(request.speculation):
             self._nodes = told_nodes(run.events(0, 1))
         return run
+
+
+def _prompt_of(run: RunLike) -> tuple[int, ...]:
+    first = next(iter(run.events(0, 1)), None)
+    return tuple(first.prompt_token_ids) if isinstance(first, RunStarted) else ()

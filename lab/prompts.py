@@ -14,12 +14,21 @@ from typing import Any
 from core.config.checks import text, whole_characters
 from core.errors import ConfigError
 
-__all__ = ["MAX_PROMPTS", "StudyPrompt", "unique_prompts", "prompts_from_file", "prompts_from_text"]
+__all__ = [
+    "MAX_PROMPTS",
+    "NO_DOMAIN",
+    "StudyPrompt",
+    "prompts_from_file",
+    "prompts_from_text",
+    "unique_prompts",
+]
 
 MAX_PROMPTS = 500
 SEPARATOR = "---"
 LONGEST_ID = 80
 EXCERPT = 50
+# As a filter: prompts without a domain.
+NO_DOMAIN = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +84,9 @@ def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     taken: dict[str, int] = {}
     found: list[StudyPrompt] = []
     for prompt in prompts:
+        if prompt.domain == NO_DOMAIN:
+            allowed = "another word: none names prompts without a domain"
+            raise ConfigError.of("domain", prompt.domain, allowed)
         if len(found) == MAX_PROMPTS:
             raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
         name, number = prompt.id, taken.get(prompt.id, 0) + 1

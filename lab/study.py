@@ -44,7 +44,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is to be measured. `models`: names, the LLM first; cells run on these only. `axes`: a
+    """What is to be measured. `models`: names, each with number format, device and (but in older
+    logs) fingerprint in parentheses, the LLM first; cells run on these only. `axes`: a
     grid's fields, each with all values asked for, those included that no point can have.
 
     Raises ConfigError where a part is missing, named twice or too large, and where a configuration
@@ -76,6 +77,13 @@ class Study:
         for one in self.configurations:
             # A Request checks what the two forbid each other.
             Request("x", self.sampling, one.speculation, self.chat)
+
+    def is_of(self, loaded: tuple[str, ...]) -> bool:
+        """Whether these are its models, as far as is known."""
+        pairs = zip(self.models, loaded, strict=False)
+        return len(self.models) == len(loaded) and all(
+            own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
+        )
 
     def __len__(self) -> int:
         return len(self.configurations) * len(self.prompts) * self.repeats

@@ -1,10 +1,11 @@
-"""`start`: seconds until the page is open, resident memory, and whether runs make it grow.
+"""`start`: seconds until the page is open, resident memory, whether runs make it grow, and what the
+first run of a fresh process is worth (`first_runs`).
 `visitors`: several clients of one application at once: their tokens per second together, and
 whether each is told the text that it is told alone.
 
 The real application with the bundled models, asked through its API. In `start`, `--repeats` are
 openings, `--tokens` new ones a run, `runs` those of one opening more; in `visitors`, `--prompts`
-are the requests of each visitor, one after another. `--threads` is not read.
+are the requests of each visitor, one after another. `--threads` is read by first runs alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bench.machine import load_average
 from bench.results import Results
 from bench.settings import Settings
 from bench.suites.batch import failures, totals
+from bench.suites.first_runs import first_bounds, measure_first_runs
 from bench.tables import column, figure, long_rows, table
 from lab.figures import estimate, middle
 from lab.order import Block
@@ -37,9 +39,10 @@ GROWTH_MB = 40.0
 @dataclass(frozen=True)
 class Start(Suite):
     name: str = "start"
-    about: str = "seconds until the page is open, resident memory, growth over 500 runs"
+    about: str = "seconds until the page is open, resident memory, growth over 500 runs, first runs"
     defaults: Settings = Settings(prompts=12, tokens=16, repeats=5, dtypes=("float32",))
     runs: int = 500
+    processes: int = 10
 
     def measure(self, context: Context) -> None:
         todo = [r for r in range(context.settings.repeats) if not context.results.has(repeat=r)]
@@ -51,6 +54,7 @@ class Start(Suite):
         if not context.results.has(runs=self.runs):
             with application() as app:
                 self._run(context, app)
+        measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
         """Resident memory after so many runs, of one application: none goes on where another was
@@ -74,7 +78,7 @@ class Start(Suite):
                 context.say(f"{number} of {self.runs} runs")
 
     def report(self, context: Context) -> Report:
-        lines = list(bounds(context.results))
+        lines = [*bounds(context.results), *first_bounds(context.results.samples)]
         openings = len(column(context.results.samples, "opened_s"))
         note = f"{openings} openings, each a process of its own; medians."
         shown = table("Start and memory", ("", "measured", "target"), [x[:3] for x in lines], note)

@@ -9,30 +9,19 @@ import dataclasses
 import secrets
 import uuid
 
-from jinja2 import TemplateError
-
 from core.config import Request
 from core.drafters import resolve_drafters
-from core.errors import ConfigError, ContextLengthError
-from core.models.detokenize import Detokenizer, control_tokens_in, longest_token, special_texts
+from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError
+from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
 
 __all__ = ["check", "prepare", "refuse_oversized"]
 
-# What may be raised by a chat template (third-party code in a sandbox), and by transformers where
-# there are several templates and none is the default.
-TEMPLATE_ERRORS = (
-    TemplateError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    MemoryError,
-)
+# Of a prompt with more characters for each token of the context, the beginning is tokenized first.
+# Where it is cut it may have so many tokens more than within the whole text.
+CHARACTERS_A_TOKEN, CUT_TOKENS = 8, 64
 
 
 def check(models: LoadedModels, request: Request) -> None:
@@ -53,6 +42,7 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         seed = secrets.randbits(31)
     sampling = dataclasses.replace(request.sampling, seed=seed)
     speculation = request.speculation.resolved(sampling.temperature)
+    detokenizer = Detokenizer(models.tokenizer, prompt_ids)
     return Sequence(
         run_id=uuid.uuid4().hex,
         request=request,
@@ -60,10 +50,10 @@ def prepare(models: LoadedModels, request: Request) -> Sequence:
         speculation=dataclasses.replace(speculation, drafters=_resolve_drafters(models, request)),
         prompt_ids=prompt_ids,
         noise=SeededNoise(seed, llm.vocab_size, llm.device),
-        detokenizer=Detokenizer(models.tokenizer, prompt_ids),
+        detokenizer=detokenizer,
         eos_ids=frozenset() if sampling.ignore_eos else frozenset(models.eos_ids),
         context_length=llm.context_length,
-        special_texts=special_texts(models.tokenizer) if sampling.stop else {},
+        special_texts=detokenizer.special_texts,
         warnings=_warnings(models, request),
     )
 
@@ -97,6 +87,21 @@ def refuse_oversized(models: LoadedModels, request: Request) -> None:
         )
 
 
+def _refuse_by_beginning(models: LoadedModels, request: Request) -> None:
+    """Raises ContextLengthError where the beginning of a very long prompt fills the context alone:
+    the time in which others wait is bounded by the context, not by the text."""
+    context, name = models.llm.context_length, models.llm.info.name
+    beginning = request.prompt[: context * CHARACTERS_A_TOKEN]
+    if request.prompt_token_ids or len(beginning) == len(request.prompt):
+        return
+    count = len(_tokens_of(models, beginning))
+    if count > context + CUT_TOKENS:
+        raise ContextLengthError(
+            f"prompt is more than {count - CUT_TOKENS} tokens long: the context of {name} is "
+            f"{context} tokens, and one must be left for an answer"
+        )
+
+
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
     speculation = request.speculation.resolved(request.sampling.temperature)
     return resolve_drafters(speculation.drafters, models.drafter_names)
@@ -106,6 +111,7 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
     """The prompt's token ids. Raises ContextLengthError if no token of an answer would fit."""
     llm = models.llm
     refuse_oversized(models, request)
+    _refuse_by_beginning(models, request)
     prompt_ids = _tokenize(models, request)
     if len(prompt_ids) >= llm.context_length:
         raise ContextLengthError(
@@ -121,8 +127,7 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
         _check_vocabulary(models, request.prompt_token_ids)
         return request.prompt_token_ids
     if not request.chat:
-        # The tokenizer's own warning is off: a prompt that is too long is refused below.
-        ids = tokenizer(request.prompt, verbose=False)["input_ids"]
+        ids = _tokens_of(models, request.prompt)
     elif not tokenizer.chat_template:
         raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
     else:
@@ -131,13 +136,25 @@ def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
             ids = tokenizer.apply_chat_template(
                 message, add_generation_prompt=True, return_dict=True
             )["input_ids"]
-        except TEMPLATE_ERRORS as error:
+        except MODEL_FAULTS as error:
             raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
         if not ids:
             raise _chat_error(models, "renders nothing")
     if not ids:
         raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
     return tuple(int(token_id) for token_id in ids)
+
+
+def _tokens_of(models: LoadedModels, text: str) -> list[int]:
+    """Raises ConfigError where the tokenizer cannot take the text."""
+    try:
+        # The tokenizer's own warning is off: a prompt that is too long is refused by us.
+        ids: list[int] = models.tokenizer(text, verbose=False)["input_ids"]
+    except MODEL_FAULTS as error:
+        name, reason = models.llm.info.name, " ".join(str(error).split())
+        allowed = f"a text that the tokenizer of {name} takes ({reason})"
+        raise ConfigError.of("prompt", text, allowed) from error
+    return ids
 
 
 def _chat_error(models: LoadedModels, fault: str) -> ConfigError:

@@ -33,9 +33,9 @@ from core.engine.overlap import (
 from core.engine.record import Recorder
 from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
-from core.engine.run_events import run_started
+from core.engine.run_events import run_failed, run_started
 from core.engine.scheduling import EACH, BatchSchedule
-from core.errors import EngineBusyError
+from core.errors import MODEL_FAULTS, EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
 from core.length import make_policy
@@ -129,8 +129,13 @@ class Engine:
                 active.append(self.admit(sequence))
                 leaving.callback(self.release, active[-1])
                 yield self.run_started_event(active[-1])
-                for _ in self.prefill(active[-1]):
-                    pass
+                try:
+                    for _ in self.prefill(active[-1]):
+                        pass
+                except MODEL_FAULTS as error:
+                    if len(requests) == 1:
+                        raise
+                    yield run_failed(sequence, error)
             while running := [one for one in active if not one.sequence.finish_reason]:
                 yield from self.round(running)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Many
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -85,8 +85,6 @@ class RoundSteps:
             if state.error is None:
                 yield count_event(state, self._recorder.verified_event(state))
             else:
-                # Its reader gets the failure now; the round goes on for the others.
-                state.request.sequence.finish_reason = "failed"
                 yield run_failed(state.request.sequence, state.error)
 
     def commit(self, states: Many[RoundState]) -> Iterator[Event]:
@@ -98,7 +96,12 @@ class RoundSteps:
         # Likewise before: `commit_one` reports the round, idle time included, to the length policy.
         self._idle_time.fill()
         for state in decided:
-            yield from self.complete_round(state, self.commit_one(state))
+            with _fails_alone(state, states):
+                result = self.commit_one(state)
+            if state.error is None:
+                yield from self.complete_round(state, result)
+            else:
+                yield run_failed(state.request.sequence, state.error)
 
     # -- parts of the steps that a fused round calls by themselves --
 
@@ -121,11 +124,12 @@ class RoundSteps:
             if state.error is not None:
                 continue
             start = time.perf_counter()
-            state.verdict = _verdict(state)
+            with _fails_alone(state, states):
+                state.verdict = _verdict(state)
             state.timings.append(Timed("verify", "verify", start, time.perf_counter()))
 
     def _forward(self, states: Many[RoundState]) -> None:
-        start = time.perf_counter()
+        start, every = time.perf_counter(), states
         try:
             # One pass over every request's tree: logits[i] is (1 + nodes, V), row 0 after the
             # root.
@@ -138,14 +142,17 @@ class RoundSteps:
             states = [state for state in states if state.error is None]
         for state, rows in zip(states, logits, strict=True):
             sequence = state.request.sequence
-            own = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
-            # The Target converts logits lazily: greedy verification never computes a softmax.
-            state.target = Target(own, sequence.sampling)
+            with _fails_alone(state, every):
+                own = penalize_tree(rows, sequence.sampling, sequence.tokens, state.tree)
+                # The Target converts logits lazily: greedy verification never computes a softmax.
+                state.target = Target(own, sequence.sampling)
+        states = [state for state in states if state.error is None]
         if self._fill_target_tokens is not None:
             self._fill_target_tokens(states, verify_input)
         for state in states:
             if state.target_tokens is None:
-                _ = state.target.argmax  # waits for the device, so the span covers the whole pass
+                with _fails_alone(state, every):
+                    _ = state.target.argmax  # waits for the device: the span covers the whole pass
         forwarded = time.perf_counter()
         for state in states:
             # Each state gets the whole pass: it had to wait for all of it.
@@ -228,6 +235,17 @@ def overlapped_round(
     yield from steps.combine(batch.states)
     yield from steps.verify(batch.states, beside)
     yield from steps.commit(batch.states)
+
+
+@contextmanager
+def _fails_alone(state: RoundState, states: Many[RoundState]) -> Iterator[None]:
+    """An error becomes the state's own, and the round goes on for the others, if there are any."""
+    try:
+        yield
+    except MODEL_FAULTS as error:
+        if len(states) == 1:
+            raise
+        state.error = error
 
 
 def count_event(state: RoundState, event: Event) -> Event:

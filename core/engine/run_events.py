@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from core.config.mechanisms import can_begin_ahead, draft_kind
+from core.errors import MODEL_FAULTS
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
@@ -69,13 +70,18 @@ def run_cancelled(sequence: Sequence) -> RunCancelled:
 
 
 def run_failed(sequence: Sequence, error: BaseException) -> RunFailed:
-    """The event of a run ended by an error."""
+    """Ends a run by an error; returns its event, and never raises an error itself."""
+    sequence.finish_reason = "failed"
     now = sequence.ms()
+    try:
+        tail = sequence.detokenizer.flush()
+    except MODEL_FAULTS:  # the tokenizer may be what failed
+        tail = ""
     return RunFailed(
         sequence.run_id,
         sequence.next_seq(),
         now,
-        sequence.detokenizer.flush(),
+        tail,
         type(error).__name__,
         str(error),
         sequence.fold.stats(now),

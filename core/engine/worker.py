@@ -19,7 +19,6 @@ from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
 from core.errors import (
-    EXPECTED_ERRORS,
     MODEL_FAULTS,
     EngineBusyError,
     EngineClosedError,
@@ -92,7 +91,7 @@ class Run:
         if self._tap is not None and self.tap_error is None:
             try:
                 self._tap(event)
-            except EXPECTED_ERRORS as error:
+            except MODEL_FAULTS as error:
                 self.tap_error = error
         with self._arrived:
             self._unread.append(event)

@@ -2,8 +2,8 @@
 
 The deltas joined, tail included, are the text that `tokenizer.decode` gives for the continuation:
 decode(prompt + new) without decode(prompt), special tokens skipped. One exception: where tokens
-are single bytes, `decode` spoils a whole run of them for one that does not fit; a character of the
-run that was already shown stays.
+are single bytes, `decode` spoils a whole run of them for one that does not fit; characters of the
+run that were already shown stay, and each byte after them is U+FFFD.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["Detokenizer", "control_tokens_in", "longest_token", "special_texts",
 
 REPLACEMENT = "�"
 CONTEXT_TOKENS = 6
-# Tokens, of a byte at least each, after which a character may still be incomplete.
-LONGEST_INCOMPLETE = 3
+# A character has at most so many tokens, of a byte at least each.
+CHARACTER_TOKENS = 4
 
 
 class Detokenizer:
@@ -29,31 +29,32 @@ class Detokenizer:
 
     def __init__(self, tokenizer: Any, prompt_ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
-        size = CONTEXT_TOKENS
-        self._ids = list(prompt_ids[-size:])
-        self._shown = self._decode(self._ids)
-        while not self._shown and size < len(prompt_ids):
+        self.special_texts = special_texts(tokenizer)
+        ids = [token_id for token_id in prompt_ids if token_id not in self.special_texts]
+        whole, size = self._decode(ids), CONTEXT_TOKENS
+        # Larger where the window has no text, or begins within a run of bytes that do not fit.
+        while size < len(ids) and not _is_end(self._decode(ids[-size:]), whole):
             size *= 2
-            self._ids = list(prompt_ids[-size:])
-            self._shown = self._decode(self._ids)
-        self._prefix_end = len(self._ids)
-        self._incomplete = 0
+        # The first `_shown_tokens` of the window have the text `_shown`.
+        self._ids = ids[-size:]
+        self._shown_tokens = len(self._ids)
+        self._shown = self._decode(self._ids)
+        # Tokens that spoil a run of bytes, as long as it goes on.
+        self._spoiling = [*self._ids] if self._shown.endswith(REPLACEMENT) else []
 
     def push(self, token_id: int) -> str:
         """The text this token completes; empty while a character is incomplete."""
+        if token_id in self.special_texts:
+            return ""  # it changes nothing of what follows, be it within a character
         self._ids.append(token_id)
         text = self._decode(self._ids)
-        if text == self._shown:
-            if text:
-                self._ids.pop()  # a special token: it changes nothing of what follows
-            return ""
-        if len(text) < len(self._shown):
-            return ""
         if not text.endswith(REPLACEMENT):
+            if text and text == self._shown:
+                self._ids.pop()  # no text of its own
+                return ""
             return self._advance(text)
-        # Only the last character may be incomplete, and lacks a byte behind three at most.
-        self._incomplete += 1
-        if self._incomplete <= LONGEST_INCOMPLETE:
+        # Only the last character may be incomplete.
+        if len(self._ids) - self._shown_tokens < CHARACTER_TOKENS:
             return ""
         return self._advance(text, len(REPLACEMENT))
 
@@ -63,24 +64,31 @@ class Detokenizer:
 
     def _advance(self, text: str, held_back: int = 0) -> str:
         """The text behind what was shown, but its last `held_back` characters."""
-        delta = text[len(self._shown) : len(text) - held_back]
-        self._incomplete = 0
-        # The tokens just shown become the window's context; older ones are dropped, unless a run
-        # of byte tokens that they spoil would then read differently.
-        newest = self._ids[self._prefix_end :] or self._ids
-        window = self._decode(newest)
-        if held_back and not text.endswith(window):
-            window = text
+        newest = self._ids[self._shown_tokens :]
+        # Another beginning: a run of bytes, shown in part, was spoiled by one that does not fit.
+        goes_on = text.startswith(self._shown)
+        delta = text[len(self._shown) :] if goes_on else self._decode(newest)
+        # The newest tokens become the window; behind those that spoil the run they belong to, for
+        # alone they may be a character.
+        if held_back:
+            self._ids = self._spoiling + newest
+            self._spoiling = self._spoiling or newest
         else:
-            self._ids, self._prefix_end = newest, len(newest)
+            self._ids, self._spoiling = newest, []
+        window = self._decode(self._ids)
+        self._shown_tokens = len(self._ids)
         self._shown = window[: len(window) - held_back]
-        return delta
+        return delta[: len(delta) - held_back]
 
     def _decode(self, ids: Sequence[int]) -> str:
         text: str = self._tokenizer.decode(
             list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return text
+
+
+def _is_end(part: str, whole: str) -> bool:
+    return bool(part) and whole.endswith(part)
 
 
 SPELLING = ("BPE", "Unigram")
@@ -99,8 +107,16 @@ def longest_token(tokenizer: Any) -> int:
 
 
 def special_texts(tokenizer: Any) -> dict[int, str]:
-    """The texts of the tokens that decoding skips, by id."""
-    return dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    """The texts of the tokens that decoding skips, by id: not only those with a role."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}).items()
+    texts = {token_id: str(token) for token_id, token in added if token.special}
+    ids = getattr(tokenizer, "all_special_ids", ())
+    texts |= zip(ids, getattr(tokenizer, "all_special_tokens", ()), strict=True)
+    return {
+        token_id: text
+        for token_id, text in texts.items()
+        if not tokenizer.decode([token_id], skip_special_tokens=True)
+    }
 
 
 def control_tokens_in(tokenizer: Any, text: str) -> list[str]:

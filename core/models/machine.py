@@ -131,7 +131,7 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
     """Bytes of a model's weights in memory as `dtype`, or as stored; 0 if they are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
-    return sum(file.stat().st_size for file in _weight_files(source))
+    return sum(map(_size, _weight_files(source)))
 
 
 def parameter_count(source: str) -> int:
@@ -173,8 +173,26 @@ def _stored_parameters(file: Path) -> int:
                 return sum(math.prod(stored.get_slice(name).get_shape()) for name in names)
         except (OSError, SafetensorError):
             pass  # an unreadable header is the loader's to report
-    # Pickled weights have no header to read without unpickling.
-    return file.stat().st_size // 2
+    elif (count := _pickled_parameters(file)) is not None:
+        return count
+    return _size(file) // 2
+
+
+def _pickled_parameters(file: Path) -> int | None:
+    """Of tensors without their data, weights that are tied once; None of other contents."""
+    try:
+        stored = torch.load(file, map_location="meta", weights_only=True)
+        sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in stored.values()}
+        return sum(sizes.values())
+    except Exception:  # whatever is wrong with the file is the loader's to report
+        return None
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:  # a link into a cache that was emptied: the loader's to report
+        return 0
 
 
 def available_bytes(device: torch.device) -> int | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from bench.application import BenchError, application, resident_mb
+from bench.suites.first_runs import TARGETS
 from bench.suites.start import Start, Visitors
 from tests.ended import has_ended
 
@@ -22,16 +23,17 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_application_opens_runs_and_ends(make_context: Any) -> None:
     said: list[str] = []
     context = make_context(said.append)
-    Start(runs=2).measure(context)
-    sample, *further = context.results.samples
+    Start(runs=2, processes=1).measure(context)
+    sample, *further = [one for one in context.results.samples if "process" not in one]
     assert sample["opened_s"] > 0
     assert [one["runs"] for one in further] == [1, 2]
     if sys.platform.startswith("linux"):  # it may take pages back between two looks
         memory = [sample["opened_mb"], *(one["runs_mb"] for one in further)]
         assert all(200 < mb < 4000 for mb in memory)
-    assert said[0].startswith("opening 1") and said[-1] == "2 of 2 runs"
-    Start(runs=2).measure(make_context(said.append))
-    assert len(context.results.samples) == 3, "what is there is not measured again"
+    assert said[0].startswith("opening 1") and said[-1] == "first runs: 1 of 1 processes"
+    assert [len(one["runs"]) for one in context.results.samples if "process" in one] == [10, 10]
+    Start(runs=2, processes=1).measure(make_context(said.append))
+    assert len(context.results.samples) == 5, "what is there is not measured again"
     assert "seconds until the page is open" in Start().report(context).tables[0]
 
 
@@ -114,6 +116,35 @@ def test_what_misses_its_bound_is_said(
     found = Start().report(context).failures
     assert len(found) == len(said)
     assert all(words in sentence for words, sentence in zip(said, found, strict=True))
+
+
+def fresh(number: int, busy: bool, first: tuple[float, float]) -> dict[str, Any]:
+    """A process whose tenth run made four tokens a pass and 1000 a second."""
+    runs = [dict(zip(TARGETS, figures, strict=True)) for figures in (first, (4.0, 1000.0))]
+    return {"process": number, "busy": busy, "runs": runs}
+
+
+@pytest.mark.parametrize(
+    ("first", "missed"),
+    [
+        ((3.4, 800.0), []),
+        ((3.3, 900.0), ["first run / tenth, tokens per pass, beside a busy process: 0.82"]),
+        ((4.0, 700.0), ["first run / tenth, tokens per second, beside a busy process: 0.70"]),
+    ],
+)
+def test_a_first_run_that_is_worth_less_is_said(
+    make_context: Any, first: tuple[float, float], missed: list[str]
+) -> None:
+    context = make_context()
+    for number in range(3):
+        context.results.add(fresh(number, False, (4.0, 1000.0)))
+        context.results.add(fresh(number, True, first))
+    report = Start().report(context)
+    assert (
+        "| first run / tenth, tokens per pass, alone | 1.00 (1.00 to 1.00), least 1.00 of 3 |"
+        in (report.tables[0])
+    )
+    assert [one[: len(words)] for one, words in zip(report.failures, missed, strict=True)] == missed
 
 
 def test_another_text_is_a_failure(make_context: Any) -> None:

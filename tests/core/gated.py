@@ -25,8 +25,9 @@ class GatedModel(TableModel):
         self.gate = threading.Semaphore(0)
         self.open = threading.Event()
         self.open.set()
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.fails_at: tuple[int, Exception] | None = None  # a root token, and what it raises
+        self.narrow_at: int | None = None  # a root token whose logits are too few
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         if not self.open.is_set():
@@ -38,7 +39,9 @@ class GatedModel(TableModel):
             root, error = self.fails_at
             if any(feed.token_ids[0] == root for feed in feeds):
                 raise error
-        return super().forward(feeds)
+        logits = super().forward(feeds)
+        narrow = [feed.token_ids[0] == self.narrow_at for feed in feeds]
+        return [rows[:, :3] if cut else rows for rows, cut in zip(logits, narrow, strict=True)]
 
 
 def release(llm: GatedModel) -> None:

@@ -105,8 +105,3 @@ def test_a_worker_serves_on() -> None:
         assert [ids_of_events(run.events()) for run in runs] == [plain(0.0)] * 3
     finally:
         worker.close()
-
-
-def test_what_is_not_foreseen_still_surfaces() -> None:
-    with pytest.raises(NameError):
-        list(engine_with(3, NameError).generate(request()))

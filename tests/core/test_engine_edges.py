@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import models, normalizers
+from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.engine import PREFILL_CHUNK
 from core.engine.worker import Worker
 from core.errors import ConfigError, ContextLengthError, EngineBusyError
-from core.events import RunCompleted, RunStarted
+from core.events import RunCompleted, RunFailed, RunStarted
 from core.length.cost_model import NODE_COUNTS, VerifyCosts, measure_verify_costs
 from core.models.protocol import Feed
 from tests.core.engines import (
@@ -27,8 +27,9 @@ from tests.core.engines import (
     open_rows,
     request,
     tables,
+    texts_of,
 )  # fmt: skip
-from tests.fakes import TableModel, word_tokenizer
+from tests.fakes import TableModel, noted, word_tokenizer
 
 
 def test_one_call_at_a_time() -> None:
@@ -167,6 +168,30 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_read(count: int) -> No
     assert tokenizer.read == 0
 
 
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("word", ["w1 ", "w3\n", "."])
+def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenized(
+    word: str, chat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tokenizer of words: a token may be of any length."""
+    engine = engine_of(*tables())
+    tokenizer = engine.models.tokenizer
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    splits = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    tokenized = noted(monkeypatch, type(tokenizer), "__call__", lambda ids: len(ids["input_ids"]))
+    with pytest.raises(ContextLengthError, match=r"^prompt is more than \d+ tokens long: .* 64 to"):
+        engine.prepare(Request(word * 2_000_000, chat=chat))
+    assert len(tokenized) == 1 and tokenized[0] <= 8 * 64
+    with pytest.raises(ContextLengthError, match=r"^prompt is 70 tokens long: .* is 64 tokens"):
+        engine.prepare(Request(word * 70, chat=chat))
+
+
+def test_a_long_prompt_of_few_tokens_fits() -> None:
+    prompt = Request("w1" + " " * 100_000 + "w2")
+    assert engine_of(*tables()).prepare(prompt).prompt_ids == (1, 2)
+
+
 def test_a_huge_prompt_waits_for_nobody() -> None:
     loaded = engine_of(*tables()).models
     with (
@@ -196,6 +221,7 @@ FAILING = {
     "a name": "{{ messages[0].nothing.more }}",
     "a number": "{{ 1 // 0 }}",
     "a depth": "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}",
+    "an encoding": "{{ 'é'.encode('ascii') }}",
     "an exception": "{{ raise_exception('no system role') }}",
     "a syntax": "{% if %}",
     "none by default": {"tools": "{{ messages }}", "rag": "{{ messages }}"},
@@ -251,35 +277,43 @@ class OneToken(TableModel):
         super().__init__("llm", 8, lambda context: tuple(row), 64)
 
 
-@pytest.mark.parametrize(("stop", "ends"), [("<|im_end|>", True), ("im_end", True), ("<x>", False)])
-def test_a_special_token_may_be_a_stop_string(stop: str, ends: bool) -> None:
-    engine = engine_of(OneToken(5), [])
-    tokenizer = engine.models.tokenizer
-    special = WithSpecial(tokenizer, 5, "<|im_end|>")
-    engine = Engine(dataclasses.replace(engine.models, tokenizer=special))
+class Guarded(OneToken):
+    """Fails at a token, whatever else the pass is over."""
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        if any(7 in feed.token_ids for feed in feeds):
+            raise NameError("no such token")
+        return super().forward(feeds)
+
+
+def test_a_prompt_that_the_pass_cannot_read_ends_its_request_alone() -> None:
+    engine = engine_of(Guarded(1), [])
+    config = SpeculationConfig(drafters=())
+    asked = [Request(text, SamplingParams(4), config) for text in ("w1 w2", "w7 w1", "w1 w7")]
+    events = list(engine.generate_many(asked))
+    failed = [event for event in events if isinstance(event, RunFailed)]
+    assert [event.message for event in failed] == ["no such token"] * 2
+    assert texts_of(events) == [[1] * 4, [], []]
+    assert open_rows(engine) == [()]
+
+
+@pytest.mark.parametrize("role", ["", "pad_token", "eos_token"])
+@pytest.mark.parametrize(
+    ("stop", "after"),
+    [("<|im_end|>", 1), ("im_end", 1), ("|><|", 2), ("<x>", GREEDY.max_new_tokens)],
+)
+def test_a_special_token_may_be_a_stop_string(stop: str, after: int, role: str) -> None:
+    """With a role in the tokenizer or without one."""
+    tokenizer = word_tokenizer(7)
+    tokenizer.add_tokens([AddedToken("<|im_end|>", special=True)])
+    if role:
+        setattr(tokenizer, role, "<|im_end|>")
+    engine = Engine(dataclasses.replace(engine_of(OneToken(7), []).models, tokenizer=tokenizer))
     sampling = dataclasses.replace(GREEDY, stop=(stop,))
     last = list(engine.generate(Request("w1 w2", sampling, SpeculationConfig(drafters=()))))[-1]
     assert isinstance(last, RunCompleted)
-    assert last.finish_reason == ("stop" if ends else "length")
-    assert last.stats.num_new_tokens == (1 if ends else GREEDY.max_new_tokens)
-
-
-class WithSpecial:
-    """A tokenizer one of whose tokens is special, under another text."""
-
-    def __init__(self, tokenizer: Any, token_id: int, text: str) -> None:
-        self._tokenizer, self._id = tokenizer, token_id
-        self.all_special_ids, self.all_special_tokens = [token_id], [text]
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return self._tokenizer(*arguments, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._tokenizer, name)
-
-    def decode(self, ids: list[int], **options: Any) -> str:
-        text: str = self._tokenizer.decode([i for i in ids if i != self._id], **options)
-        return text
+    assert last.finish_reason == ("stop" if after < GREEDY.max_new_tokens else "length")
+    assert last.stats.num_new_tokens == after
 
 
 def test_a_prompt_without_a_token_is_refused() -> None:

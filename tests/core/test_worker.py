@@ -81,12 +81,13 @@ def test_a_tap_sees_every_event_before_its_reader(worker: Worker) -> None:
     assert {name for _, name in seen} == {"engine"}
 
 
-def test_a_tap_that_fails_leaves_its_run_and_its_neighbours_alone(worker: Worker) -> None:
+@pytest.mark.parametrize("error", [ValueError, OSError, NameError])
+def test_a_tap_that_fails_leaves_its_run_and_its_neighbours_alone(worker: Worker, error) -> None:
     calls: list[Event] = []
 
     def tap(event: Event) -> None:
         calls.append(event)
-        raise ValueError("the log is full")
+        raise error("the log is full")
 
     broken, sound = worker.submit(request(), tap=tap), worker.submit(request())
     assert ids(list(broken.events())) == ids(list(sound.events()))

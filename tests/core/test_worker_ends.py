@@ -4,15 +4,19 @@ import threading
 
 import pytest
 
-from core import Engine, Worker
+from core import Engine, Request, SamplingParams, Worker
 from core.errors import EngineBusyError, EngineClosedError
 from core.events import Event, RoundCompleted, RunCancelled, RunCompleted, RunFailed, RunStarted
 from tests.core.engines import ids_of_events as ids
-from tests.core.gated import SOON, GatedModel, all_of, both_running, release, request, until
+from tests.core.gated import CONFIG, SOON, GatedModel, all_of, both_running, release, request, until
 
 
-class Mistake(Exception):
+class Mistake(BaseException):
     """An error that no model raises."""
+
+
+class Fault(Exception):
+    """An error of a model's own."""
 
 
 def test_a_stop_frees_the_engine_within_a_round(worker: Worker, llm: GatedModel) -> None:
@@ -112,7 +116,7 @@ def test_a_pass_that_failed_once_costs_no_run_a_token(worker: Worker, llm: Gated
     assert [ids(all_of(run)) for run in runs] == [alone, alone]
 
 
-@pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, TypeError, OSError])
+@pytest.mark.parametrize("error", [IndexError, KeyError, RuntimeError, OSError, NameError, Fault])
 def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm, error):
     alone = ids(all_of(worker.submit(request("w1", tokens=30))))
     llm.open.clear()
@@ -125,6 +129,28 @@ def test_what_the_pass_of_one_request_raises_ends_that_request_alone(worker, llm
     last = all_of(guilty)[-1]
     llm.fails_at = None
     assert isinstance(last, RunFailed) and last.error == error.__name__
+    assert ids(all_of(innocent)) == alone
+    assert llm.open_rows == ()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("place", ["logits", "text"])
+def test_what_else_fails_for_one_request_ends_it_alone(worker, llm, place, temperature):
+    """Logits of another size than the vocabulary; a tokenizer that cannot spell a token."""
+    sampling = SamplingParams(30, temperature=temperature, seed=3)
+    asked = [Request(text, sampling, CONFIG) for text in ("w1", "w7")]
+    alone = ids(all_of(worker.submit(asked[0])))
+    llm.open.clear()
+    innocent, guilty = (worker.submit(one) for one in asked)
+    until(lambda: both_running(worker, llm))
+    if place == "logits":
+        llm.narrow_at = 7
+    else:
+        guilty.sequence.detokenizer = None  # an AttributeError
+    release(llm)
+    last = all_of(guilty)[-1]
+    llm.narrow_at = None
+    assert isinstance(last, RunFailed) and last.message
     assert ids(all_of(innocent)) == alone
     assert llm.open_rows == ()
 

@@ -161,6 +161,21 @@ def test_a_visitors_run_goes_first(tmp_path: Path) -> None:
     lab.close()
 
 
+@pytest.mark.parametrize(
+    ("own", "loaded", "same"),
+    [
+        ("llm (float32, cpu, 1a)", "llm (float32, cpu, 1a)", True),
+        ("llm (float32, cpu, 1a)", "llm (float32, cpu, 2b)", False),
+        ("llm (float32, cpu)", "llm (float32, cpu, 2b)", True),  # of a log without fingerprints
+        ("llm (float32, cpu)", "llm (float32, cuda, 2b)", False),
+        ("llm", "llm (float32, cpu, 2b)", False),
+    ],
+)
+def test_a_study_is_of_its_models(own: str, loaded: str, same: bool) -> None:
+    assert study(models=(own, "ssm")).is_of((loaded, "ssm")) is same
+    assert not study(models=(own,)).is_of((loaded, "ssm"))
+
+
 def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
     with pytest.raises(StudyError, match="loaded are synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))

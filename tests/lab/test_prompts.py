@@ -70,6 +70,7 @@ def test_a_jsonl_has_an_object_a_line() -> None:
         ("x.jsonl", b'{"domain": "math"}', "its prompt not empty"),
         ("x.jsonl", b'{"prompt": "x", "id": "' + b"i" * 81 + b'"}', "prompt id is"),
         ("x.jsonl", b'{"prompt": "x", "domain": "' + b"d" * 81 + b'"}', "domain is"),
+        ("x.jsonl", b'{"prompt": "x", "domain": "none"}', "domain is 'none'"),
         ("x.jsonl", b'{"prompt": "\\ud800"}', "prompt is"),
         ("x.jsonl", b"[" * 100_000, "line 1 is"),
         ("x.jsonl", b'{"prompt": "x"}\n{"prompt": "\\ud800"}', "line 2: "),

@@ -147,6 +147,28 @@ def sampled(**changes: Any) -> Request:
     return replace(ASKED, sampling=replace(ASKED.sampling, **changes))
 
 
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"fingerprint": "b"}, "other"),
+        ({"context_length": 64}, "other"),
+        ({"device": "cuda"}, "bug"),
+        ({}, "bug"),
+    ],
+)
+def test_another_llm_of_the_same_name_may_write_another_text(
+    change: dict[str, Any], kind: str
+) -> None:
+    def by(events: list[Event], **fields: Any) -> list[Event]:
+        first, *rest = events
+        llm, *ssms = first.models
+        return [replace(first, models=(replace(llm, **fields), *ssms)), *rest]
+
+    other = by(plain(change=3), **{"fingerprint": "a", **change})
+    answer = same_text(by(made(), fingerprint="a"), other)
+    assert answer.kind == kind and ("differ in LLM" in answer.sentence) is (kind == "other")
+
+
 def test_the_same_tokens_are_the_same_text() -> None:
     answer, count = same_text(made(), plain()), len(reduce_all(made()).tokens)
     assert answer.kind == "identical"

@@ -170,7 +170,12 @@ def test_a_file_in_another_encoding_is_refused(encoding: str, tmp_path: Path, ca
     assert "events.jsonl': a file in UTF-8" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"event": "Nothing"}', "", '{"event": "RunStarted"}'])
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"event": "Nothing"}', "", '{"event": "RunStarted"}', DEEP]
+)
 def test_a_file_of_something_else_is_told(text: str, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "events.jsonl").write_text(text)
     assert main([str(tmp_path / "events.jsonl"), str(tmp_path / "out.html")]) == 2

@@ -13,7 +13,7 @@ from gradio.events import api
 from core.config import SamplingParams
 from core.config.checks import integer
 from core.errors import ConfigError
-from lab.prompts import StudyPrompt, unique_prompts
+from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.errors import spoken_errors
 from ui.api.studies import configuration_from, measured_here, study_plain
@@ -30,7 +30,6 @@ __all__ = ["add_prompt_endpoints"]
 
 MOST_CONFIGURATIONS = 5
 MOST_LOOKED_AT = 2000
-NO_DOMAIN = "none"
 ENDS = (" · ", ": ", " (")
 
 

@@ -61,7 +61,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
             ", ".join(_limits(sampling)),
             nodes,
             f"drafted by {who}" if who else "",
-            f"LLM {' '.join(llm[0])}" if llm else "",
+            f"LLM {' '.join(llm[0][:3])}" if llm else "",
         ),
         drafters=started.drafters,
     )
@@ -122,7 +122,7 @@ def _same(value: Any) -> Any:
 
 
 def _model(model: Any) -> list[str]:
-    return [model.name, model.dtype, model.device]
+    return [model.name, model.dtype, model.device, model.fingerprint]
 
 
 def _text(value: Any) -> str:

@@ -42,7 +42,7 @@ def _events(lines: Iterable[str]) -> Iterable[Event]:
             continue
         try:
             yield event_from_plain(json.loads(line))
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(f"line {number} is no event: {error}") from error
 
 

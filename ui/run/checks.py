@@ -13,12 +13,12 @@ from core.events import ModelInfo
 from ui.run.baselines import keep_baseline, key_of_run
 from ui.run.frame import Baseline
 from ui.run.player import Player
-from ui.run.proof import Answer, compare, same_distribution, with_plain_decoding
+from ui.run.proof import Answer, compare, llm_of, same_distribution, with_plain_decoding
 from ui.run.source import LiveSource, Source
 from ui.run.view import View, reduce_all
 from ui.server.session import Hub, TabSession, run_to_end
 
-__all__ = ["check_same_llm", "llm_of", "measure_baseline", "prove"]
+__all__ = ["check_same_llm", "measure_baseline", "prove"]
 
 DISPUTE_TOP_K = 50
 
@@ -53,11 +53,6 @@ def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     if desk.player is player and desk.plain is not None:
         desk.answer = _answer(player, view, desk.plain)
     yield
-
-
-def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
-    """The LLM among the models of a run or of a server."""
-    return next((one for one in models if one.role == "llm"), None)
 
 
 def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:

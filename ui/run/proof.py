@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.config import Request, SpeculationConfig
-from core.events import Event, RoundCompleted, TopK, Verified
+from core.events import Event, ModelInfo, RoundCompleted, TopK, Verified
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
 from ui.run.explain import quote
@@ -23,6 +23,7 @@ __all__ = [
     "Answer",
     "compare",
     "distribution_of",
+    "llm_of",
     "same_distribution",
     "weighable",
     "tie_or_bug",
@@ -41,6 +42,11 @@ class Answer:
     kind: str
     sentence: str
     at: int | None = None
+
+
+def llm_of(models: Iterable[ModelInfo]) -> ModelInfo | None:
+    """The LLM among the models of a run or of a server."""
+    return next((one for one in models if one.role == "llm"), None)
 
 
 def with_plain_decoding(view: View, record_top_k: int) -> Request:

@@ -15,7 +15,7 @@ from core.config import recorded_sampling
 from core.events import Event, RunStarted
 from lab.tables import DISTRIBUTION_RULES
 from lab.texts import first_difference
-from ui.run.proof import Answer, tie_or_bug
+from ui.run.proof import Answer, llm_of, tie_or_bug
 from ui.run.view import View, reduce_all
 
 __all__ = ["NAMES", "same_text"]
@@ -74,7 +74,7 @@ def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[st
     why = []
     if one.prompt_token_ids != two.prompt_token_ids:
         why.append("prompt")
-    if _llm(one) != _llm(two):
+    if not _same_llm(one, two):
         why.append("LLM")
     if one.dtype != two.dtype:
         why.append("number format")
@@ -131,8 +131,15 @@ def _sampling(started: RunStarted | None) -> Mapping[str, Any]:
     return recorded_sampling(started.asked if started else {})
 
 
-def _llm(started: RunStarted) -> str:
-    return next((model.name for model in started.models if model.role == "llm"), "")
+def _same_llm(one: RunStarted, two: RunStarted) -> bool:
+    """Whether one LLM wrote both, in whatever number format and on whatever device."""
+    first, second = (llm_of(started.models) for started in (one, two))
+    if first is None or second is None:
+        return first is second
+    if first.dtype == second.dtype:
+        return first.is_same(replace(second, device=first.device))
+    # Rounded weights have another fingerprint.
+    return first.is_same(replace(second, dtype=first.dtype, device=first.device, fingerprint=""))
 
 
 def _join(words: list[str]) -> str:

@@ -6,11 +6,13 @@ import logging
 
 from core.config import Request
 from core.errors import StoreError, UnknownRunError
-from core.events import Event
+from core.events import Event, ModelInfo
 from ui.run.source import LiveSource
 from ui.server.session import Hub
 
 __all__ = ["StudyRuns"]
+
+SHOWN_FINGERPRINT = 8
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +24,8 @@ class StudyRuns:
         self._hub = hub
 
     def models(self) -> tuple[str, ...]:
-        """The loaded models, the LLM first, with number format and device."""
-        infos = self._hub.model_host.infos
-        return tuple(f"{info.name} ({info.dtype}, {info.device})" for info in infos)
+        """The loaded models, the LLM first, with number format, device and fingerprint."""
+        return tuple(_described(info) for info in self._hub.model_host.infos)
 
     def check(self, request: Request) -> None:
         """Raises ConfigError where the loaded models could not run it; runs nothing."""
@@ -54,6 +55,11 @@ class StudyRuns:
     def num_begun(self) -> int:
         """How many requests and loadings there were since the start."""
         return self._hub.model_host.num_begun
+
+
+def _described(info: ModelInfo) -> str:
+    parts = (info.dtype, info.device, info.fingerprint[:SHOWN_FINGERPRINT])
+    return f"{info.name} ({', '.join(filter(None, parts))})"
 
 
 class _Nowhere:

@@ -13,9 +13,9 @@ import gradio as gr
 from core.config import Request
 from core.errors import StoreError
 from core.events import Event, ModelInfo, RunStarted
-from ui.run.checks import llm_of
 from ui.run.frame import Before
 from ui.run.player import Pace, Player
+from ui.run.proof import llm_of
 from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.context import Context

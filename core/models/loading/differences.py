@@ -12,7 +12,8 @@ from torch import nn
 
 __all__ = ["context_length_of", "load_warnings"]
 
-UNLIMITED = 1 << 20
+# Where a configuration names no limit, and the largest that is believed.
+UNLIMITED, LARGEST = 1 << 20, (1 << 31) - 1
 # What configurations call the number of positions; transformers maps other names to the first.
 POSITION_FIELDS = (
     "max_position_embeddings",
@@ -25,8 +26,9 @@ POSITION_FIELDS = (
     "seq_length",
 )
 # Rotary frequencies that depend on the longest position of a pass: one token past the switch
-# changes the keys of all tokens, and of all rows in the pass.
-SWITCHING_ROPE = ("longrope", "dynamic")
+# changes the keys of all tokens, and of all rows in the pass. Those of `dynamic` change behind
+# max_position_embeddings, where the context ends anyway.
+SWITCHING_ROPE = "longrope"
 # Fields of a generation config that change which tokens `generate` chooses, with the values that
 # change nothing. It is not followed here: a text is decided by what the request says.
 GENERATION_FIELDS: Mapping[str, tuple[object, ...]] = MappingProxyType(
@@ -62,7 +64,8 @@ SETTABLE = ("repetition_penalty", "min_p")
 def context_length_of(module: Any) -> int:
     """How many tokens a transformers module takes: by its configuration, its table of learned
     positions, and where its rotary frequencies would switch."""
-    return min(_configured_context(module), switch_position(module.config.get_text_config()))
+    whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
+    return whole if switch is None else min(whole, switch)
 
 
 def _configured_context(module: Any) -> int:
@@ -75,20 +78,20 @@ def _configured_context(module: Any) -> int:
         for name, part in module.named_modules()
         if isinstance(part, nn.Embedding) and _is_position_table(name)
     ]
-    return min([*found, *tables], default=UNLIMITED)
+    return min(min([*found, *tables], default=UNLIMITED), LARGEST)
 
 
 def _is_position_table(name: str) -> bool:
     # A table of relative positions counts buckets of distances, and bounds no length.
-    return ("position" in name or name.endswith("wpe")) and "relative" not in name
+    return any(part in name for part in ("position", "pos_emb", "wpe")) and "relative" not in name
 
 
-def switch_position(config: Any) -> int:
-    """The number of tokens up to which rotary frequencies stay as they are."""
-    limits = [UNLIMITED]
+def switch_position(config: Any) -> int | None:
+    """The number of tokens up to which rotary frequencies stay as they are; None: any."""
+    limits: list[int] = []
     for rope in _rope_parameters(config):
         # Older configurations say `type`.
-        if str(rope.get("rope_type", rope.get("type"))) in SWITCHING_ROPE:
+        if str(rope.get("rope_type", rope.get("type"))) == SWITCHING_ROPE:
             limits += [
                 value
                 for value in (
@@ -97,7 +100,7 @@ def switch_position(config: Any) -> int:
                 )
                 if isinstance(value, int) and value > 0
             ]
-    return min(limits)
+    return min(limits, default=None)
 
 
 def _rope_parameters(config: Any) -> Iterator[dict[str, Any]]:
@@ -113,7 +116,7 @@ def load_warnings(module: Any) -> tuple[str, ...]:
     """What a user should know of a loaded LLM before comparing it with `generate`."""
     warnings = []
     whole, switch = _configured_context(module), switch_position(module.config.get_text_config())
-    if switch < whole:
+    if switch is not None and switch < whole:
         warnings.append(
             f"context is {switch} tokens, not {whole}: behind them the model's rotary frequencies "
             "change for the whole text, cached keys included"

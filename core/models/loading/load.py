@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
 from pickle import UnpicklingError
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 
 from core.config.checks import choice, names
-from core.errors import ModelLoadError, UnsupportedModelError
+from core.errors import MODEL_FAULTS, ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
@@ -52,22 +53,20 @@ __all__ = ["LoadedModels", "load_models"]
 RESERVED_NAMES = frozenset(
     {"ngram", "llm", "all", "first", "combine", "verify", "commit", "none", "rounds"}
 )
-# What reading a model's files may raise, whatever is wrong in them.
-READ_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    StrictDataclassError,
-    TypeError,
-    ValueError,
-)
-
 FINGERPRINT_VALUES = 256
+# Fields of a configuration that do not decide a text, or are the device's and dtype's.
+BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
+NOT_IDENTITY = (
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+)
 
 Say = Callable[[str], None]
 """Called with each stage before it begins; an exception from it ends the loading."""
@@ -160,7 +159,7 @@ def load_tokenizer(source: ModelSource) -> Any:
         return AutoTokenizer.from_pretrained(
             source.name, local_files_only=source.local, trust_remote_code=False
         )
-    except READ_ERRORS as error:
+    except MODEL_FAULTS as error:
         raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
 
 
@@ -168,19 +167,19 @@ def load_one(
     source: ModelSource, role: str, dtype: str, device: torch.device, say: Say = _ignore_stage
 ) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
-    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     say("configuration")
     where: dict[str, Any] = {"local_files_only": source.local, "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(source.name, **where)
-    except READ_ERRORS as error:
+    except MODEL_FAULTS as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
     if getattr(config, "is_encoder_decoder", False):
         raise UnsupportedModelError(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
+    config.return_dict = True  # as `generate` asks for, whatever the folder says
     wanted = dtype_of(dtype, source.name, device)
     check_memory([need_of(source.name, dtype, device)], device)
     say("weights")
@@ -197,15 +196,16 @@ def load_one(
         # transformers would fill missing weights with random numbers and only warn.
         _check_complete(source, report)
         module = module.to(device).eval()
+        info = _info(module, source, role, wanted, device)
     except UnpicklingError as error:
         raise ModelLoadError(
             f"model is {source.name!r}: its pickled weights hold more than tensors, and nothing of "
             "them was run; a folder with safetensors is allowed"
         ) from error
-    except (SafetensorError, *READ_ERRORS) as error:
+    except MODEL_FAULTS as error:
         raise ModelLoadError(_unreadable("model", source, error)) from error
     say("tree check")
-    return checked_model(module, _info(module, source, role, wanted, device))
+    return checked_model(module, info)
 
 
 def _attention_of(config: Any) -> str:
@@ -237,15 +237,27 @@ def _info(
 
 @torch.inference_mode()
 def fingerprint_of(module: Any) -> str:
-    """A digest of a module's weights: names, shapes and some hundred values of each, spread over
-    it. Fine-tuning moves them all; reading whole weights would take seconds a gigabyte."""
-    digest = hashlib.sha256()
-    for name, weight in module.named_parameters():
+    """A digest of what decides a module's texts: of its configuration what is no default, its
+    end-of-text tokens, and of each stored weight some hundred values and the sum of all bits.
+    To digest whole weights would take seconds a gigabyte."""
+    ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    config = [_identity(module.config.to_diff_dict()), ends]
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, weight in module.state_dict().items():
         values = weight.detach().flatten()
         step = max(1, values.numel() // FINGERPRINT_VALUES)
-        digest.update(f"{name} {tuple(weight.shape)} ".encode())
-        digest.update(values[::step].float().cpu().numpy().tobytes())
+        total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0
+        digest.update(f"{name} {tuple(weight.shape)} {total} ".encode())
+        digest.update(values[::step].double().cpu().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def _identity(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _identity(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name not in NOT_IDENTITY
+    }
 
 
 @contextmanager
@@ -277,6 +289,8 @@ def _check_complete(source: ModelSource, report: dict[str, Any]) -> None:
 
 def _unreadable(what: str, source: ModelSource, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
+    if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
+        reason = "its weights have other shapes than its config.json says"
     return (
         f"{what} is {source.name!r}: it cannot be read ({reason}); bundled, a folder or a hub id "
         "in the local cache is allowed"

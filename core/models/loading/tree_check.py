@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from core.errors import ModelLoadError, SpecScopeError, UnsupportedModelError
+from core.errors import MODEL_FAULTS, ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.forward import MaskKind
 from core.models.fusing import lean_weights
@@ -28,18 +28,6 @@ HALF_TOLERANCE = 0.06
 LONGEST_CHECKED_WINDOW = 64
 KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
 
-# What a model without our kind of cache, mask or position ids raises when it is fed them.
-FORWARD_ERRORS = (
-    AttributeError,
-    IndexError,
-    KeyError,
-    NotImplementedError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    SpecScopeError,
-)
-
 
 def checked_model(module: Any, info: ModelInfo) -> HfModel:
     """The model behind LanguageModel, with the first mask kind whose tree passes are exact.
@@ -54,8 +42,8 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
         try:
             model = HfModel(module, info, masks)
             error = tree_error(model, module)
-        except FORWARD_ERRORS as failure:
-            seen.append(f"{type(failure).__name__}: {str(failure).splitlines()[0][:200]}")
+        except MODEL_FAULTS as failure:  # without our kind of cache, mask or position ids
+            seen.append(f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:200]}")
             continue
         if error <= tolerance(model.dtype):
             return _leanest(model, module)

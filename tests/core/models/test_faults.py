@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
-from core.errors import ModelLoadError
+from core.errors import ConfigError, ContextLengthError, ModelLoadError
 from core.events import RoundCompleted, RunStarted
 from core.models.loading.differences import context_length_of
 from core.models.machine import parameter_count, weight_bytes
@@ -69,6 +69,14 @@ def request(count: int, new: int, preset: str = "autoregressive") -> Request:
     return Request(prompt(count), sampling, SpeculationConfig.preset(preset))
 
 
+def module_text(module: Any, models: LoadedModels, count: int, new: int) -> list[int]:
+    """The new tokens of transformers' own `generate`."""
+    ids = torch.tensor([models.tokenizer(prompt(count))["input_ids"]])
+    text = module.generate(ids, max_new_tokens=new, do_sample=False, eos_token_id=None)
+    found: list[int] = text[0, count:].tolist()
+    return found
+
+
 @pytest.mark.parametrize("kind", ["llama", "phi3", "mistral"])
 def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> None:
     fields = {"original_max_position_embeddings": SWITCH} if kind == "phi3" else {}
@@ -78,9 +86,7 @@ def test_frequencies_that_switch_end_the_context(kind: str, tmp_path: Path) -> N
     assert models.llm.context_length == SWITCH
     assert any("32 tokens, not 128" in warning for warning in models.warnings)
     (plain,) = decoded(models, request(15, 24))
-    ids = torch.tensor([models.tokenizer(prompt(15))["input_ids"]])
-    given = {"max_new_tokens": len(plain), "do_sample": False, "eos_token_id": None}
-    assert module.generate(ids, **given)[0, 15:].tolist() == plain
+    assert module_text(module, models, 15, len(plain)) == plain
     assert len(plain) == SWITCH - 15
     assert decoded(models, request(15, 24, "specinfer")) == [plain]
     short, long = request(5, 12), request(25, 24)
@@ -95,7 +101,7 @@ def test_every_run_repeats_what_was_said_at_load(tmp_path: Path) -> None:
     assert first.warnings[: len(models.warnings)] == models.warnings
 
 
-@pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3"])
+@pytest.mark.parametrize("rope_type", ["yarn", "linear", "llama3", "dynamic"])
 def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path: Path) -> None:
     rope = {
         "rope_type": rope_type,
@@ -105,8 +111,35 @@ def test_frequencies_that_stay_leave_the_context_whole(rope_type: str, tmp_path:
         "low_freq_factor": 1.0,
         "high_freq_factor": 4.0,
     }
-    tiny(tmp_path / "llm", "llama", rope_parameters=rope, max_position_embeddings=128)
-    assert load_models(str(tmp_path / "llm"), []).llm.context_length == 128
+    module = tiny(
+        tmp_path / "llm", "llama", rope_parameters=rope, max_position_embeddings=64,
+        num_key_value_heads=4,
+    )  # fmt: skip
+    folder = str(tmp_path / "llm")
+    models = load_models(folder, [folder])
+    assert models.llm.context_length == 64 and not models.warnings
+    (plain,) = decoded(models, request(25, 99))
+    assert module_text(module, models, 25, len(plain)) == plain
+    assert len(plain) == 64 - 25
+    assert decoded(models, request(25, 99, "specinfer"), request(40, 9)) == [
+        plain, *decoded(models, request(40, 9)),
+    ]  # fmt: skip
+
+
+def test_an_ssm_of_switching_frequencies_changes_no_text(tmp_path: Path) -> None:
+    tiny(tmp_path / "llm", "llama", max_position_embeddings=64)
+    tiny(tmp_path / "ssm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
+    models = load_models(str(tmp_path / "llm"), [str(tmp_path / "ssm")])
+    plain = decoded(models, request(25, 12), request(31, 6))
+    assert decoded(models, request(25, 12, "specinfer"), request(31, 6, "specinfer")) == plain
+
+
+def test_a_prompt_beyond_the_switch_is_refused_with_both_lengths(tmp_path: Path) -> None:
+    tiny(tmp_path / "llm", "llama", rope_parameters=LONGROPE, max_position_embeddings=128)
+    engine = Engine(load_models(str(tmp_path / "llm"), []))
+    with pytest.raises(ContextLengthError, match=r"^prompt is 40 tokens long: .* is 32 tokens"):
+        engine.prepare(request(40, 4))
+    assert engine.prepare(request(31, 4)).context_length == SWITCH
 
 
 @pytest.mark.parametrize(
@@ -136,6 +169,72 @@ def test_a_tokenizer_whose_library_is_missing(tmp_path: Path) -> None:
     (folder / "tokenizer.model").write_bytes(b"no model")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
     assert "tokenizer is" in refused(ModelLoadError, folder)
+
+
+TOKENIZERS = {
+    "decoder": {"type": "Nothing"},
+    "model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["x y"]},
+    "normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": "x"},
+    "added_tokens": [{"id": 1}],
+}
+
+
+@pytest.mark.parametrize("part", TOKENIZERS)
+def test_a_tokenizer_file_that_raises_bare_exceptions(part: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "llm")
+    path = folder / "tokenizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), part: TOKENIZERS[part]}))
+    assert "tokenizer is" in refused(ModelLoadError, folder)
+
+
+def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "llm")
+    path = folder / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["model"]["vocab"] = {"w1": 1}  # without the token of unknown words
+    path.write_text(json.dumps(values))
+    with pytest.raises(ConfigError, match=r"^prompt is 'w3': a text that the tokenizer of llm ta"):
+        Engine(load_models(str(folder), [])).prepare(Request("w3"))
+
+
+def test_a_link_to_weights_that_are_gone(tmp_path: Path) -> None:
+    """As in a cache that was emptied."""
+    folder = saved(tmp_path / "llm")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
+    assert "it cannot be read" in refused(ModelLoadError, folder)
+
+
+def test_weights_of_other_shapes_are_named(tmp_path: Path) -> None:
+    folder = changed(saved(tmp_path / "llm"), vocab_size=1 << 40)
+    assert "other shapes than its config.json says" in refused(ModelLoadError, folder)
+
+
+@pytest.mark.parametrize("field", ["return_dict", "use_cache"])
+def test_a_folder_does_not_choose_what_a_pass_returns(field: str, tmp_path: Path) -> None:
+    models = load_models(str(changed(saved(tmp_path / "llm"), **{field: False})), [])
+    assert len(decoded(models, request(4, 4))[0]) == 4
+
+
+@pytest.mark.parametrize("value", [0, -1, 10**30])
+def test_a_context_that_is_none_is_no_switch(value: int, tmp_path: Path) -> None:
+    models = load_models(str(changed(saved(tmp_path / "llm"), max_position_embeddings=value)), [])
+    assert models.warnings == () and models.llm.context_length < 1 << 31
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_pickled_weights_are_counted_in_their_own_format(dtype: Any, tmp_path: Path) -> None:
+    """Tied ones once."""
+    folder = saved(tmp_path / "llm")
+    weights = {n: w.to(dtype) for n, w in load_file(folder / "model.safetensors").items()}
+    parameters = parameter_count(str(folder))
+    weights["tied"] = weights["lm_head.weight"]
+    torch.save(weights, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert parameter_count(str(folder)) == parameters
+    assert weight_bytes(str(folder), torch.float32) == 4 * parameters
+    (folder / "pytorch_model.bin").write_bytes(b"no pickle!")
+    assert parameter_count(str(folder)) == 5
 
 
 def indexed(folder: Path) -> Path:
@@ -246,3 +345,32 @@ def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> N
         infos.append(load_models(str(folder), []).llm.info)
     assert infos[0].fingerprint and infos[0] == infos[1] and infos[0].is_same(infos[1])
     assert infos[2].name == infos[0].name and not infos[0].is_same(infos[2])
+
+
+def one_weight(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"][5, 7] += 1
+    save_file(weights, folder / "model.safetensors", META)
+
+
+def other_end(folder: Path) -> None:
+    (folder / "generation_config.json").write_text('{"eos_token_id": 9}')
+
+
+CHANGES = {
+    "one weight": one_weight,
+    "an end of text": other_end,
+    "rotary frequencies": lambda folder: changed(
+        folder, rope_parameters={"rope_type": "default", "rope_theta": 500.0}
+    ),
+    "a norm": lambda folder: changed(folder, rms_norm_eps=0.1),
+    "nothing": lambda folder: changed(folder, transformers_version="4.0.0", use_cache=True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_decides_a_text_is_in_the_fingerprint(change: str, tmp_path: Path) -> None:
+    folders = [saved(tmp_path / place / "llm") for place in "ab"]
+    CHANGES[change](folders[1])
+    one, other = (load_models(str(folder), []).llm.info for folder in folders)
+    assert one.is_same(other) is (change == "nothing")

@@ -1,0 +1,103 @@
+"""The first run of a fresh process against its tenth: what `best` loses while costs are measured.
+
+`python -m bench.suites.first_runs THREADS TOKENS < PROMPT`: a run's tokens per LLM pass and per
+second, for each of ten runs of one request at temperature 0, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from bench.application import HOUSE, BenchError
+from bench.context import Context
+from bench.machine import load_average
+from bench.tables import figure
+from lab.figures import estimate, middle
+
+RUNS, TOKENS = 10, 96
+TARGETS = {"tokens per pass": 0.85, "tokens per second": 0.8}
+# It ends with its parent, even if that is killed.
+NEIGHBOUR = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"
+
+
+def measure_first_runs(context: Context, processes: int) -> None:
+    """A sample for each process, every second one beside a process that keeps a core busy."""
+    for number in range(processes):
+        for busy in (False, True):
+            if context.results.has(process=number, busy=busy):
+                continue
+            prompt = context.prompts[number % len(context.prompts)]
+            with _neighbour(busy):
+                runs = _ten_runs(prompt.text, context.settings.threads)
+            sample = {"process": number, "busy": busy, "load": load_average(), "runs": runs}
+            context.results.add(sample)
+        context.say(f"first runs: {number + 1} of {processes} processes")
+
+
+@contextmanager
+def _neighbour(busy: bool) -> Iterator[None]:
+    if not busy:
+        yield
+        return
+    with subprocess.Popen([sys.executable, "-c", NEIGHBOUR]) as neighbour:
+        try:
+            yield
+        finally:
+            neighbour.kill()
+
+
+def _ten_runs(prompt: str, threads: int) -> list[dict[str, float]]:
+    command = [sys.executable, "-m", "bench.suites.first_runs", str(threads), str(TOKENS)]
+    done = subprocess.run(command, cwd=HOUSE, input=prompt, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchError(f"a process for first runs failed: {done.stderr.strip()[-300:]}")
+    runs: list[dict[str, float]] = json.loads(done.stdout)
+    return runs
+
+
+def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
+    """As `start.bounds`: medians over the processes; the least is said too."""
+    told = [sample for sample in samples if "runs" in sample and "process" in sample]
+    for busy in (False, True):
+        for name, target in TARGETS.items():
+            quotients = [
+                s["runs"][0][name] / s["runs"][-1][name] for s in told if s["busy"] is busy
+            ]
+            found = estimate([[one] for one in quotients], middle)
+            if found is None:
+                continue
+            beside = "beside a busy process" if busy else "alone"
+            what = f"first run / tenth, {name}, {beside}"
+            measured = f"{figure(found, 2)}, least {min(quotients):.2f} of {len(quotients)}"
+            yield what, measured, f"at least {target:g}", found.value >= target
+
+
+def main(threads: str, tokens: str) -> None:
+    """In a process of its own: ten runs of the prompt on standard input, alike."""
+    from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+    from core.events.outcome import Outcome
+    from core.models.machine import use_threads
+
+    use_threads(int(threads) or None)
+    engine = Engine(load_models(dtype="float32", device="cpu"))
+    sampling = SamplingParams(int(tokens), ignore_eos=True)
+    request = Request(sys.stdin.read(), sampling, SpeculationConfig.preset("best"))
+    runs = []
+    for _ in range(RUNS):
+        outcome = Outcome()
+        for event in engine.generate(request):
+            outcome.observe(event)
+        summary = outcome.summary
+        figures = (summary["mean_acceptance_length"], summary["tokens_per_second"])
+        runs.append(dict(zip(TARGETS, figures, strict=True)))
+    engine.close()
+    print(json.dumps(runs))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

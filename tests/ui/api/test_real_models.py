@@ -1,0 +1,124 @@
+"""The endpoints over real models: questions about a run are answered about that run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from bench.page.site import serve
+from storage import RunQuery, RunStore
+from storage.exports import EXPORTS
+from tests.core.models.folders import saved
+from tests.fakes import tiny_module, word_tokenizer
+from tests.ui.given_back import load
+from ui.server.context import make_context
+from ui.server.model_host import ModelHost
+from ui.server.model_swap import ModelPair
+from ui.server.page import build_page
+from ui.server.visitors import Access
+
+# Another word at each call.
+CLOCK = "{{ messages[0].content }} w{{ strftime_now('%f')|int % 50 + 3 }}"
+TEMPLATES = {
+    "clock": CLOCK,
+    "type": "{{ messages[0].content + 1 }}",
+    "named": {"tools": "{{ messages }}"},
+    "empty": "{# #}",
+}
+
+
+def llm(folder: Path, template: Any = CLOCK, seed: int = 1) -> str:
+    """A tiny LLM called `llm`."""
+    tokenizer = word_tokenizer()
+    tokenizer.chat_template = template
+    tiny_module("llama", seed=seed, dtype=torch.float32).save_pretrained(folder / "llm")
+    tokenizer.save_pretrained(folder / "llm")
+    return str(folder / "llm")
+
+
+class Served:
+    def __init__(self, url: str, folder: Path) -> None:
+        self.client, self.folder = Client(url, verbose=False), folder
+
+    def __call__(self, endpoint: str, **arguments: Any) -> Any:
+        return self.client.predict(**arguments, api_name=endpoint)
+
+    def load(self, name: str) -> None:
+        self("/load_models", llm=str(self.folder / name / "llm"), ssms=[str(self.folder / "ssm")])
+
+    def run(self, **arguments: Any) -> dict[str, Any]:
+        """A run of a chat message."""
+        given = {"prompt": "w1 w2", "max_new_tokens": 8, "preset": "specinfer", "chat": True}
+        found: dict[str, Any] = self("/generate", **{**given, **arguments})
+        return found
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("real")
+    for name, template in TEMPLATES.items():
+        llm(folder / name, template)
+    llm(folder / "other", seed=2)
+    saved(folder / "ssm")
+    pair = ModelPair(str(folder / "clock" / "llm"), (str(folder / "ssm"),))
+    host = ModelHost.open(load, pair)
+    with RunStore(folder / "runs.db") as store:
+        access = Access("127.0.0.1")
+        context = make_context(host, store, access, "specinfer", RunQuery, EXPORTS)
+        with serve(build_page(context)) as url:
+            site = Served(url, folder)
+            yield site
+            site.client.close()
+        context.conductor.close()
+        host.close()
+
+
+@pytest.fixture
+def clock(served: Served) -> Served:
+    served.load("clock")
+    return served
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_template_that_writes_the_time_is_proved(clock: Served, temperature: float) -> None:
+    runs = [clock.run(temperature=temperature) for _ in range(4)]
+    assert len({tuple(run["prompt_token_ids"]) for run in runs}) > 1
+    for run in runs:
+        assert clock("/prove", run_id=run["run_id"])["answer"] == "identical"
+    assert clock("/baseline", run_id=runs[0]["run_id"])["speed_up"] > 0
+
+
+def test_a_study_of_such_a_template_asks_one_question(clock: Served) -> None:
+    study = clock("/compare", prompt="w1 w2", max_new_tokens=8, chat=True, repeats=2)
+    assert study["state"] == "completed"
+    assert {row["same_text"] for row in study["rows"]} == {"identical", "base"}
+    for line in clock("/runs")["rows"][:3]:
+        assert clock("/prove", run_id=line["run_id"])["answer"] == "identical"
+
+
+@pytest.mark.parametrize("question", ["/prove", "/baseline"])
+def test_another_llm_of_the_same_folder_name_wrote_it(clock: Served, question: str) -> None:
+    run = clock.run()
+    clock.load("other")
+    with pytest.raises(AppError, match="not of another LLM of that name"):
+        clock(question, run_id=run["run_id"])
+    clock.load("clock")
+    assert clock(question, run_id=run["run_id"])["run_id"] == run["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("type", "fails"), ("named", "fails"), ("empty", "renders nothing")],
+)
+def test_a_chat_template_is_blamed(served: Served, name: str, words: str) -> None:
+    served.load(name)
+    for endpoint in ("/generate", "/compare"):
+        with pytest.raises(AppError, match=f"chat is True: .* the chat template of llm {words}"):
+            served(endpoint, prompt="w1", chat=True)
+    assert served.run(chat=False)["token_ids"]
