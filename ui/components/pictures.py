@@ -29,6 +29,7 @@ __all__ = [
     "Picture",
     "PromptTable",
     "Proposals",
+    "Routing",
     "Timeline",
     "TokenStrip",
     "TokenTree",
@@ -83,6 +84,7 @@ class Picture:
 TokenStrip = Picture("strip", "Text, token by token", 310)
 Figures = Picture("figures", "Figures", 145)
 TokenTree = Picture("tree", "Token tree", 550)
+Routing = Picture("routing", "Which SSMs draft", 0)
 Proposals = Picture("proposals", "Proposals and votes", 440)
 Inspector = Picture("inspector", "Why this token?", 400)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
@@ -93,7 +95,17 @@ GridLength = Picture("grid", "Acceptance of each point", 330)
 GridPoints = Picture("points", "All points", 200)
 PromptTable = Picture("prompts", "Acceptance prompt by prompt", 200)
 
-PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)
+PICTURES = (
+    TokenStrip,
+    Figures,
+    TokenTree,
+    Routing,
+    Proposals,
+    Inspector,
+    Lengths,
+    Timeline,
+    Legend,
+)
 
 COMPARE_PICTURES = (
     Picture("compared", "Side by side", 240),

@@ -118,6 +118,30 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
 
 
+def switched(values: dict[str, Any]) -> dict[str, Any]:
+    """`credit` with invented scores and a change of domain: others draft from round 10 on."""
+    told = values["routing"]
+    before, after = ("0", "2"), ("1", "4")
+    rounds = {
+        number: {
+            key: {
+                "r": part["r"]
+                if part["r"] == "lost"
+                else "routed"
+                if key in (before if int(number) < 10 else after)
+                else "waiting",
+                "s": 240.0 + 90 * (key in (before if int(number) < 8 else after)) + 9 * int(key),
+            }
+            for key, part in cells.items()
+        }
+        for number, cells in told["rounds"].items()
+    }
+    reasons = {"0": "SYNTHETIC: they predicted the prompt's end best"}
+    reasons["10"] = "ssm-dialogue for ssm-code: the text changed"
+    mine = {"rounds": rounds, "switches": {"10": True}, "reasons": reasons}
+    return {**values, "routing": {**told, "rule": "credit", **mine}}
+
+
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:
     """A text that is nothing but line ends."""
     for token in values["strip"]["tokens"].values():
