@@ -163,7 +163,7 @@ def the_same_in_both_themes(pictures: Pictures, scene: str) -> dict[str, bytes]:
 
 def test_a_hostile_picture_still_saves_as_valid_xml(pictures: Pictures) -> None:
     pictures.show("hostile")
-    for svg in saved(pictures, "SVG", ("strip", "tree", "inspector")).values():
+    for svg in saved(pictures, "SVG", ("strip", "tree", "routing", "inspector")).values():
         tags = {element.tag.split("}")[1] for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "g", "style", "rect", "text", "tspan", "line", "path"}
 

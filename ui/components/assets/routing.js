@@ -5,11 +5,12 @@ import { frame, text } from "./minichart.js";
 import { textWidth } from "./measure.js";
 import { byKey, badge } from "./palette.js";
 import { card, hide, show } from "./tip.js";
-import { fixed, prose, roundName } from "./text.js";
+import { fixed, plain, prose, roundName } from "./text.js";
 
 const ROW = 2;  // in heights of the type
 const WIDEST = 52;
 const NAMED_FROM = 440;
+const LONGEST = 40;
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
 const LINED = 6;  // of so many rounds one may be marked by a line too
 // A part is told by its shape: [from, to] of the row's height, from -1 to 1.
@@ -68,7 +69,7 @@ function shadeOf(score, [lowest, highest]) {
 
 function placeOf(value, { width, font }) {
   const named = width >= NAMED_FROM * (font / 12);
-  const names = value.rows.map(({ name }) => (named ? textWidth(name, `${font}px 'IBM Plex Sans'`) : 0));
+  const names = value.rows.map(({ name }) => (named ? textWidth(plain(name, LONGEST), `${font}px 'IBM Plex Sans'`) : 0));
   const left = 2.2 * font + Math.min(Math.max(...names), 0.3 * width);
   const right = width - 4.2 * font;
   const step = Math.min((right - left) / (value.last - value.first + 1), WIDEST);
@@ -108,7 +109,7 @@ function head({ slot, letter, name }, y, { font, named, left }) {
 }
 
 function fitting(name, room, font) {
-  let shown = name;
+  let shown = plain(name, LONGEST);
   while (shown.length > 3 && textWidth(shown, `${font}px 'IBM Plex Sans'`) > room) shown = `${shown.slice(0, -2)}…`;
   return shown;
 }
@@ -156,7 +157,7 @@ export const scoreText = (score) => fixed(score, score >= 100 ? 0 : score >= 10 
 function switched(round, { x, top, bottom, font }, lined) {
   const [at, half, tip] = [x(round), 0.36 * font, top - 0.15 * font].map((px) => Number(px.toFixed(1)));
   const d = `M${at} ${tip}l${-half} ${-1.5 * half}h${2 * half}Z${lined ? `M${at} ${tip}V${bottom.toFixed(1)}` : ""}`;
-  return s("path", { class: "ss-routing-switch", d, "data-round": round }, s("title", {}, `From round ${round + 1} on other SSMs draft`));
+  return s("path", { class: "ss-routing-switch", d, "data-round": round });
 }
 
 function ticks({ first, last: end }, { x, step, bottom, font }) {
