@@ -14,6 +14,7 @@ from core.events import RoutedDrafter
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import letter, percent
 from ui.run.frame import Frame
+from ui.run.listed import listed
 from ui.run.view import Detail, RoundView, View
 
 __all__ = ["chosen_route", "routing_value"]
@@ -107,7 +108,7 @@ def _sentence(view: View, detail: Detail | None) -> str:
     if detail.completed is None:
         drafts = detail.drafted.drafts if detail.drafted else ()
         drafting = [names.get(one.drafter, one.drafter) for one in drafts if one.token_ids]
-        now = f"{_listed(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
+        now = f"{listed(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
         return f"Round {number}: {now}. The scores come with the end of the round."
     routing = detail.completed.routing
     if not routing:
@@ -116,13 +117,13 @@ def _sentence(view: View, detail: Detail | None) -> str:
         role: [names.get(one.drafter, one.drafter) for one in routing if one.role == role]
         for role in (*DRAFTING, "waiting", "lost")
     }
-    said = [f"Round {number}: {_listed(parts['routed']) or 'no SSM'} drafted"]
+    said = [f"Round {number}: {listed(parts['routed']) or 'no SSM'} drafted"]
     if parts["explored"]:
-        said.append(f"{_listed(parts['explored'])} drafted too, to be known better")
+        said.append(f"{listed(parts['explored'])} drafted too, to be known better")
     if parts["waiting"]:
-        said.append(f"{_listed(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
+        said.append(f"{listed(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
     if parts["lost"]:
-        said.append(f"{_listed(parts['lost'])} {_verb('was', parts['lost'])} lost")
+        said.append(f"{listed(parts['lost'])} {_verb('was', parts['lost'])} lost")
     reason = detail.completed.routing_reason
     return f"{'; '.join(said)}. {f'Why? {reason}.' if reason else ''}".strip()
 
@@ -131,11 +132,6 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
     """The verb's form for one subject or several."""
     one, many = {"was": ("was", "were"), "draft": ("drafts", "draft")}[word]
     return one if len(subjects) == 1 else many
-
-
-def _listed(names: Sequence[str]) -> str:
-    """A and B; A, B and C."""
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def _cost(view: View, rule: RoutingRule) -> str:

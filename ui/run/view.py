@@ -290,7 +290,9 @@ def _new_tokens(
         if verdict and tree and i < event.num_accepted:
             node = verdict.path[i]
             kind, chance = "accepted", verdict.llm_probabilities[node]
-            firsts = {index.get(p.drafter, -1): p.score for p in reversed(tree.proposals[node])}
+            whose = tree.drafters_of(node)
+            offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
+            firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))
         elif verdict:
             kind, chance = verdict.own_kind, verdict.own_probability

@@ -102,3 +102,44 @@ def test_it_has_a_table_is_accessible_and_there_only_where_a_rule_chooses(
     pictures.show("verify")
     assert not panel.locator(".ss-panel").is_visible()
     assert pictures.show("routed").locator("#picture-routing .ss-panel").is_visible()
+
+
+TREE = """() => Object.fromEntries([...document.querySelectorAll("#picture-tree .ss-node")]
+  .map((node) => [node.dataset.key,
+    [...node.querySelectorAll(".ss-svg-badge text")].map((text) => text.textContent).join("")]))"""
+RAILS = """() => [...document.querySelectorAll("#picture-tree .ss-rail")].map((rail) => {
+  const [band, box] = [rail.querySelector("rect"), document.querySelector(
+    `#picture-tree .ss-node[data-key='${rail.dataset.key}'] .ss-box`)]
+    .map((node) => node.getBoundingClientRect());
+  return [rail.dataset.key, band.left < box.left && band.right > box.right
+    && band.top < box.top && band.bottom > box.bottom]; })"""
+
+
+def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pictures) -> None:
+    value = values_of("routed")["tree"]
+    page = pictures.show("routed", "tree")
+    letters = page.evaluate(TREE)
+    wanted = {key: "ABCDE"[int(node["origin"])] for key, node in value["nodes"].items()}
+    assert {key: letters[key] for key in wanted} == wanted
+    trunk = [key for key, node in value["nodes"].items() if node["trunk"]]
+    assert sorted(page.evaluate(RAILS)) == sorted([key, True] for key in trunk)
+    assert 0 < len(trunk) < len(wanted)
+    label = page.locator(f"#picture-tree .ss-node[data-key='{trunk[0]}']").get_attribute(
+        "aria-label"
+    )
+    assert "on the trunk, token of" in label, "not told by the band alone"
+    panel = page.locator("#picture-tree")
+    assert panel.locator(".ss-fused-meant").is_visible()
+    panel.get_by_role("button", name="as a table").click()
+    rows = [
+        row.split("\t")
+        for row in pictures.rest().locator("#picture-tree tbody tr").all_inner_texts()
+    ]
+    told = {row[0]: (row[4][:1], row[5]) for row in rows if row[0] in wanted}
+    parts = {True: "trunk", False: "side leaf"}
+    assert told == {
+        key: (wanted[key], parts[node["trunk"]]) for key, node in value["nodes"].items()
+    }
+    pictures.show("verify", "tree")
+    assert not page.locator("#picture-tree .ss-rail").count()
+    assert panel.locator(".ss-fused-meant").is_hidden()
