@@ -15,9 +15,10 @@ from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import letter, percent
 from ui.run.frame import Frame
 from ui.run.listed import listed
+from ui.run.regret_words import regret_value
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["chosen_route", "routing_value"]
+__all__ = ["chosen_route", "drafting_ssms", "routing_value"]
 
 Value = dict[str, Any]
 DRAFTING = ("routed", "explored")
@@ -41,6 +42,8 @@ def routing_value(frame: Frame) -> Value:
         "switches": {str(number): True for number in _switches(view.rounds)},
         "reasons": _reasons(routed),
         "cost": _cost(view, rule) if rule else "",
+        "ask": frame.asks and frame.whole,
+        "regret": regret_value(frame.regret, view.drafters) if frame.regret else {},
         **chosen_route(frame),
     }
 
@@ -50,6 +53,11 @@ def chosen_route(frame: Frame) -> Value:
     rule = _rule(frame.view)
     sentence = _sentence(frame.view, frame.detail) if rule else ""
     return {"sel": frame.selected_round, "sentence": sentence}
+
+
+def drafting_ssms(view: View) -> tuple[str, ...]:
+    """The SSMs that a rule chose from; none where all draft."""
+    return tuple(_ssms(view)) if _rule(view) else ()
 
 
 def _rule(view: View) -> RoutingRule | None:

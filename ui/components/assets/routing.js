@@ -22,7 +22,9 @@ export function create(panel) {
   const key = h("div", { class: "ss-routing-key", "aria-hidden": "true" });
   const meant = h("p", { class: "ss-meant" });
   const cost = h("p", { class: "ss-routing-cost" });
-  panel.body.append(chart.node, key, cost, meant);
+  const regret = createRegret();
+  panel.body.append(chart.node, key, cost, meant, regret.node);
+  const ask = panel.button("Regret", "Count afterwards what another choice of SSMs would have cost", () => panel.ask());
   panel.finishTools({ tableForm: true });
   listen(chart, panel);
   return {
@@ -36,9 +38,11 @@ export function create(panel) {
       chart.draw(told);
       drawKey(key, value);
       setText(cost, prose(value.cost));
+      ask.hidden = !value.ask;
+      regret.draw(value.regret ?? {});
       setText(meant, `At the right the scores of the selected round: ${prose(value.score)}.`);
     },
-    table: tableOf,
+    table: (value) => [tableOf(value), regretTable(value)],
     exported: () => panel.body,
   };
 }
@@ -182,6 +186,33 @@ function drawKey(key, value) {
     h("span", {}, h("span", { class: "ss-routing-mark" }, "▼"), "from here on other SSMs draft"),
     h("span", {}, h("span", { class: "ss-routing-ramp" }, SHADES.map((opacity) => h("i", { style: `opacity:${opacity}` }))), "low to high score in its round"),
   );
+}
+
+// What other choices would have cost: a sentence and a row for each choice, once it was asked.
+function createRegret() {
+  const words = h("p", { class: "ss-regret-said" });
+  const head = h("tr", {}, ["SSMs that draft", "LLM passes", "tokens a pass", "regret, in passes"].map((name) => h("th", { scope: "col" }, name)));
+  const body = h("tbody");
+  const rows = h("table", { class: "ss-regret-rows" }, h("thead", {}, head), body);
+  const node = h("div", { class: "ss-regret", hidden: true, "aria-live": "polite" }, words, h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Regret" }, rows));
+  return {
+    node,
+    draw({ sentence, rows: found }) {
+      node.hidden = !sentence;
+      setText(words, prose(sentence ?? ""));
+      const told = JSON.stringify(found ?? {});
+      if (body.ssShown === told) return;
+      body.ssShown = told;
+      body.replaceChildren(...regretRows(found).map(([who, ...cells]) => h("tr", {}, h("th", { scope: "row" }, who), cells.map((cell) => h("td", {}, cell)))));
+    },
+  };
+}
+
+const regretRows = (found) => entries(found).map(([, row]) => [prose(row.who), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
+
+function regretTable({ regret }) {
+  if (!regret?.sentence) return null;
+  return { caption: prose(regret.sentence), head: ["SSMs that draft", "LLM passes", "tokens a pass", "regret, in passes"], rows: regretRows(regret.rows) };
 }
 
 function listen(chart, panel) {

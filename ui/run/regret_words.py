@@ -1,0 +1,92 @@
+"""Regret in words and rows: for the routing picture and for the endpoint. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.routing.regret import Choice, Regret
+from ui.run.explain import letter
+from ui.run.listed import listed
+
+__all__ = ["regret_plain", "regret_value"]
+
+Value = dict[str, Any]
+
+
+def regret_value(found: Regret, drafters: tuple[str, ...]) -> Value:
+    """What the picture shows: the sentence and a row for each choice."""
+    names = {name: f"{letter(i)} {name}" for i, name in enumerate(drafters)}
+    rows: list[tuple[str, Choice]] = [("what was routed", found.routed)]
+    if found.group is not None:
+        rows.append((f"{_many(found.group, names)} all along, the best such choice", found.group))
+    rows += [
+        (f"{_many(one, names)} all along{', the best one' if one is found.fixed else ''}", one)
+        for one in found.alone
+    ]
+    rows.append(("the best SSM anew in each round (oracle)", found.oracle))
+    return {
+        "sentence": _words(found, names),
+        "rows": {
+            str(i): {
+                "who": who,
+                "passes": one.passes,
+                "tokens": round(one.tokens_per_pass, 4),
+                "regret": None if one is found.routed else _regret(found, one),
+            }
+            for i, (who, one) in enumerate(rows)
+        },
+    }
+
+
+def regret_plain(found: Regret) -> Value:
+    """What the endpoint returns. A regret is a share of the other choice's passes."""
+    names = {name: name for one in found.alone for name in one.drafters}
+    group = found.group
+    return {
+        "tokens": found.routed.tokens,
+        "depth": found.depth,
+        "routed": _choice(found.routed),
+        "alone": {one.drafters[0]: _choice(one) for one in found.alone},
+        "best_fixed": {"drafters": list(found.fixed.drafters), **_choice(found.fixed)},
+        "best_group": {"drafters": list(group.drafters), **_choice(group)} if group else None,
+        "oracle": _choice(found.oracle),
+        "regret_to_fixed": found.against(found.fixed),
+        "regret_to_group": found.against(group) if group else None,
+        "regret_to_oracle": found.against(found.oracle),
+        "words": _words(found, names),
+    }
+
+
+def _choice(one: Choice) -> Value:
+    return {"passes": one.passes, "tokens_per_pass": one.tokens_per_pass}
+
+
+def _many(one: Choice, names: dict[str, str]) -> str:
+    return listed([names.get(name, name) for name in one.drafters])
+
+
+def _regret(found: Regret, other: Choice) -> str:
+    """Passes more or fewer than the other choice's, and their share of those."""
+    more = found.routed.passes - other.passes
+    sign = "+" if more > 0 else "−" if more < 0 else "±"
+    return f"{sign}{abs(more)} ({sign}{100 * abs(found.against(other)):.1f} %)"
+
+
+def _words(found: Regret, names: dict[str, str]) -> str:
+    routed, fixed, oracle = found.routed, found.fixed, found.oracle
+    said = [
+        f"Counted afterwards: each SSM read the recorded text once, with drafts of up to "
+        f"{found.depth} tokens. For these {routed.tokens} tokens the LLM needs {routed.passes} "
+        f"passes with the SSMs that were routed, {fixed.passes} with {_many(fixed, names)} all "
+        f"along, the best single SSM: regret {_regret(found, fixed)}."
+    ]
+    if found.group is not None:
+        said.append(
+            f"With {_many(found.group, names)} all along, the best fixed choice of as many: "
+            f"{found.group.passes}, regret {_regret(found, found.group)}."
+        )
+    said.append(
+        f"With the best SSM anew in each round, which only an oracle knows: {oracle.passes}, "
+        f"regret {_regret(found, oracle)}."
+    )
+    return " ".join(said)
