@@ -39,6 +39,7 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "lost": lambda: values_at(voted, 12, "combine"),
         "routed": lambda: values_at(routed("cosine"), 12, node=1),
         "switched": lambda: variants.switched(values_at(routed("cosine", loses=20), 12)),
+        "regretted": lambda: variants.regretted(values_at(routed("cosine"), 12)),
         "dial": lambda: values_at(minions_run("vote_tree"), 11),
         "pool": lambda: values_at(minions_run("log_pool"), 11),
         "ahead": lambda: values_at(pipelined("ahead"), 4),

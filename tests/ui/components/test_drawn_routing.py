@@ -143,3 +143,27 @@ def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pic
     pictures.show("verify", "tree")
     assert not page.locator("#picture-tree .ss-rail").count()
     assert panel.locator(".ss-fused-meant").is_hidden()
+
+
+def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
+    pictures: Pictures,
+) -> None:
+    page = pictures.show("routed", "routing")
+    panel = page.locator("#picture-routing")
+    ask = panel.get_by_role("button", name="Count afterwards")
+    assert not ask.is_visible() and not panel.locator(".ss-regret").is_visible(), "goes on"
+    value = values_of("regretted")["routing"]["regret"]
+    pictures.show("regretted", "routing")
+    ask.click()
+    assert pictures.picked() == {} and page.evaluate("() => pictures.event") == "submit"
+    assert panel.locator(".ss-regret-said").text_content() == value["sentence"]
+    rows = panel.locator(".ss-regret-rows tbody tr")
+    told = [row.split("\t") for row in rows.all_inner_texts()]
+    wanted = [
+        [r["who"], str(r["passes"]), f"{r['tokens']:.2f}", r["regret"] or "–"]
+        for r in value["rows"].values()
+    ]
+    assert told == wanted and len(wanted) == 1 + 1 + 5 + 1
+    panel.get_by_role("button", name="as a table").click()
+    again = pictures.rest().locator("#picture-routing .ss-table table").nth(1)
+    assert [r.split("\t") for r in again.locator("tbody tr").all_inner_texts()] == wanted

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.routing.regret import regret_of
+from ui.run.regret_words import regret_value
+
 
 def timeline(values: dict[str, Any], **told: Any) -> dict[str, Any]:
     return {**values, "timeline": {**values["timeline"], **told}}
@@ -140,6 +143,15 @@ def switched(values: dict[str, Any]) -> dict[str, Any]:
     reasons["10"] = "ssm-dialogue for ssm-code: the text changed"
     mine = {"rounds": rounds, "switches": {"10": True}, "reasons": reasons}
     return {**values, "routing": {**told, "rule": "credit", **mine}}
+
+
+def regretted(values: dict[str, Any]) -> dict[str, Any]:
+    """Regret was asked for: an SSM that knows every other token, and one that knows none."""
+    told = values["routing"]
+    hits = {name: [i % 3 == n for i in range(60)] for n, name in enumerate(told["ssms"].values())}
+    routes = [set(list(hits)[:2])] * 60
+    found = regret_value(regret_of(hits, routes, 4), tuple(hits))
+    return {**values, "routing": {**told, "ask": True, "regret": found}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

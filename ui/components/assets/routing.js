@@ -5,6 +5,7 @@ import { frame, text } from "./minichart.js";
 import { textWidth } from "./measure.js";
 import { byKey, badge } from "./palette.js";
 import { card, hide, show } from "./tip.js";
+import { createRegret, regretTable } from "./regret.js";
 import { fixed, plain, prose, roundName } from "./text.js";
 
 const ROW = 2;  // in heights of the type
@@ -186,33 +187,6 @@ function drawKey(key, value) {
     h("span", {}, h("span", { class: "ss-routing-mark" }, "▼"), "from here on other SSMs draft"),
     h("span", {}, h("span", { class: "ss-routing-ramp" }, SHADES.map((opacity) => h("i", { style: `opacity:${opacity}` }))), "low to high score in its round"),
   );
-}
-
-// What other choices would have cost: a sentence and a row for each choice, once it was asked.
-function createRegret() {
-  const words = h("p", { class: "ss-regret-said" });
-  const head = h("tr", {}, ["SSMs that draft", "LLM passes", "tokens a pass", "regret, in passes"].map((name) => h("th", { scope: "col" }, name)));
-  const body = h("tbody");
-  const rows = h("table", { class: "ss-regret-rows" }, h("thead", {}, head), body);
-  const node = h("div", { class: "ss-regret", hidden: true, "aria-live": "polite" }, words, h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Regret" }, rows));
-  return {
-    node,
-    draw({ sentence, rows: found }) {
-      node.hidden = !sentence;
-      setText(words, prose(sentence ?? ""));
-      const told = JSON.stringify(found ?? {});
-      if (body.ssShown === told) return;
-      body.ssShown = told;
-      body.replaceChildren(...regretRows(found).map(([who, ...cells]) => h("tr", {}, h("th", { scope: "row" }, who), cells.map((cell) => h("td", {}, cell)))));
-    },
-  };
-}
-
-const regretRows = (found) => entries(found).map(([, row]) => [prose(row.who), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
-
-function regretTable({ regret }) {
-  if (!regret?.sentence) return null;
-  return { caption: prose(regret.sentence), head: ["SSMs that draft", "LLM passes", "tokens a pass", "regret, in passes"], rows: regretRows(regret.rows) };
 }
 
 function listen(chart, panel) {

@@ -8,6 +8,7 @@ import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
 import { heading, isFused, items, offering, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
+import { FUSED, drawRails, partOf } from "./tree_fused.js";
 import { createRims } from "./tree_rims.js";
 import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
@@ -19,7 +20,6 @@ const END_RIM = 12;
 // [compact, tight, least], the roomiest first.
 const FORMS = [[false, false], [false, true], [true, false], [true, true], [true, true, true]];
 const COMPACT = 2;
-const FUSED = "The band is the trunk, which the SSMs drafted together; beside it are tokens that were not taken into it. A letter says whose token a node is.";
 const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
@@ -144,22 +144,6 @@ function drawStage(value, { stages }) {
   });
 }
 
-// Behind the trunk of fused drafts lies a band, from the root to its last node.
-function drawRails(view, list, places, size) {
-  const out = Math.min(7, 0.4 * (size.row - size.height) + 3);
-  keyed(view.rails, view.caches.rails, list.filter((item) => item.trunk && places.has(item.parent)), {
-    key: (item) => item.key,
-    make: () => s("g", { class: "ss-rail" }, s("path"), s("rect", { rx: 9 })),
-    update: (rail, item) => {
-      const [line, box] = rail.childNodes;
-      const { x, y, width } = places.get(item.key);
-      set(rail, "data-key", item.key);
-      set(line, "d", edgePath(places.get(item.parent), places.get(item.key), size.gap));
-      for (const [name, value] of Object.entries({ x: x - out, y: y - size.height / 2 - out, width: width + 2 * out, height: size.height + 2 * out })) set(box, name, value);
-    },
-  });
-}
-
 function drawEdges(view, list, places, size) {
   const joined = list.filter((item) => places.has(item.parent));
   // Whoever shares a stretch of line with the accepted path lies under it.
@@ -252,11 +236,4 @@ function nodeCard(item, value) {
   if (item.values?.mass != null) rows.push([told.mass || "mass", fixed(item.values.mass, 3)]);
   if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);
   return card(tokenText(item.text, 80), [(item.kind === "dropped" && told.dropped) || (MEANING[item.kind] ?? spoken(item))], rows);
-}
-
-// What a drafter had to do with a fused node.
-function partOf({ values }, { key }) {
-  if (values?.origin === undefined) return "";
-  if (values.origin === key) return ", its token";
-  return values.by?.[key]?.rank > 0 ? ", was fed it" : ", proposed it too";
 }
