@@ -73,20 +73,21 @@ def _regret(found: Regret, other: Choice) -> str:
 
 
 def _words(found: Regret, names: dict[str, str]) -> str:
-    routed, fixed, oracle = found.routed, found.fixed, found.oracle
+    routed = found.routed
     said = [
-        f"Counted afterwards: each SSM read the recorded text once, with drafts of up to "
-        f"{found.depth} tokens. For these {routed.tokens} tokens the LLM needs {routed.passes} "
-        f"passes with the SSMs that were routed, {fixed.passes} with {_many(fixed, names)} all "
-        f"along, the best single SSM: regret {_regret(found, fixed)}."
+        f"Counted afterwards: each SSM read the recorded text once; drafts of up to {found.depth} "
+        f"tokens. With what was routed the LLM needs {routed.passes} passes for {routed.tokens} "
+        "tokens.",
+        _beside(found, found.fixed, f"{_many(found.fixed, names)} all along, the best single SSM"),
     ]
     if found.group is not None:
+        size = len(found.group.drafters)
         said.append(
-            f"With {_many(found.group, names)} all along, the best fixed choice of as many: "
-            f"{found.group.passes}, regret {_regret(found, found.group)}."
+            _beside(found, found.group, f"{_many(found.group, names)} all along, the best {size}")
         )
-    said.append(
-        f"With the best SSM anew in each round, which only an oracle knows: {oracle.passes}, "
-        f"regret {_regret(found, oracle)}."
-    )
-    return " ".join(said)
+    oracle = "the best SSM anew in each round, which only an oracle knows"
+    return " ".join([*said, _beside(found, found.oracle, oracle), "Below 0 routing did better."])
+
+
+def _beside(found: Regret, other: Choice, what: str) -> str:
+    return f"With {what}, {other.passes}: regret {_regret(found, other)}."

@@ -50,8 +50,8 @@ ROUTING = Lesson(
         "the best choice.",
     ),
     look="“Which SSMs draft” has a row for each SSM and a column for each round: a full block "
-    "drafted, a thin line was left out, darker means a higher score. “Regret” counts afterwards "
-    "what other choices would have cost.",
+    "drafted, a thin line was left out, a fuller colour means a higher score. “Regret” counts "
+    "afterwards what other choices would have cost.",
     words=(
         Step("routing", "a rule chooses which SSMs draft"),
         Step("score", "how well an SSM suits the text at this moment, for the rule"),
