@@ -73,6 +73,21 @@ def test_a_tree_without_fusion_says_nothing_of_it() -> None:
     assert trunk_of(detail_of(events, 2) or Detail(2)) == frozenset()
 
 
+def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
+    events = run()
+    fed = 0
+    for detail in details(events):
+        assert detail.drafted is not None
+        rows = values_at(events, detail.round)["proposals"]["rows"]
+        for draft in detail.drafted.drafts:
+            row = rows[str(FOUR.index(draft.drafter))]
+            assert [row[str(j)]["fed"] for j in range(len(row))] == [r > 0 for r in draft.ranks]
+            fed += sum(rank > 0 for rank in draft.ranks)
+    assert fed
+    rows = values_at(synthetic_run(6, seed=5), 2)["proposals"]["rows"]
+    assert not any(token["fed"] for row in rows.values() for token in row.values()), "but a tree is"
+
+
 def told(detail: Detail, node: int) -> str:
     return explain(detail, node, FOUR, {}).sentence
 

@@ -115,6 +115,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
+            "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(masses[j], 4) if j in masses else None,
         }
         for j in range(len(draft.token_ids))

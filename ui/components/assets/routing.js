@@ -9,7 +9,7 @@ import { createRegret, regretTable } from "./regret.js";
 import { fixed, plain, prose, roundName } from "./text.js";
 
 const ROW = 2;  // in heights of the type
-const WIDEST = 52;
+const WIDEST = 88;
 const NAMED_FROM = 440;
 const LONGEST = 40;
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
