@@ -141,8 +141,9 @@ def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -
     for draft in one.drafted.drafts if one.drafted else ():
         drafted[draft.drafter] += len(draft.token_ids)
     emitted = one.verified.path[: one.completed.num_accepted] if one.verified else ()
+    fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
     for node, proposals in enumerate(one.combined.proposals if one.combined else ()):
-        for name in {proposal.drafter for proposal in proposals}:
+        for name in {one.drafter for one in proposals if not fused or one.rank == 0}:
             proposed[name] += 1
             accepted[name] += node in emitted
     for span in one.completed.spans:

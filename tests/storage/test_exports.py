@@ -178,6 +178,14 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
         drafting = [one.drafter for one in done.routing if one.role != "waiting"]
         assert row["routed"].split() == drafting
         found |= {*row["fused_from"].split()}
+        for name in DRAFTERS:
+            own = [
+                node
+                for node, offered in enumerate(tree.proposals)
+                if any(p.drafter == name and p.rank == 0 for p in offered)
+            ]
+            assert int(row[f"proposed: {name}"]) == len(own), "not what it was only fed"
+            assert int(row[f"accepted: {name}"]) == len({*own} & {*emitted})
     assert len(found) > 1
 
 
