@@ -10,7 +10,6 @@ import pytest
 
 from core import Engine, load_models
 from core.engine.worker import Worker
-from core.events import RoundCompleted
 from tests.ui import decoded, sites
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.reading import becomes, in_looks, read
@@ -60,7 +59,7 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     run = decoded.recorded(context)
     speculation = run.started.config["speculation"]
     assert (speculation["routing"], speculation["draft"]) == ("credit", "fused_credit")
-    check_strip(page, run.completed, "live")
+    check_strip(page, run, "live")
     number = next(n for n in decoded.with_draft(run) if len(set(trunk_of(run, n))) == 2)
     check_round(page, run, number, "live")
     the_inspector_says_whose(page, run, number)
@@ -72,16 +71,17 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     sites.shot(page, "routed-1920-light")
     sites.replayed(page)
     decoded.settled(page)
-    check_strip(page, run.completed, "sessions")
+    check_strip(page, run, "sessions")
     page.locator(f"#sessions-strip .ss-round[data-r='{number}']").first.click()
     check_round(page, run, number, "sessions")
 
 
-def check_strip(page: Any, completed: list[RoundCompleted], where: str) -> None:
+def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
     """Every SSM's part in every round, where the choice changed, the reason of the selected one."""
+    completed = run.completed
     routed = [event for event in completed if event.routing]
     cells = [
-        [place, one.drafter, one.role]
+        [place, one.drafter, part_of(run, event.round, one.role)]
         for place, event in enumerate(routed)
         for one in sorted(event.routing, key=lambda one: one.drafter)
     ]
@@ -92,6 +92,11 @@ def check_strip(page: Any, completed: list[RoundCompleted], where: str) -> None:
     asked = [s for event in completed for s in event.spans if s.name == "audition"]
     cost = page.locator(f"#{where}-routing .ss-routing-cost").inner_text()
     assert ("all SSMs were asked how well they foretell the text" in cost) == bool(asked)
+
+
+def part_of(run: decoded.Recorded, number: int, role: str) -> str:
+    """Where nothing was drafted, one that was routed is shown as chosen."""
+    return "chosen" if role == "routed" and not run.combined[number].token_ids else role
 
 
 def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
@@ -149,7 +154,7 @@ def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.Ope
     sites.said(page, "Finished: ", "learn")
     decoded.settled(page)
     run = decoded.recorded(context)
-    check_strip(page, run.completed, "learn")
+    check_strip(page, run, "learn")
     for look in in_looks(page, (1280, False), (1920, False)):
         sites.shot(page, f"lesson-routing-{look}")
     at_rest(page)

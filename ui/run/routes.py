@@ -22,6 +22,7 @@ __all__ = ["chosen_route", "drafting_ssms", "routing_value"]
 
 Value = dict[str, Any]
 DRAFTING = ("routed", "explored")
+CHOSEN = "chosen"
 
 
 def routing_value(frame: Frame) -> Value:
@@ -38,7 +39,7 @@ def routing_value(frame: Frame) -> Value:
         "rule": rule.name if rule else "",
         "score": rule.score if rule else "",
         "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
-        "rounds": {str(line.number): _cells(line.routing, index) for line in routed},
+        "rounds": {str(line.number): _cells(line, index) for line in routed},
         "switches": {str(number): True for number in _switches(view.rounds)},
         "reasons": _reasons(routed),
         "cost": _cost(view, rule) if rule else "",
@@ -71,10 +72,14 @@ def _ssms(view: View) -> list[str]:
     return [name for name in view.drafters if name != NGRAM]
 
 
-def _cells(routing: Iterable[RoutedDrafter], index: dict[str, str]) -> Value:
+def _cells(line: RoundView, index: dict[str, str]) -> Value:
+    """Part and score of each SSM; CHOSEN where nothing was drafted in the round."""
     return {
-        index[one.drafter]: {"r": one.role, "s": round(one.score, 4)}
-        for one in routing
+        index[one.drafter]: {
+            "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
+            "s": round(one.score, 4),
+        }
+        for one in line.routing
         if one.drafter in index
     }
 
@@ -125,6 +130,10 @@ def _sentence(view: View, detail: Detail | None) -> str:
         role: [names.get(one.drafter, one.drafter) for one in routing if one.role == role]
         for role in (*DRAFTING, "waiting", "lost")
     }
+    drafted = detail.combined is not None and bool(detail.combined.token_ids)
+    if not drafted:
+        both = listed([*parts["routed"], *parts["explored"]])
+        return f"Round {number}: nothing was drafted; {both} would have been chosen."
     said = [f"Round {number}: {listed(parts['routed']) or 'no SSM'} drafted"]
     if parts["explored"]:
         said.append(f"{listed(parts['explored'])} drafted too, to be known better")

@@ -17,7 +17,7 @@ CELLS = """() => [...document.querySelectorAll("#picture-routing path[data-ssm]"
   path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
   [...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((found) => Number(found[1])),
   Number(path.getAttribute("fill-opacity")), path.style.fill])"""
-BOXES = {"routed": 1, "explored": 2, "waiting": 1}
+BOXES = {"routed": 1, "explored": 2, "waiting": 1, "chosen": 2}
 
 
 def drawn(page: Any) -> dict[tuple[str, int], tuple[str, float]]:
@@ -95,6 +95,7 @@ def test_it_has_a_table_is_accessible_and_there_only_where_a_rule_chooses(
     for row, number in zip(rows, value["rounds"], strict=True):
         cells = row.split("\t")
         parts = {"routed": "drafts", "waiting": "left out", "lost": "lost"}
+        parts["chosen"] = "chosen, but nothing was drafted"
         wanted = [f"{parts[c['r']]}, {c['s']:.0f}" for c in value["rounds"][number].values()]
         assert cells[0] == str(int(number) + 1) and cells[1:6] == wanted
         assert cells[6] == ("changed" if number in value["switches"] else "")

@@ -15,8 +15,10 @@ const LONGEST = 40;
 const SHADES = [0.32, 0.48, 0.64, 0.82, 1];
 const LINED = 6;  // of so many rounds one may be marked by a line too
 // A part is told by its shape: [from, to] of the row's height, from -1 to 1.
-const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]] };
-const PARTS = { routed: "drafts", explored: "drafts, to be known better", waiting: "left out", lost: "lost" };
+const SHAPES = { routed: [[-0.8, 0.8]], explored: [[-0.8, -0.16], [0.16, 0.8]], waiting: [[-0.16, 0.16]], chosen: [[-0.8, -0.6], [0.6, 0.8]] };
+const PARTS = {
+  routed: "drafts", explored: "drafts, to be known better", chosen: "chosen, but nothing was drafted", waiting: "left out", lost: "lost",
+};
 
 export function create(panel) {
   const chart = frame(panel, strip);
@@ -178,7 +180,7 @@ function ticks({ first, last: end }, { x, step, bottom, font }) {
 
 function drawKey(key, value) {
   const parts = new Set(Object.values(value.rounds ?? {}).flatMap((cells) => Object.values(cells).map(({ r: part }) => part)));
-  const told = ["routed", ...(value.rule === "cosine" || parts.has("explored") ? ["explored"] : []), "waiting", ...(parts.has("lost") ? ["lost"] : [])];
+  const told = ["routed", ...(value.rule === "cosine" || parts.has("explored") ? ["explored"] : []), ...(parts.has("chosen") ? ["chosen"] : []), "waiting", ...(parts.has("lost") ? ["lost"] : [])];
   const signature = told.join();
   if (key.ssShown === signature) return;
   key.ssShown = signature;
