@@ -146,8 +146,12 @@ def test_a_fused_tree_shows_its_trunk_and_whose_token_each_node_is(pictures: Pic
     assert panel.locator(".ss-fused-meant").is_hidden()
 
 
+REGRET_IN_SIGHT = """() => { const box = document.querySelector(".ss-regret .ss-scroll");
+  return box.scrollWidth <= box.clientWidth + 1; }"""
+
+
 def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
-    pictures: Pictures,
+    pictures: Pictures, axe: Callable[..., list[str]]
 ) -> None:
     page = pictures.show("routed", "routing")
     panel = page.locator("#picture-routing")
@@ -165,6 +169,9 @@ def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
         for r in value["rows"].values()
     ]
     assert told == wanted and len(wanted) == 1 + 1 + 5 + 1
+    assert axe(page, "#picture-routing") == []
+    for width in (390, 1280):
+        assert pictures.look(width=width).evaluate(REGRET_IN_SIGHT), width
     panel.get_by_role("button", name="as a table").click()
     again = pictures.rest().locator("#picture-routing .ss-table table").nth(1)
     assert [r.split("\t") for r in again.locator("tbody tr").all_inner_texts()] == wanted
