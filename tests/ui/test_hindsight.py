@@ -121,7 +121,7 @@ def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None
     assert set(hub.store.recorded) - before == {other.run_id}  # type: ignore[attr-defined]
     value = routing_value(desk.frame())
     assert value["regret"]["rows"]["0"]["passes"] == desk.regret.routed.passes  # type: ignore[union-attr]
-    assert not value["ask"] and routing_value(replace(desk.frame(), asks=True))["ask"]
+    assert value["ask"] and not routing_value(replace(desk.frame(), ended=False))["ask"]
     assert not desk.doing
     desk.look_at(desk.player)
     assert desk.regret is None and routing_value(desk.frame())["regret"] == {}

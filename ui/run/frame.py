@@ -42,7 +42,7 @@ class Frame:
 
     `detail` is the selected round, `node` the selected node of its tree. `known` is how many
     events the run has so far, `ended` whether more will come, `whole` whether to draw everything.
-    `regret`: of a routed run, once it was counted; `asks`: whether it can be asked for here.
+    `regret`: of a routed run, once it was counted.
     """
 
     view: View = View()
@@ -57,7 +57,6 @@ class Frame:
     place: int = 0
     run_id: str = ""
     regret: Regret | None = None
-    asks: bool = False
 
     @property
     def selected_round(self) -> int:

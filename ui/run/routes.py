@@ -43,7 +43,7 @@ def routing_value(frame: Frame) -> Value:
         "switches": {str(number): True for number in _switches(view.rounds)},
         "reasons": _reasons(routed),
         "cost": _cost(view, rule) if rule else "",
-        "ask": frame.asks and frame.whole,
+        "ask": rule is not None and frame.whole,
         "regret": regret_value(frame.regret, view.drafters) if frame.regret else {},
         **chosen_route(frame),
     }

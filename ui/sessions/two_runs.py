@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -124,7 +124,7 @@ def _build_half(page: str) -> Half:
             "figures": Figures(elem_id=f"{page}-figures"),
             "strip": TokenStrip(elem_id=f"{page}-strip"),
             "tree": TokenTree(elem_id=f"{page}-tree"),
-            "routing": Routing(elem_id=f"{page}-routing"),
+            "routing": replace(Routing, asks=False)(elem_id=f"{page}-routing"),
             "proposals": Proposals(elem_id=f"{page}-proposals"),
             "lengths": Lengths(elem_id=f"{page}-lengths"),
             "timeline": Timeline(elem_id=f"{page}-timeline"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
@@ -102,7 +102,7 @@ class Board:
     def values(self, desk: TabSession) -> Values:
         """What `outputs` show now."""
         with desk.drawing:
-            said, frame = self.current_notice(desk), replace(desk.frame(), asks=True)
+            said, frame = self.current_notice(desk), desk.frame()
             pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
             if not frame.run_id:  # the loaded models', as on a board that never showed a run
                 pictures["legend"] = names_value(self.context.models)

@@ -153,7 +153,8 @@ REGRET_IN_SIGHT = """() => { const box = document.querySelector(".ss-regret .ss-
 def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
     pictures: Pictures, axe: Callable[..., list[str]]
 ) -> None:
-    page = pictures.show("routed", "routing")
+    pictures.give({"routing": {**values_of("routed")["routing"], "ask": False}})
+    page = pictures.rest()
     panel = page.locator("#picture-routing")
     ask = panel.get_by_role("button", name="Count afterwards")
     assert not ask.is_visible() and not panel.locator(".ss-regret").is_visible(), "goes on"

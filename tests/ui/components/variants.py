@@ -151,7 +151,7 @@ def regretted(values: dict[str, Any]) -> dict[str, Any]:
     hits = {name: [i % 3 == n for i in range(60)] for n, name in enumerate(told["ssms"].values())}
     routes = [set(list(hits)[:2])] * 60
     found = regret_value(regret_of(hits, routes, 4), tuple(hits))
-    return {**values, "routing": {**told, "ask": True, "regret": found}}
+    return {**values, "routing": {**told, "regret": found}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ export async function mount(kind, host) {
   const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
   panel.trigger = host.trigger;
-  panel.ask = () => host.asks && host.trigger(host.asks, {});
+  panel.ask = host.asks ? () => host.trigger(host.asks, {}) : null;
   const picture = create(panel);
   panel.picture = picture;
   panel.tell = (told) => host.trigger(host.event, told);

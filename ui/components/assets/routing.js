@@ -41,7 +41,7 @@ export function create(panel) {
       chart.draw(told);
       drawKey(key, value);
       setText(cost, prose(value.cost));
-      ask.hidden = !value.ask;
+      ask.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
       setText(meant, `At the right the scores of the selected round: ${prose(value.score)}.`);
     },

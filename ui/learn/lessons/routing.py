@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
-from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_4
+from ui.learn.lessons.runs import ALL, CODE, DIALOGUE
 
 __all__ = ["ROUTING"]
 
-CHOSEN = replace(DRAFT_4, routing="credit", routed_drafters=1)
+CHOSEN = SpeculationConfig(
+    expansion=(1,),
+    speculation_length=4,
+    max_tree_nodes=64,
+    routing="credit",
+    routed_drafters=1,
+)
 LEVEL = 0.005
 """Scores that differ by a smaller share are shown as the same number."""
 NO_ONE = "none: the highest scores are level"
