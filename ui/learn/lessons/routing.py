@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
 from ui.learn.lessons.measured import Evidence
-from ui.learn.lessons.runs import ALL, CODE, DIALOGUE
+from ui.learn.lessons.runs import ALL, DIALOGUE
 
 __all__ = ["ROUTING"]
 
@@ -16,6 +16,7 @@ CHOSEN = SpeculationConfig(
     routing="credit",
     routed_drafters=1,
 )
+CHANGING = "Once upon a time there was a fox.\n\nUser: I want to book a table.\nAssistant:"
 LEVEL = 0.005
 """Scores that differ by a smaller share are shown as the same number."""
 NO_ONE = "none: the highest scores are level"
@@ -62,11 +63,12 @@ ROUTING = Lesson(
         Step("score", "how well an SSM suits the text at this moment, for the rule"),
         Step("regret", "passes more than with the best choice, known only afterwards"),
     ),
-    example=(Setup("a dialogue, routed", DIALOGUE, ALL, CHOSEN, max_new_tokens=64),),
+    example=(Setup("a dialogue", DIALOGUE, ALL, CHOSEN, max_new_tokens=64),),
     attempt=Attempt(
-        "Let the same rule choose for program code. Does another SSM draft?",
-        "Run with program code",
-        Setup("program code, routed", CODE, ALL, CHOSEN, max_new_tokens=64),
+        "This text begins as a story and goes on as a dialogue. Does the choice change, and in "
+        "which round?",
+        "Run with a text that changes",
+        Setup("a text that changes", CHANGING, ALL, CHOSEN, max_new_tokens=128),
     ),
     question=Question(
         "Which SSM has the highest score in the last round of the run on the board?",
