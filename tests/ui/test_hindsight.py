@@ -1,4 +1,4 @@
-"""Regret of a recorded run: the passes that are counted are those that runs take; who may ask."""
+"""Regret of a recorded run: the passes that are counted are those that runs take; refusals."""
 
 from __future__ import annotations
 

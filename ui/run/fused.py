@@ -34,21 +34,21 @@ def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
 
 
 def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
-    """Whose token a node is and why it stands there; empty where drafts are not fused. `names`:
-    what the drafters are called."""
+    """Which drafter a node's token is of, and why it is in the tree; empty where drafts are not
+    fused. `names`: what the drafters are called."""
     tree = detail.combined
     if tree is None or not tree.origins:
         return ""
     trunk, whose = trunk_of(detail), tree.origins[node]
-    who = names.get(whose, whose)
+    owner = names.get(whose, whose)
     if whose == NGRAM:
-        return f"{who} proposed it beside the fused drafts."
+        return f"{owner} proposed it beside the fused drafts."
     if node not in trunk:
         taken = _sibling_on(trunk, tree, node)
         if taken is None:
-            return f"A side leaf: {who}'s own chain, beside the trunk."
+            return f"A side leaf: {owner}'s own chain, beside the trunk."
         other = names.get(tree.origins[taken], tree.origins[taken])
-        return f"A side leaf: {who}'s own token; the trunk went on with that of {other}."
+        return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
     own = own_proposals(tree, node)
     best = next((one.score for one in own if one.drafter == whose), 0.0)
     surer = max(_rival_scores(tree, node), default=0.0)
@@ -59,7 +59,7 @@ def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     also = f"; {listed(same)} proposed it too" if same else ""
     fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
     rest = f"; {listed([names.get(n, n) for n in fed])} was fed it" if fed else ""
-    return f"On the trunk: {who} {won}{also}{rest}."
+    return f"On the trunk: {owner} {won}{also}{rest}."
 
 
 def _sibling_on(trunk: frozenset[int], tree: Combined, node: int) -> int | None:

@@ -28,12 +28,12 @@ def regret_value(found: Regret, drafters: tuple[str, ...]) -> Value:
         "sentence": _words(found, names),
         "rows": {
             str(i): {
-                "who": who,
+                "drafters": label,
                 "passes": one.passes,
                 "tokens": round(one.tokens_per_pass, 4),
                 "regret": None if one is found.routed else _regret(found, one),
             }
-            for i, (who, one) in enumerate(rows)
+            for i, (label, one) in enumerate(rows)
         },
     }
 

@@ -113,9 +113,9 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
 
 
 def _sentence(view: View, detail: Detail | None) -> str:
-    """Who drafted in the selected round, who did not, and why."""
+    """Which SSMs drafted in the selected round, which did not, and why."""
     if detail is None:
-        return "A rule chooses which SSMs draft. Its choice stands here, round by round."
+        return "A rule chooses which SSMs draft. Its choice is shown here, round by round."
     names = {name: f"{letter(i)} {name}" for i, name in enumerate(view.drafters)}
     number = detail.round + 1
     if detail.completed is None:

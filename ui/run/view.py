@@ -70,7 +70,7 @@ class RoundView:
     the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
     `begin_ms`: where the round before ended; `time`: what this one took, `predicted_ms` what its
     controller expected of `time.ms` (0: it did not). `routing`: each SSM's part where a rule chose
-    who drafts; `asking_ms`: time of asking SSMs about the text for it.
+    which draft; `asking_ms`: time of asking SSMs about the text for it.
     """
 
     number: int

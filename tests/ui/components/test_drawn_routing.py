@@ -166,7 +166,7 @@ def test_regret_is_asked_for_by_a_button_and_shown_in_a_sentence_and_rows(
     rows = panel.locator(".ss-regret-rows tbody tr")
     told = [row.split("\t") for row in rows.all_inner_texts()]
     wanted = [
-        [r["who"], str(r["passes"]), f"{r['tokens']:.2f}", r["regret"] or "–"]
+        [r["drafters"], str(r["passes"]), f"{r['tokens']:.2f}", r["regret"] or "–"]
         for r in value["rows"].values()
     ]
     assert told == wanted and len(wanted) == 1 + 1 + 5 + 1

@@ -20,12 +20,12 @@ export function createRegret() {
       const told = JSON.stringify(found ?? {});
       if (body.ssShown === told) return;
       body.ssShown = told;
-      body.replaceChildren(...regretRows(found).map(([who, ...cells]) => h("tr", {}, h("th", { scope: "row" }, who), cells.map((cell) => h("td", {}, cell)))));
+      body.replaceChildren(...regretRows(found).map(([label, ...cells]) => h("tr", {}, h("th", { scope: "row" }, label), cells.map((cell) => h("td", {}, cell)))));
     },
   };
 }
 
-const regretRows = (found) => entries(found).map(([, row]) => [prose(row.who), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
+const regretRows = (found) => entries(found).map(([, row]) => [prose(row.drafters), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
 
 export function regretTable({ regret }) {
   if (!regret?.sentence) return null;

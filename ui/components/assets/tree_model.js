@@ -51,7 +51,7 @@ function separate(drafts, who) {
   });
 }
 
-// A fused node is one drafter's token; who else proposed it, or was only fed it, is told on hover.
+// A fused node is one drafter's token; those that proposed it too, or were only fed it, are told on hover.
 function merged(value, who) {
   return entries(value.nodes).map(([i, node]) => ({
     key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t, trunk: node.trunk === true,
