@@ -33,10 +33,11 @@ class Measured:
     """One finished run of a cell.
 
     `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
-    proposed counts for both. `rejected_at[d]`: rounds whose path ended with a rejection after d
-    accepted tokens. `accepted_per_round` in order of the rounds, `drafted_per_round` the depth of
-    each tree. `auto_nodes`: what `max_tree_nodes=auto` came to (lab.budgets), None where it was not
-    asked for. `idle`: why nothing was drafted though there were drafters; empty where it was.
+    proposed counts for both, a fused one for the drafter whose it was. `rejected_at[d]`: rounds
+    whose path ended with a rejection after d accepted tokens. `accepted_per_round` in order of the
+    rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what `max_tree_nodes=auto`
+    came to (lab.budgets), None where it was not asked for. `idle`: why nothing was drafted though
+    there were drafters; empty where it was.
     """
 
     run_id: str
@@ -117,7 +118,7 @@ class _Fold:
         if tree is None or verdict is None:
             return
         for node in verdict.path[: event.num_accepted]:
-            self._accepted_by.update({proposal.drafter for proposal in tree.proposals[node]})
+            self._accepted_by.update(tree.drafters_of(node))
         if verdict.own_kind == "recovered" and len(event.token_ids) > len(verdict.path):
             self._rejected[len(verdict.path)] += 1
 

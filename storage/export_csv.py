@@ -105,6 +105,7 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "drafted_depth": "" if thinned or not tree else max(tree.depths, default=0),
         "rule": tree.rule if tree else "",
         "winner": tree.winner if tree else "",
+        "fused_from": _fused_from(one),
         "verify_rule": one.verified.rule if one.verified else "",
         "kv_used": done.kv_used,
         "ahead_hits": sum(entry.hit for entry in done.ahead),
@@ -114,6 +115,14 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "notes": " ".join(done.notes),
     }
     return {**values, **_stages(done), **_by_drafter(one, drafters, thinned)}
+
+
+def _fused_from(one: _FinishedRound) -> str:
+    """Of fused drafts: the drafter of each drafted token that was emitted."""
+    tree, verdict = one.combined, one.verified
+    if tree is None or verdict is None or not tree.origins:
+        return ""
+    return " ".join(tree.origins[node] for node in verdict.path[: one.completed.num_accepted])
 
 
 def _stages(done: RoundCompleted) -> dict[str, float]:
@@ -132,8 +141,9 @@ def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -
     for draft in one.drafted.drafts if one.drafted else ():
         drafted[draft.drafter] += len(draft.token_ids)
     emitted = one.verified.path[: one.completed.num_accepted] if one.verified else ()
+    fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
     for node, proposals in enumerate(one.combined.proposals if one.combined else ()):
-        for name in {proposal.drafter for proposal in proposals}:
+        for name in {one.drafter for one in proposals if not fused or one.rank == 0}:
             proposed[name] += 1
             accepted[name] += node in emitted
     for span in one.completed.spans:

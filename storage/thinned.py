@@ -96,10 +96,17 @@ def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]
 
 
 def _path(row: Fields, number: Mapping[int, int]) -> Fields:
+    origins = _origins(row, number)
     if row["path_json"] is None:  # the run's end came before the verdict
-        return row
+        return _with(row, origins_json=origins)
     path = [number[node] for node in from_json(row["path_json"]) if node in number]
-    return _with(row, path_json=to_json(path))
+    return _with(row, path_json=to_json(path), origins_json=origins)
+
+
+def _origins(row: Fields, number: Mapping[int, int]) -> str:
+    """Those of the nodes that were kept; the column still has all."""
+    origins = from_json(row["origins_json"] or "[]")
+    return to_json([origins[node] for node in number if node < len(origins)])
 
 
 def _with(row: Fields, **changed: Any) -> dict[str, Any]:

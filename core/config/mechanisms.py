@@ -174,12 +174,14 @@ class VerifyRule:
 class RoutingRule:
     """Which SSMs draft in a round. `implementation`: a callable (names, count, round_ms) -> Router
     of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
-    probabilities of the committed tokens for it. `fields`: as in CombineRule."""
+    probabilities of the committed tokens for it. `score`: what its score of an SSM is. `fields`: as
+    in CombineRule."""
 
     name: str
     label: str
     implementation: str = ""
     reads_likelihoods: bool = False
+    score: str = ""
     fields: tuple[str, ...] = ()
     meaning: str = ""
 
@@ -428,6 +430,10 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
             "cosine",
             "as CoSine has it",
             "core.routing.cosine:CosineRouter",
+            score=(
+                "how sure it was of the tokens that it drafted, and how near they came to the "
+                "LLM's; from 0 to 1"
+            ),
             fields=("routed_drafters",),
             meaning=(
                 "`routed_drafters` SSMs draft: those whose confident tokens were close to the "
@@ -439,6 +445,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
             "predicts the text best",
             "core.routing.credit:CreditRouter",
             reads_likelihoods=True,
+            score="tokens a second that it is expected to bring if it drafted alone",
             fields=("routed_drafters",),
             meaning=(
                 "`routed_drafters` SSMs draft: those that predict the text best for their time; "

@@ -16,6 +16,7 @@ from core.drafters.pooled_drafting import PooledDrafting, PooledRequest
 from core.drafters.ssm import AUDITION, SsmDrafter
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
+from core.sequence import Sequence
 from core.trees.draft import Draft
 
 __all__ = ["BatchedDrafting", "SsmPool"]
@@ -82,6 +83,19 @@ class SsmPool:
             for n, work in works.items()
         ]
         return found, timings
+
+    def own_tokens(
+        self, sequence: Sequence, names: Many[str], token_ids: Many[int], first: int
+    ) -> dict[str, list[int]]:
+        """What each SSM would have drafted at each place of a text (see `SsmDrafter.own_tokens`);
+        an SSM whose pass fails is left out."""
+        works = run_all(
+            {
+                n: (self.ssms[n].model, self.ssms[n].own_tokens(sequence, token_ids, first))
+                for n in names
+            }
+        )
+        return {n: work.result for n, work in works.items() if work.result is not None}
 
     def draft_ahead(
         self, plans: Many[AheadPlan], done: PassEnded

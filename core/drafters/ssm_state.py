@@ -7,6 +7,7 @@ A place is an index among the row's pending nodes; ROOT is the last committed to
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -155,6 +156,8 @@ class SsmState:
         self.record_likelihoods(logits, tokens, len(tokens) - len(committed))
 
 
+# A text is read in passes of so many tokens: their logits are kept for a moment.
+READ_CHUNK = 128
 # Log-probability of a token that is missing in a model's vocabulary.
 UNKNOWN = -20.0
 
@@ -251,6 +254,26 @@ class Feeder:
         chosen = log_probs.gather(-1, ids[:, None])
         found: list[float] = chosen[:, 0].clamp(min=UNKNOWN).tolist()
         return found
+
+    def read_text(
+        self, token_ids: Many[int], first: int, judge: Callable[[torch.Tensor, int], None]
+    ) -> Steps[None]:
+        """Feeds a text in a temporary row, READ_CHUNK tokens a pass. `judge` gets the logits (n, V)
+        that foretell its tokens from `first` on, and the index of the first of them."""
+        row = self.model.open_row()
+        ids = self._clip_ids(list(token_ids[:-1]))
+        try:
+            for start in range(0, len(ids), READ_CHUNK):
+                chunk = ids[start : start + READ_CHUNK]
+                # The logits after token i foretell token i + 1.
+                skim = start + len(chunk) < first
+                (logits,) = yield [chain(row, chunk, last_only=skim)]
+                self.model.commit(row, range(len(chunk)))
+                if not skim:
+                    wanted = max(0, first - start - 1)
+                    judge(self.pad_logits(logits[wanted:]), start + wanted + 1)
+        finally:
+            self.model.close_row(row)
 
     def drop_pending(self, state: SsmState) -> None:
         """Drops all pending nodes and drafts; the committed text and its last logits stay."""

@@ -273,6 +273,13 @@ class Engine:
         if tokens:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
 
+    def own_tokens(
+        self, sequence: Sequence, names: Many[str], token_ids: Many[int], first: int
+    ) -> dict[str, list[int]]:
+        """The token that each of these SSMs would draft at each place of a text from `first` on.
+        Only between two rounds, in the thread that runs them."""
+        return self._drafting.ssm_pool.own_tokens(sequence, names, token_ids, first)
+
     def release(self, active: ActiveRequest) -> None:
         """Closes the request's rows and drafters; safe to call in any state."""
         self._admitted.discard(active.sequence.run_id)

@@ -130,6 +130,12 @@ class Combined:
     winner: str = ""
     origins: tuple[str, ...] = ()
 
+    def drafters_of(self, node: int) -> tuple[str, ...]:
+        """Whose token a node is: of a fused tree one drafter's, else all that proposed it."""
+        if self.origins:
+            return (self.origins[node],)
+        return tuple(dict.fromkeys(proposal.drafter for proposal in self.proposals[node]))
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:

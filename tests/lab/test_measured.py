@@ -9,12 +9,12 @@ import pytest
 from core.errors import CellInterruptedError, StudyError
 from core.events import Combined, Event, RoundCompleted, RunStarted, Verified
 from lab.measured import Measured, measure_run
-from tests.synthetic import MINIONS, synthetic_run
+from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("rules", [None, MINIONS])
+@pytest.mark.parametrize("rules", [None, MINIONS, Mechanisms(routing="cosine", draft="fused")])
 def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
     options = {} if rules is None else {"mechanisms": rules}
     events = synthetic_run(12, seed=seed, run_id="r", **options)  # type: ignore[arg-type]
@@ -31,6 +31,9 @@ def test_figures_are_those_of_the_events(seed: int, rules: object) -> None:
         by_hand = 0
         for tree, verdict, done in zip(trees, verdicts, rounds, strict=True):
             emitted = verdict.path[: done.num_accepted]
+            if tree.origins:
+                by_hand += sum(tree.origins[n] == name for n in emitted)
+                continue
             by_hand += sum(name in [p.drafter for p in tree.proposals[n]] for n in emitted)
         assert count == by_hand
     recovered = [

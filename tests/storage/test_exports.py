@@ -164,6 +164,31 @@ def test_the_table_tells_what_the_events_told() -> None:
             assert float(row[f"weight after: {name}"]) == done.weights[name]
 
 
+def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
+    uses = Mechanisms(routing="cosine", draft="fused")
+    events = synthetic_run(20, seed=5, mechanisms=uses)
+    trees = [e for e in events if isinstance(e, Combined)]
+    verdicts = [e for e in events if isinstance(e, Verified)]
+    found = set()
+    for row, done, tree, verdict in zip(
+        rows_of(events), commits(events), trees, verdicts, strict=True
+    ):
+        emitted = verdict.path[: done.num_accepted]
+        assert row["fused_from"].split() == [tree.origins[node] for node in emitted]
+        drafting = [one.drafter for one in done.routing if one.role != "waiting"]
+        assert row["routed"].split() == drafting
+        found |= {*row["fused_from"].split()}
+        for name in DRAFTERS:
+            own = [
+                node
+                for node, offered in enumerate(tree.proposals)
+                if any(p.drafter == name and p.rank == 0 for p in offered)
+            ]
+            assert int(row[f"proposed: {name}"]) == len(own), "not what it was only fed"
+            assert int(row[f"accepted: {name}"]) == len({*own} & {*emitted})
+    assert len(found) > 1
+
+
 OWN = ("combine", "llm", "verify", "commit")
 
 

@@ -26,6 +26,7 @@ SHAPES = {
     "vote_tree": Mechanisms("vote_tree", "goodput", "auto"),
     "log_pool": Mechanisms("log_pool", "trend", "across"),
     "ahead": Mechanisms(pipeline="ahead"),
+    "fused": Mechanisms(routing="cosine", draft="fused"),
 }
 NUMBERS = count()
 
@@ -66,7 +67,7 @@ def check_tree(tree: Combined, drafted: Drafted | None) -> None:
     assert tree.parents == tuple(range(-1, size - 1))
     assert tree.depths == tuple(range(1, size + 1))
     assert len(tree.texts) == len(tree.proposals) == size
-    assert len(tree.masses) in (0, size)
+    assert len(tree.masses) in (0, size) and len(tree.origins) in (0, size)
     assert tree.dropped == tree.dropped_masses == ()
     held = {(d.drafter, d.depths[i], d.token_ids[i]) for d in drafted.drafts for i in places(d)}
     for node, proposals in enumerate(tree.proposals):
@@ -107,6 +108,11 @@ def test_a_thinned_run_tells_what_the_whole_one_told(store, keep, shape, end, dr
     assert view(store.path, "run_summary", "synthetic-3") == figures
     for row, old in zip(view(store.path, "ssm_scoreboard", "synthetic-3"), scores, strict=True):
         assert row == pytest.approx(old)
+    trees = [[e for e in of if isinstance(e, Combined)] for of in (events, run)]
+    verdicts = [e for e in run if isinstance(e, Verified)]
+    for tree, old, verdict in zip(*trees, verdicts, strict=True):
+        kept = sorted(verdict.path) if old.origins else ()
+        assert tree.origins == tuple(old.origins[node] for node in kept)
     first, whole = events[0], run[0]
     assert first == dataclasses.replace(whole, warnings=(*whole.warnings, THINNED))
     for new, old in zip(events, run, strict=True):

@@ -250,6 +250,7 @@ def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConf
     length = VOTE_LENGTH if vote else len(EXPANSION)
     return SpeculationConfig(
         drafters=drafters, expansion=EXPANSION, max_tree_nodes=MAX_NODES, combine=uses.combine,
+        routing=uses.routing, draft=uses.draft,
         weights="paper" if vote else "full_information", length=uses.length,
         speculation_length=length, record_top_k=3,
     )  # fmt: skip

@@ -32,6 +32,8 @@ class Mechanisms:
     combine: str = "union"
     length: str = "fixed"
     pipeline: str = "off"
+    routing: str = "all"
+    draft: str = "auto"
     loses: int = -1
 
     @property

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.ui.browser.looks import turn_to
+from tests.ui.sites import choose
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -98,6 +99,33 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     page.close()
 
 
+def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
+    """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
+    page.goto(f"{address}?__theme=light")
+    page.get_by_text("Every setting of the engine").click()
+    page.locator("#preset input").click()
+    page.get_by_role("option", name="specinfer", exact=True).click()
+    page.wait_for_timeout(1500)
+    for field, value in (("routing", "credit"), ("draft", "fused_credit")):
+        choose(page, f"field-{field}", value)
+    # 12 nodes whatever the machine, so that the trees have side leaves.
+    page.locator("#field-max_tree_nodes input, #field-max_tree_nodes textarea").first.fill("12")
+    page.get_by_text("Every setting of the engine").click()
+    page.locator("#example-dialogue").click()
+    page.wait_for_timeout(1500)
+    page.locator("#live-run").click()
+    page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
+    page.locator("#live-strip [data-r='4']").first.click()
+    page.wait_for_timeout(2500)
+    page.locator("#live-tree").screenshot(path=images / "fused-tree.png")
+    page.locator("#live-routing").get_by_role("button", name="Count afterwards").click()
+    page.locator("#live-routing .ss-regret-said").wait_for()
+    page.wait_for_timeout(2500)
+    page.locator("#live-routing").screenshot(path=images / "routing.png")
+    page.close()
+
+
 def main() -> None:
     """All pictures."""
     from playwright.sync_api import sync_playwright
@@ -119,6 +147,7 @@ def main() -> None:
         take(browser, address, "live-light-390", 390, "light")
         take_parts(browser, address, "minions", {"proposals": "votes", "tree": "vote-tree"}, 20)
         take_parts(browser, address, "best", {"lengths": "goodput", "timeline": "predicted"}, 6)
+        take_routed(browser, address)
         take_tabs(browser, address, IMAGES, WITHOUT_FOLDER)
         browser.close()
 

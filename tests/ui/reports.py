@@ -62,7 +62,7 @@ class Report:
 
     def _absent(self, number: int) -> Value:
         """A round whose tree is left out: the blank values, under its number."""
-        at = {"strip": "sel", "lengths": "sel", "timeline": "sel"}
+        at = dict.fromkeys(("strip", "routing", "lengths", "timeline"), "sel")
         blank = {**self.told["blank"], "inspector": self.told["absent"]}
         return {name: own | {at.get(name, "round"): number} for name, own in blank.items()}
 

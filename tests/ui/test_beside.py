@@ -56,8 +56,9 @@ def press(pair: Pair, name: str) -> list[Any]:
 
 def test_each_half_has_text_tree_votes_and_times(pair: Pair) -> None:
     for half in pair[0].halves:
-        wanted = {"figures", "strip", "tree", "proposals", "lengths", "timeline"}
+        wanted = {"figures", "strip", "tree", "routing", "proposals", "lengths", "timeline"}
         assert set(half.pictures) == wanted
+        assert "submit" not in half.pictures["routing"].js_on_load, "nothing is asked here"
     halves = shown(pair, both(*pair, lambda: scrubbed_both(pair[1], 3)))
     assert all(half["tree"]["nodes"] and half["tree"]["round"] == 2 for half in halves)
     assert [half["strip"]["run"] for half in halves] == ["synthetic-0", "synthetic-1"]

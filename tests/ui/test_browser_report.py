@@ -19,9 +19,12 @@ from tests.ui.reports import Place, Report
 from tests.ui.sites import LEAVING, Axe, OpenPage, OpenSite, overflows, ready, said, sessions, shot
 from tests.ui.test_law6_report import kept, run_of
 from ui.report import report_html
-from ui.run.values import PICTURES
+from ui.run.values import PICTURES as EVERY_PICTURE
 
 pytestmark = pytest.mark.browser
+
+PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
+"""Those of a run in which all SSMs draft."""
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]

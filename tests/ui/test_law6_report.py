@@ -42,6 +42,7 @@ MADE: dict[str, Callable[[], list[Event]]] = {
     },
     "votes": lambda: synthetic_run(8, 3, mechanisms=MINIONS),
     "switches": lambda: synthetic_run(9, 4, mechanisms=Mechanisms("log_pool", "trend", "auto")),
+    "routed": lambda: synthetic_run(9, 5, mechanisms=Mechanisms(routing="cosine", draft="fused")),
     "long": lambda: synthetic_run(110, 5),
     "nothing": lambda: synthetic_run(1, 6)[:1],
 }

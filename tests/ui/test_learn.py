@@ -337,7 +337,7 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
     said, kept, lesson = judge_answer(desk, 2, (most.most, None), {"done": ["memory"], "at": 2})
     assert "Right. " in notice_of([said], 0) and "Lesson 2 is finished" in notice_of([said], 0)
     assert kept == {"done": ["memory", "ssm"], "at": 2}
-    assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * 6
+    assert [step["done"] for step in lesson["steps"].values()] == [True, True] + [False] * 7
     assert judge_answer(desk, 2, (most.most, None), kept)[1] == kept, "once is enough"
     others = [lesson.key for lesson in LESSONS if lesson.key != "ssm"]
     said, *_ = judge_answer(desk, 2, (most.most, None), {"done": others})
@@ -374,10 +374,10 @@ TABS = ("live", "sessions", "learn")
         ({"lesson": "3"}, "learn", ""),
         ({"lesson": "3", "tab": "live"}, "learn", ""),
         ({"tab": "sessions", "round": "2", "lesson": ""}, "sessions", ""),
-        ({"lesson": "0"}, "learn", "lesson is '0': a number from 1 to 8"),
-        ({"lesson": "99"}, "learn", "lesson is '99': a number from 1 to 8"),
-        ({"lesson": "²"}, "learn", "lesson is '²': a number from 1 to 8"),
-        ({"lesson": "9" * 5000}, "learn", f"lesson is {'9' * 20!r}: a number from 1 to 8"),
+        ({"lesson": "0"}, "learn", "lesson is '0': a number from 1 to 9"),
+        ({"lesson": "99"}, "learn", "lesson is '99': a number from 1 to 9"),
+        ({"lesson": "²"}, "learn", "lesson is '²': a number from 1 to 9"),
+        ({"lesson": "9" * 5000}, "learn", f"lesson is {'9' * 20!r}: a number from 1 to 9"),
         ({"run": "abc", "round": "7"}, "sessions", ""),
         ({"view": "api", "__theme": "dark"}, "", ""),
     ],

@@ -35,6 +35,7 @@ EXPLAINED = {
     6: ("speculation length", "goodput"),
     7: ("pipeline", "hit", "miss"),
     8: ("speculation(?! length)",),
+    9: ("routing", "regret"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
@@ -96,15 +97,15 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 
 
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
-    assert len(LESSONS) == 8 and len(set(KEYS)) == 8
+    assert len(LESSONS) == 9 and len(set(KEYS)) == 9
     for lesson in LESSONS:
         assert set(lesson.pictures) <= set(PICTURES) and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
-    assert [lesson_of(n).key for n in (None, 0, -3, 1, 8, 99)] == [
-        KEYS[i] for i in (0, 0, 0, 0, 7, 7)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 9, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 8, 8)
     ]
 
 
@@ -128,7 +129,7 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() ->
     assert "needs 2 small models (SSMs), and only one is loaded" in missing(vote, ("one",))
     assert "needs a small model (SSM), and none is loaded" in missing(LESSONS[0], ())
     assert not missing(vote, ("one", "two"))
-    assert [lesson.key for lesson in LESSONS if missing(lesson, ("one",))] == ["vote"]
+    assert [lesson.key for lesson in LESSONS if missing(lesson, ("one",))] == ["vote", "routing"]
 
 
 Runs = dict[str, list[Event]]
@@ -184,6 +185,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     ),
     "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
+    "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
 }
 
 
@@ -281,6 +283,20 @@ def test_the_ssm_that_knows_the_text_gains_influence(bundled: Engine, temperatur
         weights = rounds(list(bundled.generate(request)))[-1].weights
         others = [weight for name, weight in weights.items() if name != best]
         assert weights[best] > 2 * max(others), (setup.label, weights)
+
+
+def test_routing_lets_the_ssm_draft_that_knows_the_text(bundled: Engine) -> None:
+    lesson = next(one for one in LESSONS if one.key == "routing")
+    for setup, changes in zip(setups(lesson), (False, True), strict=True):
+        events = list(bundled.generate(request_of(setup, SSMS)))
+        routed = [
+            [one.drafter for one in line.routing if one.role == "routed"] for line in rounds(events)
+        ]
+        assert routed[-1] == ["ssm-dialogue"] and (routed[0] != routed[-1]) == changes
+        scores = {one.drafter: one.score for one in rounds(events)[-1].routing}
+        question, evidence = lesson.question, evidence_of({setup.label: events}, setup.label)
+        best = max(scores, key=lambda name: scores[name])
+        assert best == question.answer(evidence) == "ssm-dialogue"
 
 
 def test_a_run_of_the_same_name_takes_the_place_of_the_older_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from csv import DictReader
 from dataclasses import replace
@@ -12,13 +13,13 @@ import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, UnknownRunError
-from core.events import Event
+from core.events import Combined, Event, Verified
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.prompts import StudyPrompt
 from lab.study import PLAIN, Configuration, Study, plain_configuration
 from lab.tables import configuration_row, same_text
-from tests.synthetic import DRAFTERS, synthetic_run
+from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
 from ui.prompts.export import NOTHING, file_of
@@ -345,3 +346,22 @@ def test_the_file_has_every_row_of_the_study_or_of_the_look(context: Context) ->
     name, rows = saved(context, mine, desk)
     assert name == "specscope-past-runs-prompts.csv"
     assert [row["prompt"] for row in rows] == ["Once", "'=SUM(A1)"]
+
+
+def test_fused_runs_have_rows_of_their_own_and_the_best_is_whose_tokens_were_taken() -> None:
+    fused = {"routing": "cosine", "routed_drafters": 2, "draft": "fused"}
+    uses = Mechanisms(routing="cosine", draft="fused")
+    events = synthetic_run(20, seed=5, run_id="routed", mechanisms=uses)
+    routed = PastRun("p", past("routed", "p", fields=fused).settings, measure_run(events))
+    lines = of_runs([routed, past("other", "p"), past("wide", "p", fields={"routing": "cosine"})])
+    names = [line.row.configuration for line in lines]
+    assert len(set(names)) == 3
+    assert "routing=cosine" in names[0] and "draft=fused" in names[0] and names[1] == "specinfer"
+    origins = Counter[str]()
+    trees = [event for event in events if isinstance(event, Combined)]
+    verdicts = [event for event in events if isinstance(event, Verified)]
+    for tree, verdict in zip(trees, verdicts, strict=True):
+        origins.update(tree.origins[node] for node in verdict.path)
+    assert lines[0].row.best_drafter == origins.most_common(1)[0][0]
+    shown = table_value("past", lines, DRAFTERS, chosen=names[0])
+    assert [row["settings"] for row in shown["rows"].values()] == names

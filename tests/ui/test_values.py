@@ -45,12 +45,14 @@ def streamed(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return received
 
 
+ROUTED = Mechanisms(routing="cosine", draft="fused", loses=9)
 RUNS = {
     "short": lambda: synthetic_run(14, seed=2),
     "hostile": lambda: synthetic_run(14, seed=3, hostile=True),
     "long": lambda: synthetic_run(240, seed=4),
     "plain": lambda: plain_twin(synthetic_run(6, seed=5)),
     "failed": lambda: synthetic_run(5, seed=6, end="failed"),
+    "routed": lambda: synthetic_run(14, seed=5, mechanisms=ROUTED),
     **{
         rule: lambda rule=rule: synthetic_run(9, seed=7, mechanisms=replace(MINIONS, combine=rule))
         for rule in COMBINES

@@ -12,7 +12,7 @@ from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
 from core.engine.overlap import ALONE as ALONE_NOTE
 from core.events import Ahead, RunStats, Trial
-from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
+from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
 from ui.run.explain import bars, explain, letter, quote
@@ -400,3 +400,19 @@ def test_an_empty_row_says_that_the_budget_has_no_node_for_it() -> None:
     detail = replace(detail, drafted=replace(detail.drafted, drafts=detail.drafted.drafts[:2]))
     proposals = picture_values(Frame(view=view, detail=detail))["proposals"]
     assert proposals["nodeless"] == {"2": "no node for it: max_tree_nodes is 2, for 3 drafters"}
+
+
+def test_where_routing_chooses_the_budget_is_that_of_as_many_ssms() -> None:
+    view = budgeted(2, 2, routing="credit", routed_drafters=1)
+    assert nodeless(view) == ()
+    told = "2 nodes let drafts be 2 deep: speculation_length 8 is not reached."
+    assert budget_words(view) == told
+    two = budgeted(2, 2, routing="cosine", routed_drafters=2)
+    assert budget_words(two).startswith("2 nodes for 2 drafters let drafts be 1 deep")
+    assert nodeless(budgeted(2, 2, draft="fused")) == (), "the SSMs draft one trunk of them all"
+    events = synthetic_run(9, seed=5, mechanisms=Mechanisms(routing="cosine"))
+    detail = detail_of(events, 1)
+    assert detail is not None and detail.completed is not None
+    waiting = [one.drafter for one in detail.completed.routing if one.role == "waiting"]
+    shown = picture_values(Frame(view=reduce_all(events), detail=detail))["proposals"]["nodeless"]
+    assert shown == {str(DRAFTERS.index(n)): "left out by routing" for n in waiting} != {}

@@ -1,5 +1,5 @@
-"""The endpoints that decode a run's request plainly: how much faster it was, and whether it told
-the truth. What the buttons of Live do, for any finished run of the caller's.
+"""The endpoints that ask about a finished run of the caller's: how much faster it was than plain
+decoding, whether it told the truth, what its choice of SSMs cost. What the page's buttons do.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from core.errors import ConfigError, StoreError
 from ui.api.errors import spoken_errors
 from ui.live.handlers import Question
 from ui.run.checks import measure_baseline, prove
+from ui.run.hindsight import measure_regret
 from ui.run.player import Player
+from ui.run.regret_words import regret_plain
 from ui.run.source import StoredSource
 from ui.server.context import Context
 from ui.server.session import TabSession
@@ -25,12 +27,14 @@ from ui.sessions.history import allowed_run, asker_of
 __all__ = ["add_proof_endpoints"]
 
 UNFINISHED = "plain decoding did not finish"
+UNFINISHED_REGRET = "the SSMs did not read the text to its end"
 
 
 def add_proof_endpoints(context: Context) -> None:
-    """Inside Blocks: `/baseline`, `/prove`."""
+    """Inside Blocks: `/baseline`, `/prove`, `/regret`."""
     api(_baseline(context), api_name="baseline", concurrency_limit=None)
     api(_prove(context), api_name="prove", concurrency_limit=None)
+    api(_regret(context), api_name="regret", concurrency_limit=None)
 
 
 def _baseline(context: Context) -> Callable[..., Any]:
@@ -71,6 +75,21 @@ def _prove(context: Context) -> Callable[..., Any]:
             }
 
     return prove_it
+
+
+def _regret(context: Context) -> Callable[..., Any]:
+    async def regret(gradio_request: gr.Request, run_id: str) -> dict[str, Any]:
+        """What the choice of SSMs of a routed run cost: each SSM reads the recorded text once, then
+        the LLM passes are counted that the text takes with each of them alone, with the best fixed
+        choice in hindsight and with the best choice in each round. `words` say it. A client that
+        cancels stops it."""
+        with spoken_errors():
+            desk, _ = await _answer(context, gradio_request, run_id, measure_regret)
+            if desk.regret is None:
+                raise ConfigError(desk.trouble or UNFINISHED_REGRET)
+            return {"run_id": run_id, **regret_plain(desk.regret)}
+
+    return regret
 
 
 async def _answer(

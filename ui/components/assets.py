@@ -27,6 +27,7 @@ STYLESHEETS = (
     "base.css",
     "text.css",
     "tree.css",
+    "routing.css",
     "charts.css",
     "compare.css",
     "tune.css",

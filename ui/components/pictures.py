@@ -29,6 +29,7 @@ __all__ = [
     "Picture",
     "PromptTable",
     "Proposals",
+    "Routing",
     "Timeline",
     "TokenStrip",
     "TokenTree",
@@ -40,7 +41,7 @@ SHELL = Template('<div class="ss-shell" data-picture="$name"></div>')
 # stands here so that Gradio knows the event.
 LOADER = Template("""
 const root = (window.gradio_config && window.gradio_config.root) || "";
-const host = { element, trigger, props, watch, server, event: 'select' };
+const host = { element, trigger, props, watch, server, event: 'select'$asks };
 import(root + "/specscope/$version/main.js").then(
   (main) => main.mount("$name", host),
   (error) => { element.textContent = "This picture could not be loaded: " + error.message; },
@@ -52,12 +53,14 @@ import(root + "/specscope/$version/main.js").then(
 class Picture:
     """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
 
-    `min_height` in pixels holds the place until the script has run, so that nothing jumps.
+    `min_height` in pixels holds the place until the script has run, so that nothing jumps. `asks`:
+    it has a button that triggers `submit`, a question about the run.
     """
 
     name: str
     label: str
     min_height: int
+    asks: bool = False
 
     def __call__(
         self,
@@ -68,12 +71,13 @@ class Picture:
         **options: Any,
     ) -> gr.HTML:
         """The component; `options` go to `gr.HTML`. It triggers `select` with round and node."""
+        asks = ", asks: 'submit'" if self.asks else ""
         return gr.HTML(
             value=value or {},
             label=label or self.label,
             elem_id=elem_id,
             html_template=SHELL.substitute(name=self.name),
-            js_on_load=LOADER.substitute(name=self.name, version=version()),
+            js_on_load=LOADER.substitute(name=self.name, version=version(), asks=asks),
             apply_default_css=False,
             min_height=self.min_height,
             **options,
@@ -83,6 +87,7 @@ class Picture:
 TokenStrip = Picture("strip", "Text, token by token", 310)
 Figures = Picture("figures", "Figures", 145)
 TokenTree = Picture("tree", "Token tree", 550)
+Routing = Picture("routing", "Which SSMs draft", 0, asks=True)
 Proposals = Picture("proposals", "Proposals and votes", 440)
 Inspector = Picture("inspector", "Why this token?", 400)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
@@ -93,7 +98,17 @@ GridLength = Picture("grid", "Acceptance of each point", 330)
 GridPoints = Picture("points", "All points", 200)
 PromptTable = Picture("prompts", "Acceptance prompt by prompt", 200)
 
-PICTURES = (TokenStrip, Figures, TokenTree, Proposals, Inspector, Lengths, Timeline, Legend)
+PICTURES = (
+    TokenStrip,
+    Figures,
+    TokenTree,
+    Routing,
+    Proposals,
+    Inspector,
+    Lengths,
+    Timeline,
+    Legend,
+)
 
 COMPARE_PICTURES = (
     Picture("compared", "Side by side", 240),

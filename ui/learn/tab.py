@@ -1,4 +1,4 @@
-"""The Learn tab: eight guided lessons, each beside a real run that it drives. Its wiring."""
+"""The Learn tab: nine guided lessons, each beside a real run that it drives. Its wiring."""
 
 from __future__ import annotations
 

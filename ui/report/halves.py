@@ -9,6 +9,7 @@ from typing import Any
 
 from ui.run.charts import choice_value, round_value
 from ui.run.frame import Baseline, Frame
+from ui.run.routes import chosen_route
 from ui.run.values import inspector_value, picture_values, tree_value
 from ui.run.votes import proposals_value
 
@@ -39,6 +40,7 @@ def round_values(frame: Frame) -> Value:
     return {
         "strip": {"sel": frame.selected_round},
         **mine,
+        "routing": chosen_route(frame),
         "lengths": {"sel": frame.selected_round, **length},
         "timeline": {"sel": frame.selected_round, "round": round_value(frame)},
     }

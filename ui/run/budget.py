@@ -13,6 +13,7 @@ from core.config import SpeculationConfig
 from core.config.budget import longest, shares
 from core.config.mechanisms import combine_rule, length_policy
 from core.errors import ConfigError
+from ui.run.routes import drafting_ssms
 from ui.run.view import View
 
 __all__ = ["with_budget_bounds", "budget_words", "nodeless"]
@@ -27,7 +28,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     config = _config(view)
     if config is None or not length_policy(config.length).given:
         return {**lengths, "budget": budget_words(view)}
-    most = longest(config, view.drafters, config.speculation_length)
+    most = longest(config, _sharing(view, config), config.speculation_length)
     rounds = {
         # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
         number: {**told, "m": max(most, told["d"])} if told["s"] > max(most, told["d"]) else told
@@ -46,15 +47,22 @@ def budget_words(view: View) -> str:
 
 
 def nodeless(view: View) -> tuple[str, ...]:
-    """Drafters that the budget has no node for. Empty where a policy chooses the
-    drafters (`goodput`): the budget is then divided anew in each round."""
+    """Drafters that the budget has no node for. Empty where a policy (`goodput`) or routing chooses
+    the drafters: the budget is then divided anew in each round."""
     config = _config(view)
-    if config is None or length_policy(config.length).chooses_drafters:
+    if config is None or length_policy(config.length).chooses_drafters or drafting_ssms(view):
         return ()
     if not isinstance(config.max_tree_nodes, int):
         return ()
-    divided = shares(config.combine, config.max_tree_nodes, view.drafters)
+    divided = shares(config.combine, config.max_tree_nodes, view.drafters, config.draft)
     return tuple(name for name, share in zip(view.drafters, divided, strict=True) if not share)
+
+
+def _sharing(view: View, config: SpeculationConfig) -> tuple[str, ...]:
+    """The drafters that a round's budget is divided among: where routing chooses, as many SSMs."""
+    ssms = drafting_ssms(view)
+    left_out = ssms[config.routed_drafters :]
+    return tuple(name for name in view.drafters if name not in left_out)
 
 
 def _config(view: View) -> SpeculationConfig | None:
@@ -86,12 +94,13 @@ def _lets(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).given:
         return ""
     asked = config.speculation_length
-    most = longest(config, view.drafters, asked)
+    names = _sharing(view, config)
+    most = longest(config, names, asked)
     if most >= asked:
         return ""
     nodes = _nodes(int(config.max_tree_nodes))
-    many = len(view.drafters) > 1 and combine_rule(config.combine).node_budget != "each"
-    among = f" for {len(view.drafters)} drafters" if many else ""
+    many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
+    among = f" for {len(names)} drafters" if many else ""
     return f"{nodes}{among} let drafts be {most} deep: speculation_length {asked} is not reached."
 
 

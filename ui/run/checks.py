@@ -18,14 +18,14 @@ from ui.run.source import LiveSource, Source
 from ui.run.view import View, reduce_all
 from ui.server.session import Hub, TabSession, run_to_end
 
-__all__ = ["check_same_llm", "measure_baseline", "prove"]
+__all__ = ["check_same_llm", "finished_view", "llm_of", "measure_baseline", "prove"]
 
 DISPUTE_TOP_K = 50
 
 
 def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
-    player, view = desk.player, _finished_view(hub, desk)
+    player, view = desk.player, finished_view(hub, desk)
     yield from _plain(hub, desk, view, owner)
     if desk.player is player:
         _keep_baseline(hub, desk, view)
@@ -37,7 +37,7 @@ def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
 
     If the tab session looks at another run meanwhile, nothing is stored.
     """
-    player, view = desk.player, _finished_view(hub, desk)
+    player, view = desk.player, finished_view(hub, desk)
     desk.answer = same_distribution(view)
     if desk.answer is not None:
         yield
@@ -78,7 +78,8 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
     return compare(view, told, ours, plain.events(0, plain.count))
 
 
-def _finished_view(hub: Hub, desk: TabSession) -> View:
+def finished_view(hub: Hub, desk: TabSession) -> View:
+    """The desk's run as a whole; ConfigError where it goes on, or nothing can be asked about it."""
     player = desk.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")

@@ -13,6 +13,7 @@ from typing import Any
 
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
+from ui.run.fused import own_proposals, provenance
 from ui.run.view import Detail
 
 __all__ = ["Explanation", "bars", "explain", "letter", "quote"]
@@ -65,10 +66,11 @@ def explain(
         return _own(tree, verdict)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
+    whose = provenance(detail, node, {name: _label(name, drafters) for name in drafters})
     return Explanation(
         title=f"{quote(tree.texts[node])} at depth {tree.depths[node]}, "
         f"proposed by {_names(tree, node, drafters)}",
-        sentence=_verdict(tree, verdict, node, sampling),
+        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), whose])),
         outcome=outcome,
         token=tree.texts[node],
         token_id=tree.token_ids[node],
@@ -108,13 +110,18 @@ def _waiting(detail: Detail | None) -> str:
 
 def _names(tree: Combined, node: int, drafters: tuple[str, ...]) -> str:
     counts: dict[str, int] = {}
-    for proposal in tree.proposals[node]:
+    offered = own_proposals(tree, node) if tree.origins else tree.proposals[node]
+    for proposal in offered:
         counts[proposal.drafter] = counts.get(proposal.drafter, 0) + 1
     parts = []
     for name, times in counts.items():
-        label = f"{letter(drafters.index(name))} ({name})" if name in drafters else name
+        label = _label(name, drafters)
         parts.append(label if times == 1 else f"{label} {times} times")
     return ", ".join(parts) or "nobody"
+
+
+def _label(name: str, drafters: tuple[str, ...]) -> str:
+    return f"{letter(drafters.index(name))} ({name})" if name in drafters else name
 
 
 def _root(tree: Combined) -> Explanation:

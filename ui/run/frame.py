@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.events import RunStats
+from core.routing.regret import Regret
 from ui.run.view import Detail, View
 
 __all__ = ["Baseline", "Before", "Frame"]
@@ -41,6 +42,7 @@ class Frame:
 
     `detail` is the selected round, `node` the selected node of its tree. `known` is how many
     events the run has so far, `ended` whether more will come, `whole` whether to draw everything.
+    `regret`: of a routed run, once it was counted.
     """
 
     view: View = View()
@@ -54,6 +56,7 @@ class Frame:
     mode: str = "full"
     place: int = 0
     run_id: str = ""
+    regret: Regret | None = None
 
     @property
     def selected_round(self) -> int:

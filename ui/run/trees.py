@@ -10,16 +10,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.events import Combined, DraftRecord, ProposalRecord, Verified
+from ui.run.fused import trunk_of
 from ui.run.view import Detail
 
 __all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, parent, depth, outcome, LLM probability and proposers."""
+    """Node number -> text, parent, depth, outcome, LLM probability and proposers; of fused drafts
+    whose token it is, and whether it is part of the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
-        return _node_values(detail.combined, detail.verified, index)
+        nodes = _node_values(detail.combined, detail.verified, index)
+        return _with_origins(nodes, detail.combined, trunk_of(detail), index)
     return _laid_over(detail.drafted.drafts, index) if detail.drafted else {}
 
 
@@ -37,6 +40,14 @@ def _node_values(tree: Combined, verdict: Verified | None, index: dict[str, str]
         }
         for n in range(len(tree.token_ids))
     }
+
+
+def _with_origins(
+    nodes: dict[str, Any], tree: Combined, trunk: frozenset[int], index: dict[str, str]
+) -> dict[str, Any]:
+    for node, whose in enumerate(tree.origins):
+        nodes[str(node)] |= {"origin": index.get(whose, "-1"), "trunk": node in trunk}
+    return nodes
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.probabilities import probability_words
+from ui.run.routes import routing_value
 from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
@@ -37,6 +38,7 @@ PICTURES = (
     "figures",
     "strip",
     "tree",
+    "routing",
     "proposals",
     "inspector",
     "lengths",
@@ -66,6 +68,7 @@ def picture_values(
         "figures": figures_value(frame, baseline, before),
         "strip": strip_value(frame, made),
         "tree": tree_value(frame),
+        "routing": routing_value(frame),
         "proposals": proposals_value(frame),
         "inspector": inspector_value(frame),
         **{name: drawn[name] for name in CHARTS},

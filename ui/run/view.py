@@ -20,6 +20,7 @@ from core.events import (
     Drafted,
     Event,
     RoundCompleted,
+    RoutedDrafter,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -68,7 +69,8 @@ class RoundView:
     `weights`: those that the combine rule used, empty without weights. `winner` of a vote,
     the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
     `begin_ms`: where the round before ended; `time`: what this one took, `predicted_ms` what its
-    controller expected of `time.ms` (0: it did not).
+    controller expected of `time.ms` (0: it did not). `routing`: each SSM's part where a rule chose
+    which draft; `asking_ms`: time of asking SSMs about the text for it.
     """
 
     number: int
@@ -88,6 +90,9 @@ class RoundView:
     predicted_ms: float = 0.0
     ahead: tuple[Ahead, ...] = ()
     notes: tuple[str, ...] = ()
+    routing: tuple[RoutedDrafter, ...] = ()
+    routing_reason: str = ""
+    asking_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +252,9 @@ class _Growing:
                 predicted_ms=event.predicted_ms,
                 ahead=event.ahead,
                 notes=event.notes,
+                routing=event.routing,
+                routing_reason=event.routing_reason,
+                asking_ms=sum(span.ms for span in event.spans if span.name == "audition"),
                 **_vote(before, detail),
             )
         )
@@ -282,7 +290,9 @@ def _new_tokens(
         if verdict and tree and i < event.num_accepted:
             node = verdict.path[i]
             kind, chance = "accepted", verdict.llm_probabilities[node]
-            firsts = {index.get(p.drafter, -1): p.score for p in reversed(tree.proposals[node])}
+            whose = tree.drafters_of(node)
+            offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
+            firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))
         elif verdict:
             kind, chance = verdict.own_kind, verdict.own_probability

@@ -55,7 +55,7 @@ def proposals_value(frame: Frame) -> Value:
         "after": _by_index(completed.weights if completed and weighed else {}, index),
         "winner": index.get(tree.winner, "") if tree else "",
         "kept": _kept_counts(tree, drafts),
-        "nodeless": _nodeless(view, drafts),
+        "nodeless": _nodeless(view, drafts) | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
         "history": {
             str(line.number): _by_index(line.weights, index, LINE_DIGITS)
@@ -73,6 +73,13 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
     nodes = config.get("max_tree_nodes")
     why = f"no node for it: max_tree_nodes is {nodes}, for {len(view.drafters)} drafters"
     return {index[name]: why for name in nodeless(view) if name not in drafted}
+
+
+def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
+    """SSMs that routing did not let draft in this round."""
+    routing = detail.completed.routing if detail and detail.completed else ()
+    waiting = (one.drafter for one in routing if one.role == "waiting")
+    return {index[name]: "left out by routing" for name in waiting if name in index}
 
 
 def _rule(view: View) -> str:
@@ -108,6 +115,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
+            "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(masses[j], 4) if j in masses else None,
         }
         for j in range(len(draft.token_ids))

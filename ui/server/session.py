@@ -14,13 +14,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 from weakref import WeakSet
 
 from core.config import Request
 from core.errors import SpecScopeError
+from core.routing.regret import Regret
 from ui.learn.lessons.lecture import Lecture
 from ui.run.baselines import keep_baseline
 from ui.run.frame import Baseline, Before, Frame
@@ -94,13 +95,13 @@ class Hub:
 class TabSession:
     """One tab's place on one page: the run it looks at and what was found out about it.
 
-    `asked` is the request behind `player`, where it was started here; `baseline` and `answer`
-    belong to that run, `before` is the one it is compared with; `trouble` and `doing` are sentences
-    for the visitor; `side` is a second run for this desk, such as the baseline's; `lecture` keeps
-    what the lessons' runs came to. `stops` counts how often Stop was pressed, as the browser counts
-    it; `sent` are fields on their way to its form; `study` is for desks of studies. Who changes
-    what is seen and shows it holds `drawing`: presses in quick succession are answered in their
-    order.
+    `asked` is the request behind `player`, where it was started here; `baseline`, `answer` and
+    `regret` belong to that run, `before` is the one it is compared with; `trouble` and `doing` are
+    sentences for the visitor; `side` is a second run for this desk, such as the baseline's;
+    `lecture` keeps what the lessons' runs came to. `stops` counts how often Stop was pressed, as
+    the browser counts it; `sent` are fields on their way to its form; `study` is for desks of
+    studies. Who changes what is seen and shows it holds `drawing`: presses in quick succession are
+    answered in their order.
     """
 
     player: Player | None = None
@@ -109,6 +110,7 @@ class TabSession:
     baseline: Baseline | None = None
     plain: LiveSource | None = None
     answer: Answer | None = None
+    regret: Regret | None = None
     doing: str = ""
     side: LiveSource | None = None
     stops: int = 0
@@ -127,7 +129,7 @@ class TabSession:
     def look_at(self, player: Player | None) -> None:
         """Look at another run: forgets what was known about the last one."""
         self.cancel()
-        self.player, self.plain, self.answer = player, None, None
+        self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
         self.trouble = self.doing = ""
 
@@ -150,7 +152,7 @@ class TabSession:
         return (source.run_id, source.done) if source else ("", True), self.side is not None
 
     def frame(self) -> Frame:
-        return self.player.frame() if self.player else Frame()
+        return replace(self.player.frame(), regret=self.regret) if self.player else Frame()
 
     def cancel(self) -> None:
         """Stop every run that the engine makes for this session."""

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
 
 from core.errors import StoreError
-from ui.components import Figures, Lengths, Proposals, Timeline, TokenStrip, TokenTree, pack
+from ui.components import (
+    Figures,
+    Lengths,
+    Proposals,
+    Routing,
+    Timeline,
+    TokenStrip,
+    TokenTree,
+    pack,
+)
 from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
@@ -115,6 +124,7 @@ def _build_half(page: str) -> Half:
             "figures": Figures(elem_id=f"{page}-figures"),
             "strip": TokenStrip(elem_id=f"{page}-strip"),
             "tree": TokenTree(elem_id=f"{page}-tree"),
+            "routing": replace(Routing, asks=False)(elem_id=f"{page}-routing"),
             "proposals": Proposals(elem_id=f"{page}-proposals"),
             "lengths": Lengths(elem_id=f"{page}-lengths"),
             "timeline": Timeline(elem_id=f"{page}-timeline"),

@@ -20,6 +20,7 @@ from ui.components import (
     Legend,
     Lengths,
     Proposals,
+    Routing,
     Timeline,
     TokenStrip,
     TokenTree,
@@ -152,6 +153,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
         with gr.Column(scale=1, min_width=620):
             tree = TokenTree(elem_id=f"{page}-tree")
     legend = Legend(pack(names_value(context.models)), elem_id=f"{page}-legend")
+    routing = Routing(elem_id=f"{page}-routing")
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=560):
             inspector = Inspector(elem_id=f"{page}-inspector")
@@ -167,6 +169,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
         "figures": figures,
         "strip": strip,
         "tree": tree,
+        "routing": routing,
         "proposals": proposals,
         "inspector": inspector,
         "lengths": lengths,

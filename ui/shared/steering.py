@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 
+from ui.run.hindsight import measure_regret
 from ui.run.player import Pace
 from ui.server.session import TabSession, play
 from ui.shared.board import Board, Values
@@ -114,6 +115,8 @@ def wire_board(board: Board) -> None:
     for picture in board.pictures.values():
         picture.select(_select_handler(board), **{**quick, "outputs": board.outputs})
     stream = {**quick, "queue": True, "concurrency_limit": None}
+    routing = board.pictures["routing"]
+    routing.submit(_regret_handler(board), **{**stream, "outputs": board.outputs})
     pace_inputs = [board.speed, board.rate]
     and_speed = {**stream, "outputs": [*board.outputs, *board.places, board.speed]}
     board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
@@ -142,6 +145,14 @@ def _select_handler(board: Board) -> Callable[..., Values]:
         return select_node(board, board.desk(request), event._data or {})
 
     return select
+
+
+def _regret_handler(board: Board) -> Callable[..., Iterator[Values]]:
+    def count(request: gr.Request) -> Iterator[Values]:
+        desk = board.desk(request)
+        yield from board.stream(desk, measure_regret(board.context.hub, desk, ""))
+
+    return count
 
 
 def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any]]]:

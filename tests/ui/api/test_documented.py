@@ -13,11 +13,13 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from core.routing.regret import regret_of
 from tests.golden.api import FILE, api_answers
 from tests.golden.differences import differences
 from tests.source import ROOT
 from tests.ui.api.sites import Site, api_site
 from tests.ui.fakes import FakeWorker, endless, scripted
+from ui.api import proof
 
 API = ROOT / "docs" / "api.md"
 SIMPLE = {"str": str, "int": int, "float": (int, float), "bool": bool, "object": dict}
@@ -134,13 +136,23 @@ def test_signatures_are_those_of_the_server(site: tuple[Client, FakeWorker]) -> 
     assert {name: one.arguments for name, one in documented()[0].items()} == served_ones
 
 
-def test_every_answer_has_its_documented_type(site: tuple[Client, FakeWorker]) -> None:
+def test_every_answer_has_its_documented_type(
+    site: tuple[Client, FakeWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, worker = site
+    monkeypatch.setattr(proof, "measure_regret", counted)
     call = Caller(client)
     call_study_endpoints(call, worker)
     call_run_endpoints(call)
     call_model_endpoints(call)
     assert call.called == documented()[0].keys()
+
+
+def counted(_hub: Any, desk: Any, _owner: str) -> Iterator[None]:
+    """In the place of SSMs that read a text: here there are none."""
+    hits = {"ssm-code": [True, False, True], "ssm-docs": [False, True, True]}
+    desk.regret = regret_of(hits, [{"ssm-code", "ssm-docs"}] * 3, 2)
+    yield
 
 
 def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
@@ -174,6 +186,7 @@ def call_run_endpoints(call: Caller) -> None:
     assert call("/prompt_rows")["rows"]
     call("/baseline", run_id=run["run_id"])
     call("/prove", run_id=run["run_id"])
+    assert "regret" in call("/regret", run_id=run["run_id"])["words"]
     call("/export", run_id=run["run_id"], format="csv")
     call("/annotate", run_id=run["run_id"], note="seen")
     call("/set_retention", runs=1000, sure=True)
@@ -332,6 +345,10 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
     "/delete_study": [*by_name(study_id=""), ({"study_id": "nosuch"}, "no such study")],
     "/baseline": [*by_name(run_id="nosuch")],
     "/prove": [*by_name(run_id="")],
+    "/regret": [
+        *by_name(run_id="nosuch"),
+        ({"run_id": "synthetic-1"}, "without a choice there is nothing to regret"),
+    ],
     "/set_retention": [
         ({"runs": -5, "sure": True}, "runs is -5"),
         ({"runs": True, "sure": True}, "runs is True"),

@@ -36,8 +36,8 @@ window.pictures = {
       shell.dataset.picture = name;
       element.append(shell);
       main.append(element);
-      const host = { element, props: { label, value: {} }, event: "select" };
-      host.trigger = (_event, told) => { pictures.picked = told; };
+      const host = { element, props: { label, value: {} }, event: "select", asks: "submit" };
+      host.trigger = (event, told) => { pictures.picked = told; pictures.event = event; };
       host.watch = (_name, changed) => { host.changed = changed; };
       hosts[name] = host;
       return mount(name, host);

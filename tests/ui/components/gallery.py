@@ -16,7 +16,8 @@ from ui.components import PICTURES
 from ui.run.frame import Baseline
 
 BASELINE = Baseline(41.0, "synthetic-plain", "41 tokens/s plain, measured")
-NAMES = ["legend", "figures", "strip", "tree", "proposals", "inspector", "lengths", "timeline"]
+NAMES = ["legend", "figures", "strip", "tree", "routing", "proposals", "inspector"]
+NAMES += ["lengths", "timeline"]
 ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAMES}
 
 
@@ -36,6 +37,9 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "commit": lambda: values_at(run, 4, "commit", node=0),
         "vote": lambda: values_at(voted, 12),
         "lost": lambda: values_at(voted, 12, "combine"),
+        "routed": lambda: values_at(routed("cosine"), 12, node=1),
+        "switched": lambda: variants.switched(values_at(routed("cosine", loses=20), 12)),
+        "regretted": lambda: variants.regretted(values_at(routed("cosine"), 12)),
         "dial": lambda: values_at(minions_run("vote_tree"), 11),
         "pool": lambda: values_at(minions_run("log_pool"), 11),
         "ahead": lambda: values_at(pipelined("ahead"), 4),
@@ -73,6 +77,13 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
 def minions_run(combine: str) -> list[Event]:
     """A SYNTHETIC run with every mechanism at once, one of its drafters lost at the end."""
     return synthetic_run(30, seed=5, mechanisms=replace(MINIONS, combine=combine, loses=26))
+
+
+def routed(routing: str, loses: int = -1) -> list[Event]:
+    """A SYNTHETIC run in which two of five SSMs draft one trunk together."""
+    uses = Mechanisms(routing=routing, draft="fused", loses=loses)
+    names = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
+    return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)
 
 
 def pipelined(pipeline: str) -> list[Event]:

@@ -106,6 +106,7 @@ def hostile_values() -> dict[str, Any]:
         "figures": {"state": HOSTILE[0], "baseline_note": HOSTILE[1], "speedup": 0.8},
         "strip": {**base, **_hostile_strip()},
         "tree": {**base, **_hostile_tree()},
+        "routing": {**base, **_hostile_routing(drafters)},
         "proposals": {**base, **_hostile_proposals()},
         "inspector": {**base, **_hostile_inspector()},
         "lengths": {**base, **_hostile_lengths()},
@@ -140,6 +141,14 @@ def _hostile_tree() -> dict[str, Any]:
         "dropped": {},
         "node": 0,
     }
+
+
+def _hostile_routing(drafters: dict[str, Any]) -> dict[str, Any]:
+    ssms = {key: told["name"] for key, told in drafters.items()}
+    cells = {key: {"r": "routed", "s": 0.5} for key in ssms}
+    texts = {"sentence": HOSTILE[0], "cost": HOSTILE[1], "score": HOSTILE[2]}
+    told = {"rule": "credit", "ssms": ssms, "rounds": {"0": cells}, "switches": {"0": True}}
+    return {**told, **texts, "reasons": {"0": HOSTILE[0]}, "sel": 0}
 
 
 def _hostile_proposals() -> dict[str, Any]:

@@ -329,4 +329,4 @@ def test_hostile_text_is_inert_and_visible(pictures: Pictures) -> None:
     page.locator(".ss-node[data-key='0']").hover()
     assert "<img src=x" in page.locator("#ss-tip").text_content()
     assert page.evaluate("window.pwned") is None
-    assert page.locator("[data-error]").count() == 0 and len(ORDER) == 8
+    assert page.locator("[data-error]").count() == 0 and len(ORDER) == 9

@@ -36,6 +36,7 @@ def test_a_picture_is_a_plain_component_with_a_fixed_shell(picture):
     assert "$" not in component.html_template and "{" not in component.html_template
     assert picture.name in component.js_on_load and version() in component.js_on_load
     assert component.label == picture.label
+    assert ("asks: 'submit'" in component.js_on_load) == picture.asks
     assert (ASSETS / f"{picture.name}.js").is_file()
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from core.routing.regret import regret_of
+from ui.run.regret_words import regret_value
+
 
 def timeline(values: dict[str, Any], **told: Any) -> dict[str, Any]:
     return {**values, "timeline": {**values["timeline"], **told}}
@@ -116,6 +119,39 @@ def budgeted(values: dict[str, Any]) -> dict[str, Any]:
     rows = {key: row for key, row in proposals["rows"].items() if key != "2"}
     left = {"rows": rows, "nodeless": {"2": "no node for it: max_tree_nodes is 2"}}
     return {**values, "lengths": {**lengths, **told}, "proposals": {**proposals, **left}}
+
+
+def switched(values: dict[str, Any]) -> dict[str, Any]:
+    """`credit` with invented scores and a change of domain: others draft from round 10 on."""
+    told = values["routing"]
+    before, after = ("0", "2"), ("1", "4")
+    rounds = {
+        number: {
+            key: {
+                "r": part["r"]
+                if part["r"] == "lost"
+                else "routed"
+                if key in (before if int(number) < 10 else after)
+                else "waiting",
+                "s": 240.0 + 90 * (key in (before if int(number) < 8 else after)) + 9 * int(key),
+            }
+            for key, part in cells.items()
+        }
+        for number, cells in told["rounds"].items()
+    }
+    reasons = {"0": "SYNTHETIC: they predicted the prompt's end best"}
+    reasons["10"] = "ssm-dialogue for ssm-code: the text changed"
+    mine = {"rounds": rounds, "switches": {"10": True}, "reasons": reasons}
+    return {**values, "routing": {**told, "rule": "credit", **mine}}
+
+
+def regretted(values: dict[str, Any]) -> dict[str, Any]:
+    """Regret was asked for: an SSM that knows every other token, and one that knows none."""
+    told = values["routing"]
+    hits = {name: [i % 3 == n for i in range(60)] for n, name in enumerate(told["ssms"].values())}
+    routes = [set(list(hits)[:2])] * 60
+    found = regret_value(regret_of(hits, routes, 4), tuple(hits))
+    return {**values, "routing": {**told, "regret": found}}
 
 
 def only_line_feeds(values: dict[str, Any]) -> dict[str, Any]:

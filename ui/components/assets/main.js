@@ -11,6 +11,7 @@ const PICTURES = {
   strip: () => import("./strip.js"),
   figures: () => import("./figures.js"),
   tree: () => import("./tree.js"),
+  routing: () => import("./routing.js"),
   proposals: () => import("./proposals.js"),
   inspector: () => import("./inspector.js"),
   lengths: () => import("./lengths.js"),
@@ -27,7 +28,7 @@ const PICTURES = {
   prompts: () => import("./prompts.js"),
 };
 
-const STYLES = ["base.css", "text.css", "tree.css", "charts.css", "compare.css", "tune.css", "prompts.css"];
+const STYLES = ["base.css", "text.css", "tree.css", "routing.css", "charts.css", "compare.css", "tune.css", "prompts.css"];
 
 export async function mount(kind, host) {
   const shell = host.element.querySelector(".ss-shell") ?? host.element;
@@ -38,6 +39,7 @@ export async function mount(kind, host) {
   const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
     host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
   panel.trigger = host.trigger;
+  panel.ask = host.asks ? () => host.trigger(host.asks, {}) : null;
   const picture = create(panel);
   panel.picture = picture;
   panel.tell = (told) => host.trigger(host.event, told);

@@ -60,6 +60,7 @@ export function frame(panel, make) {
       render();
     },
     restyle: () => (state.scale = null),
+    xs: () => state.xs,
     at: (event) => (state.xs ? state.xs(event.clientX - svg.getBoundingClientRect().left) : null),
   };
 }

@@ -75,10 +75,11 @@ function listen({ body, panel }) {
 function sentence(value, drafted, known) {
   if (!known) return "What each model proposed, depth by depth.";
   if (!drafted.length) return `${roundName(value.round)}: nothing was drafted.`;
-  const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key]));
+  const tokens = drafted.flatMap((d) => Object.values(value.rows[d.key])).filter((token) => !token.fed);
   const accepted = tokens.filter((token) => token.accepted).length;
   const counted = `${plural(tokens.length, "proposal")} by ${plural(drafted.length, "drafter")}, ${accepted} of them`;
-  return `${roundName(value.round)}: ${counted} on the accepted path (✓).${value.words?.legend ?? ""}`;
+  const fed = drafted.some((d) => Object.values(value.rows[d.key]).some((token) => token.fed)) ? " ↦ was fed to it, not proposed." : "";
+  return `${roundName(value.round)}: ${counted} on the accepted path (✓).${value.words?.legend ?? ""}${fed}`;
 }
 
 function makeRow(drafter) {
@@ -145,13 +146,16 @@ function updateChip(chip, token, drafter, value) {
     chip.ssText = token.t;
   }
   const won = value.winner === drafter.key && token.in_tree;
-  setText(score, `${won ? "★ " : ""}${token.accepted ? "✓ " : ""}${prob(token.score)}`);
+  setText(score, `${token.fed ? "↦ " : ""}${won ? "★ " : ""}${token.accepted ? "✓ " : ""}${prob(token.score)}`);
   set(chip, "data-won", won);
   set(chip, "data-accepted", Boolean(token.accepted));
   set(chip, "data-dropped", token.in_tree === false);
+  set(chip, "data-fed", Boolean(token.fed));
 }
 
+// A token of the trunk that another SSM proposed: this one was fed it, and went on from there.
 function fateOf(token, value) {
+  if (token.fed) return "Fed to it: another SSM's token on the trunk";
   if (token.accepted) return "On the accepted path";
   if (token.in_tree === false) return value.words?.unverified ?? "Dropped before the LLM saw it";
   return "In the tree, not accepted";

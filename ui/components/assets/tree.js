@@ -6,8 +6,9 @@ import { attach, card } from "./tip.js";
 import { tokenText, prob, prose, fixed } from "./text.js";
 import { scaleOf, forget } from "./measure.js";
 import { layout, edgePath } from "./tree_layout.js";
-import { heading, items, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
+import { heading, isFused, items, offering, words, tableOf, spoken, MEANING, STAGES } from "./tree_model.js";
 import { makeNode, nodeWidth, sizes, updateNode } from "./tree_node.js";
+import { FUSED, drawRails, partOf } from "./tree_fused.js";
 import { createRims } from "./tree_rims.js";
 import { glider } from "./glide.js";
 import { zoomable } from "./zoom.js";
@@ -23,19 +24,21 @@ const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
   const stages = stageBar();
+  const rails = s("g", { class: "ss-rails", "aria-hidden": "true" });
   const edges = s("g", { class: "ss-edges", "aria-hidden": "true" });
   const headings = s("g", { class: "ss-headings", "aria-hidden": "true" });
   const nodes = s("g", { class: "ss-nodes" });
-  const svg = s("svg", { class: "ss-tree-svg", role: "group" }, edges, headings, nodes);
+  const svg = s("svg", { class: "ss-tree-svg", role: "group" }, rails, edges, headings, nodes);
   const viewport = h("div", { class: "ss-viewport" }, svg);
   const empty = h("p", { class: "ss-placeholder" }, "Run a prompt, then pick a round: its tree is drawn here.");
   const rims = createRims();
-  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.before, rims.after));
+  const fused = h("p", { class: "ss-meant ss-fused-meant", hidden: true }, FUSED);
+  panel.body.append(stages.node, empty, h("div", { class: "ss-window" }, viewport, rims.before, rims.after), fused);
 
   const view = {
-    panel, stages, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
+    panel, stages, rails, fused, edges, headings, nodes, svg, viewport, empty, list: [], byKey: new Map(), value: null,
     shown: { round: null, stage: null, at: 0, places: new Map() }, glide: glider(),
-    caches: { edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0,
+    caches: { rails: new Map(), edges: new Map(), headings: new Map(), nodes: new Map() }, scene: null, least: 0,
     rims, places: new Map(),
   };
   const resized = () => {
@@ -73,6 +76,7 @@ function draw(value, view) {
   set(panel.section, "data-empty", list.length === 0);
   view.empty.hidden = list.length > 0;
   viewport.hidden = list.length === 0;
+  view.fused.hidden = !isFused(value);
   panel.say(words(value, list));
   drawStage(value, view);
   if (!list.length) {
@@ -90,6 +94,7 @@ function draw(value, view) {
   set(svg, "aria-label", `Token tree, ${heading(value)}: ${prose(words(value, list))}`);
   zoom.resize(drawn, size.legible, { scene, run: value.run, end: value.rest ? endOf(measured, drawn) : 0 });
   const paint = (places) => {
+    drawRails(view, measured, places, size);
     drawEdges(view, measured, places, size);
     drawHeadings(view, measured, places, size);
     drawNodes(view, measured, places, size);
@@ -202,7 +207,7 @@ function listen(view) {
     event.preventDefault();
     event.stopPropagation();
   });
-  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value.words ?? {}));
+  attach(nodes, ".ss-node", (node) => nodeCard(view.byKey.get(node.dataset.key), view.value));
 }
 
 // Right: first child; left: parent; up and down: siblings, then whatever stands next in the list.
@@ -217,15 +222,16 @@ function neighbour(list, key, arrow) {
 }
 
 // `told`: what the combine rule's numbers and dropped nodes are called.
-function nodeCard(item, told) {
+function nodeCard(item, value) {
   if (!item) return null;
+  const told = value.words ?? {};
   const rows = [];
   if (item.p != null) rows.push([item.kind === "draft" ? "score" : "LLM", prob(item.p)]);
-  for (const drafter of item.by) {
+  for (const drafter of offering(item, value)) {
     const told = item.values?.by?.[drafter.key] ?? (item.kind === "draft" ? null : item.values);
     if (!told || told.score == null) continue;
     const drawn = told.q == null || told.q === 1 ? "" : `, drawn with ${prob(told.q)}`;
-    rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(told.score)}${drawn}`]);
+    rows.push([h("span", {}, badge(drafter), ` ${drafter.name}`), `${prob(told.score)}${drawn}${partOf(item, drafter)}`]);
   }
   if (item.values?.mass != null) rows.push([told.mass || "mass", fixed(item.values.mass, 3)]);
   if (item.values?.id != null) rows.push(["token id", String(item.values.id)]);

@@ -51,12 +51,22 @@ function separate(drafts, who) {
   });
 }
 
+// A fused node is one drafter's token; those that proposed it too, or were only fed it, are told on hover.
 function merged(value, who) {
   return entries(value.nodes).map(([i, node]) => ({
-    key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t,
-    by: entries(node.by).map(([key]) => who.get(key)).filter(Boolean), p: node.lp, label: null, node: Number(i), values: node,
+    key: i, parent: String(node.parent), kind: node.outcome ?? "pending", text: node.t, trunk: node.trunk === true,
+    by: (node.origin === undefined ? entries(node.by).map(([key]) => key) : [node.origin]).map((key) => who.get(key)).filter(Boolean),
+    p: node.lp, label: null, node: Number(i), values: node,
   }));
 }
+
+export const isFused = (value) => Object.values(value.nodes ?? {}).some((node) => node.origin !== undefined);
+
+// Of a fused node all drafters that proposed it or were fed it, in their order.
+export const offering = (item, value) => {
+  const who = byKey(value);
+  return item.values?.origin === undefined ? item.by : entries(item.values.by).map(([key]) => who.get(key)).filter(Boolean);
+};
 
 // Dropped ones whose parent is not known cannot be drawn; the words count them.
 function dropped(value, who) {
@@ -109,10 +119,17 @@ function draftWords(value, nodes) {
 }
 
 function combineWords(value, nodes) {
+  if (isFused(value)) return fusedWords(nodes);
   const shared = nodes.filter((node) => Object.keys(node.by ?? {}).length > 1).length;
   const gone = Object.keys(value.dropped ?? {}).length;
   const agreed = shared ? `, ${shared} proposed by more than one drafter` : "";
   return `One tree of ${plural(nodes.length, "node")}${agreed}${gone ? `; ${gone} ${value.words?.dropped_short ?? "dropped"} (dotted)` : ""}.`;
+}
+
+function fusedWords(nodes) {
+  const trunk = nodes.filter((node) => node.trunk).length;
+  const beside = nodes.length - trunk;
+  return `One tree of ${plural(nodes.length, "node")}: a trunk of ${trunk}, drafted together (the band), and ${beside} beside it.`;
 }
 
 function ownWords(value) {
@@ -123,17 +140,22 @@ function ownWords(value) {
 }
 
 export function spoken(item) {
-  const by = item.by.length ? `, proposed by ${item.by.map((d) => `${d.letter} ${d.name}`).join(" and ")}` : "";
+  const names = item.by.map((d) => `${d.letter} ${d.name}`).join(" and ");
+  const fused = item.values?.origin !== undefined;
+  const by = !item.by.length ? "" : fused ? `, ${item.trunk ? "on the trunk" : "a side leaf"}, token of ${names}` : `, proposed by ${names}`;
   const p = item.p == null ? "" : `, probability ${prob(item.p)}`;
   return `${plain(item.text)}: ${MEANING[item.kind] ?? item.kind}${by}${p}`;
 }
 
 export function tableOf(value, list, cell) {
+  const fused = isFused(value);
+  const part = (item) => (item.values?.origin === undefined ? "–" : item.trunk ? "trunk" : "side leaf");
   const rows = list.map((item) => [
     item.key === "-1" ? "root" : item.key, item.parent === "-1" ? "root" : item.parent ?? "–", cell(item.text),
-    item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", prob(item.p),
+    item.kind.replace("_", " "), item.by.map((d) => `${d.letter} ${d.name}`).join(", ") || "–", ...(fused ? [part(item)] : []), prob(item.p),
   ]);
-  const head = ["node", "after", "token", "outcome", "proposed by", value.stage === "draft" ? "score" : "LLM probability"];
+  const whose = fused ? ["whose token", "part"] : ["proposed by"];
+  const head = ["node", "after", "token", "outcome", ...whose, value.stage === "draft" ? "score" : "LLM probability"];
   const stage = begun(value) ? `, stage ${value.stage ?? ""}` : "";
   return { caption: `${heading(value)}${stage}`, head, rows };
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -26,7 +26,7 @@ class Measured:
     """One finished run. `fed`: tokens in a pass of the LLM, `pass_ms`: milliseconds of one, both
     medians; `round_ms`: the mean time of a round. `most`: the most drafted tokens that one round
     accepted, `most_written`: the most that one wrote. `weights`: of each SSM at the end. `hits`:
-    drafts made ahead that came true, `early`: all of them."""
+    drafts made ahead that came true, `early`: all of them. `scores`: of routing, at the end."""
 
     label: str
     run_id: str
@@ -39,6 +39,7 @@ class Measured:
     weights: Mapping[str, float]
     hits: int
     early: int
+    scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def own(self) -> int:
@@ -66,6 +67,7 @@ def measured_row(label: str, view: View) -> Measured:
         weights=MappingProxyType(dict(last.weights if last else {})),
         hits=sum(one.hit for one in early),
         early=len(early),
+        scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
     )
 
 

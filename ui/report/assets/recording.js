@@ -74,6 +74,7 @@ function absent({ blank, absent: inspector }, number) {
   const at = { round: number };
   return {
     ...blank, strip: { sel: number }, tree: { ...blank.tree, ...at }, proposals: { ...blank.proposals, ...at },
+    routing: { ...blank.routing, sel: number },
     inspector: { ...inspector, ...at }, lengths: { ...blank.lengths, sel: number }, timeline: { ...blank.timeline, sel: number },
   };
 }

@@ -1,0 +1,82 @@
+"""RecordedLlm: an LLM whose choices are a recorded text's tokens, at the LLM's own cost.
+
+So that a text may change its domain in the middle, which a small LLM does not do by itself. What is
+measured with it is labelled so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bench.prompts import Prompt
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.engine import Engine
+from core.events import RoundCompleted
+from core.models.protocol import Feed, LanguageModel
+from core.trees.tree import ROOT
+
+__all__ = ["RecordedLlm", "Spliced", "spliced"]
+
+LIKELY = 100.0
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """A prompt, and a text behind it made of segments; `domains` and `starts` of each of them."""
+
+    name: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    domains: tuple[str, ...]
+    starts: tuple[int, ...]
+
+
+class RecordedLlm:
+    """See LanguageModel. Every pass is made; its logits are replaced by the recorded choice, which
+    depends on the position alone. `text`: prompt and text of the one run that is open."""
+
+    def __init__(self, llm: LanguageModel) -> None:
+        self._llm = llm
+        self.text: Sequence[int] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._llm, name)
+
+    def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
+        """See LanguageModel."""
+        logits = self._llm.forward(feeds)
+        return [self._chosen(feed, own) for feed, own in zip(feeds, logits, strict=True)]
+
+    def _chosen(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
+        depths: list[int] = []
+        for parent in feed.parents:
+            depths.append(0 if parent == ROOT else depths[parent] + 1)
+        behind = [self._llm.length(feed.row) + depth + 1 for depth in depths[-len(logits) :]]
+        chosen = torch.zeros_like(logits)
+        for row, place in enumerate(behind):
+            chosen[row, self.text[place] if place < len(self.text) else 0] = LIKELY
+        return chosen
+
+
+def spliced(
+    engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
+) -> Spliced:
+    """`tokens` tokens of the LLM's own continuation of a prompt of each domain, one behind another;
+    the prompt is that of the first."""
+    plain = SpeculationConfig.preset("autoregressive")
+    sampling = SamplingParams(tokens, ignore_eos=True)
+    parts: list[int] = []
+    starts = []
+    for domain in domains:
+        prompt = next(one for one in prompts if one.domain == domain)
+        starts.append(len(parts))
+        for event in engine.generate(Request(prompt.text, sampling, plain)):
+            if isinstance(event, RoundCompleted):
+                parts += event.token_ids
+    first = next(one for one in prompts if one.domain == domains[0])
+    prompt_ids = tuple(engine.models.tokenizer(first.text)["input_ids"])
+    return Spliced(" > ".join(domains), prompt_ids, tuple(parts), tuple(domains), tuple(starts))

@@ -1,0 +1,166 @@
+"""Routed and fused drafts of the bundled models in a real Chromium: the strip of who drafts, whose
+token each node is and the regret on the page are what the events say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core import Engine, load_models
+from core.engine.worker import Worker
+from tests.ui import decoded, sites
+from tests.ui.browser.looks import at_rest, turn_to
+from tests.ui.reading import becomes, in_looks, read
+from ui.server.context import Context
+
+pytestmark = pytest.mark.browser
+
+# Each SSM's part in each round, by the left edges of the blocks in its row.
+STRIP = """(where) => {
+  const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
+    path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
+    [...new Set([...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((m) => Number(m[1])))]]);
+  const edges = [...new Set(paths.flatMap(([, , own]) => own))].sort((a, b) => a - b);
+  return paths.flatMap(([ssm, part, own]) => own.map((edge) => [edges.indexOf(edge), ssm, part]))
+    .sort((a, b) => a[0] - b[0] || (a[1] < b[1] ? -1 : 1));
+}"""
+SWITCHES = """(where) => [...document.querySelectorAll(`#${where}-routing .ss-routing-switch`)]
+  .map((mark) => Number(mark.dataset.round))"""
+NODES = """(where) => Object.fromEntries(
+  [...document.querySelectorAll(`#${where}-tree .ss-node[data-key]`)]
+    .filter((node) => /^\\d+$/.test(node.dataset.key)).map((node) => [node.dataset.key, [
+      [...node.querySelectorAll(".ss-svg-badge text")].map((text) => text.textContent).join(""),
+      Boolean(document.querySelector(`#${where}-tree .ss-rail[data-key='${node.dataset.key}']`)),
+    ]]))"""
+SAID = "(where) => document.querySelector(`#${where}-routing .ss-words`).innerText"
+REGRET = """() => [...document.querySelectorAll("#live-routing .ss-regret-rows tbody tr")]
+  .map((row) => row.innerText.split("\\t"))"""
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
+    """The bundled models behind Live, Sessions and Learn: the page's address and its context."""
+    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
+    with sites.hosted(tmp_path_factory.mktemp("routed"), worker, ("sessions", "learn")) as made:
+        yield made
+
+
+def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
+    real: sites.Served, browser_page: sites.OpenPage
+) -> None:
+    url, context = real
+    page = sites.ready(browser_page(url))
+    assert not page.locator("#live-routing .ss-panel").is_visible(), "no run yet, nothing chosen"
+    decoded.prepare(page, "specinfer", routing="credit", draft="fused_credit")
+    page.click("#live-run")
+    decoded.finished(page)
+    run = decoded.recorded(context)
+    speculation = run.started.config["speculation"]
+    assert (speculation["routing"], speculation["draft"]) == ("credit", "fused_credit")
+    check_strip(page, run, "live")
+    number = next(n for n in decoded.with_draft(run) if len(set(trunk_of(run, n))) == 2)
+    check_round(page, run, number, "live")
+    the_inspector_says_whose(page, run, number)
+    regret_is_counted(page, context, run)
+    for look in in_looks(page, (1280, True), (390, False), (1280, False)):
+        sites.shot(page, f"routed-{look}")
+        assert not sites.overflows(page), look
+    page.set_viewport_size({"width": 1920, "height": 1000})
+    sites.shot(page, "routed-1920-light")
+    sites.replayed(page)
+    decoded.settled(page)
+    check_strip(page, run, "sessions")
+    page.locator(f"#sessions-strip .ss-round[data-r='{number}']").first.click()
+    check_round(page, run, number, "sessions")
+
+
+def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
+    """Every SSM's part in every round, where the choice changed, the reason of the selected one."""
+    completed = run.completed
+    routed = [event for event in completed if event.routing]
+    cells = [
+        [place, one.drafter, part_of(run, event.round, one.role)]
+        for place, event in enumerate(routed)
+        for one in sorted(event.routing, key=lambda one: one.drafter)
+    ]
+    becomes(page, STRIP, cells, where)
+    sets = [{o.drafter for o in event.routing if o.role == "routed"} for event in routed]
+    changed = [routed[i].round for i in range(1, len(sets)) if sets[i] != sets[i - 1]]
+    becomes(page, SWITCHES, changed, where)
+    asked = [s for event in completed for s in event.spans if s.name == "audition"]
+    cost = page.locator(f"#{where}-routing .ss-routing-cost").inner_text()
+    assert ("all SSMs were asked how well they foretell the text" in cost) == bool(asked)
+
+
+def part_of(run: decoded.Recorded, number: int, role: str) -> str:
+    """Where nothing was drafted, one that was routed is shown as chosen."""
+    return "chosen" if role == "routed" and not run.combined[number].token_ids else role
+
+
+def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
+    """Of each node, whether it is on the trunk, the branch that every SSM of the round was fed."""
+    together = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
+    offered = run.combined[number].proposals
+    return [together <= {proposal.drafter for proposal in own} for own in offered]
+
+
+def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
+    """The selected round's sentence, and each node's letter and place in the tree."""
+    if where == "live":
+        decoded.select_round(page, number)
+    names, done, tree = run.started.drafters, run.completed[number], run.combined[number]
+    said = read(page, f"(where) => {{ const said = ({SAID})(where); return said.startsWith("
+                f"'Round {number + 1}:') && said; }}", where)  # fmt: skip
+    assert f"Why? {done.routing_reason}." in said
+    for one in done.routing:
+        assert f"{'ABCDE'[names.index(one.drafter)]} {one.drafter}" in said
+    letters = ["ABCDE"[names.index(whose)] for whose in tree.origins]
+    pairs = zip(letters, trunk_of(run, number), strict=True)
+    wanted = {str(node): list(pair) for node, pair in enumerate(pairs)}
+    becomes(page, NODES, wanted, where)
+
+
+def the_inspector_says_whose(page: Any, run: decoded.Recorded, number: int) -> None:
+    names, tree = run.started.drafters, run.combined[number]
+    page.locator("#live-tree .ss-node[data-key='0']").click()
+    whose = tree.origins[0]
+    sentence = page.locator("#live-inspector .ss-sentence")
+    sentence.get_by_text(f"{'ABCDE'[names.index(whose)]} ({whose})").wait_for()
+
+
+def regret_is_counted(page: Any, context: Context, run: decoded.Recorded) -> None:
+    """The button beside the picture: a sentence, and a row for what was routed, the best group,
+    each SSM alone and the oracle."""
+    page.locator("#live-routing").get_by_role("button", name="Count afterwards").click()
+    page.locator("#live-routing .ss-regret-said").wait_for()
+    rows = read(page, REGRET)
+    desk = sites.desk_of(context)
+    assert desk.regret is not None
+    assert len(rows) == 1 + 1 + 5 + 1 and rows[0][1] == str(desk.regret.routed.passes)
+    assert rows[-1][1] == str(desk.regret.oracle.passes)
+    assert desk.regret.routed.tokens == run.stats.num_new_tokens
+
+
+def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.OpenPage) -> None:
+    url, context = real
+    page = sites.ready(browser_page(url))
+    turn_to(page, "Learn")
+    page.locator(".sp-step").nth(8).click()
+    page.locator(".sp-lesson-title").get_by_text("Who drafts what").wait_for()
+    page.locator("#learn-strip .ss-panel").wait_for()
+    page.click("#learn-run")
+    sites.said(page, "Finished: ", "learn")
+    decoded.settled(page)
+    run = decoded.recorded(context)
+    check_strip(page, run, "learn")
+    for look in in_looks(page, (1280, False), (1920, False)):
+        sites.shot(page, f"lesson-routing-{look}")
+    at_rest(page)
+    scores = {one.drafter: one.score for one in run.completed[-1].routing}
+    page.get_by_label(max(scores, key=lambda name: scores[name]), exact=True).check()
+    page.click("#learn-check")
+    page.locator("#learn-verdict").get_by_text("Right. ").wait_for()
+    names = page.locator("#learn-routing .ss-routing-name").all_text_contents()
+    assert names == [*run.started.drafters]

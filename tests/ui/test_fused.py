@@ -1,0 +1,133 @@
+"""Fused drafts on the page: the trunk is the engine's, whose token a node is the events say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.drafters import fused_drafting
+from core.events import Combined, Event, RoundCompleted
+from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui.components.samples import values_at
+from ui.run.explain import explain
+from ui.run.fused import trunk_of
+from ui.run.view import Detail, detail_of, reduce_all
+
+FOUR = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math")
+
+
+def run(draft: str = "fused", seed: int = 5, drafters: tuple[str, ...] = FOUR) -> list[Event]:
+    uses = Mechanisms(routing="cosine", draft=draft)
+    return synthetic_run(24, seed=seed, drafters=drafters, mechanisms=uses)
+
+
+def details(events: list[Event]) -> list[Detail]:
+    """The rounds that drafted anything."""
+    numbers = (event.round for event in events if isinstance(event, RoundCompleted))
+    found = [detail_of(events, number) for number in numbers]
+    return [one for one in found if one and one.combined and one.combined.origins]
+
+
+def test_the_trunk_is_the_one_that_the_engine_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    trunks: list[list[int]] = []
+    best = fused_drafting._Tree.best
+
+    def record(tree: Any, count: int) -> list[int]:
+        trunks.append([tree.token_ids[node] for node in tree.trunk])
+        return best(tree, count)
+
+    monkeypatch.setattr(fused_drafting._Tree, "best", record)
+    rounds = details(run(seed=917, drafters=(*FOUR, "ngram")))
+    assert len(rounds) == len(trunks) > 12
+    for detail, trunk in zip(rounds, trunks, strict=True):
+        tree = detail.combined
+        assert tree is not None
+        nodes = sorted(trunk_of(detail))
+        assert [tree.parents[node] for node in nodes] == [-1, *nodes[:-1]], "one branch"
+        assert [tree.token_ids[node] for node in nodes] == trunk[: len(nodes)] and nodes
+    sizes = [(len(trunk_of(d)), len(d.combined.token_ids)) for d in rounds if d.combined]
+    assert any(trunk < size for trunk, size in sizes), "and side leaves"
+
+
+@pytest.mark.parametrize("draft", ["fused", "fused_credit"])
+def test_every_node_and_every_token_is_the_recorded_drafters(draft: str) -> None:
+    events = run(draft)
+    view = reduce_all(events)
+    for detail in details(events):
+        tree, verdict, done = detail.combined, detail.verified, detail.completed
+        assert tree and verdict and done
+        nodes = values_at(events, detail.round)["tree"]["nodes"]
+        assert [FOUR[int(nodes[str(n)]["origin"])] for n in range(len(nodes))] == [*tree.origins]
+        assert {int(n) for n, one in nodes.items() if one["trunk"]} == trunk_of(detail)
+        tokens = [token for token in view.tokens if token.round == detail.round]
+        for token, node in zip(tokens, verdict.path[: done.num_accepted], strict=False):
+            score = next(p.score for p in tree.proposals[node] if p.drafter == tree.origins[node])
+            assert token.scores == ((FOUR.index(tree.origins[node]), score),)
+
+
+def test_a_tree_without_fusion_says_nothing_of_it() -> None:
+    events = synthetic_run(6, seed=5)
+    assert all("origin" not in n for n in values_at(events, 2)["tree"]["nodes"].values())
+    assert trunk_of(detail_of(events, 2) or Detail(2)) == frozenset()
+
+
+def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
+    events = run()
+    fed = 0
+    for detail in details(events):
+        assert detail.drafted is not None
+        rows = values_at(events, detail.round)["proposals"]["rows"]
+        for draft in detail.drafted.drafts:
+            row = rows[str(FOUR.index(draft.drafter))]
+            assert [row[str(j)]["fed"] for j in range(len(row))] == [r > 0 for r in draft.ranks]
+            fed += sum(rank > 0 for rank in draft.ranks)
+    assert fed
+    rows = values_at(synthetic_run(6, seed=5), 2)["proposals"]["rows"]
+    assert not any(token["fed"] for row in rows.values() for token in row.values()), "but a tree is"
+
+
+def told(detail: Detail, node: int) -> str:
+    return explain(detail, node, FOUR, {}).sentence
+
+
+def test_the_inspector_says_whose_token_it_is_and_why_it_stands_there() -> None:
+    seen = set()
+    for detail in details(run()):
+        tree = detail.combined
+        assert tree is not None
+        trunk = trunk_of(detail)
+        for node, whose in enumerate(tree.origins):
+            sentence, name = told(detail, node), f"{'ABCD'[FOUR.index(whose)]} ({whose})"
+            if node not in trunk:
+                part = "leaf" if tree.parents[node] in (-1, *trunk) else "chain"
+                assert f"A side leaf: {name}'s own" in sentence
+                assert ("the trunk went on with that of" in sentence) == (part == "leaf")
+                seen.add(part)
+                continue
+            own = {p.drafter: p.score for p in tree.proposals[node] if p.rank == 0}
+            fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
+            assert f"On the trunk: {name} was the surest ({own[whose]:.2f})" in sentence
+            assert ("proposed it too" in sentence) == (len(own) > 1)
+            assert ("was fed it" in sentence) == bool(fed)
+            seen |= {"shared"} if len(own) > 1 else {"fed"}
+    assert seen == {"leaf", "chain", "shared", "fed"}
+
+
+def test_a_token_that_won_by_credit_is_not_called_the_surest() -> None:
+    detail = next(d for d in details(run()) if len(trunk_of(d)) < len(d.combined.token_ids))  # type: ignore[union-attr]
+    tree = detail.combined
+    assert isinstance(tree, Combined)
+    trunk = trunk_of(detail)
+    rivals = {tree.parents[n] for n in range(len(tree.origins)) if n not in trunk}
+    node = next(n for n in trunk if tree.parents[n] in rivals)
+    leaf = next(
+        n
+        for n in range(len(tree.origins))
+        if n not in trunk and tree.parents[n] == tree.parents[node]
+    )
+    surer = tuple(replace(p, score=0.97) for p in tree.proposals[leaf])
+    proposals = tuple(surer if n == leaf else p for n, p in enumerate(tree.proposals))
+    sentence = told(replace(detail, combined=replace(tree, proposals=proposals)), node)
+    assert "counted for most by its credit" in sentence and "another 0.97" in sentence

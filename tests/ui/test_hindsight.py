@@ -1,0 +1,157 @@
+"""Regret of a recorded run: the passes that are counted are those that runs take; refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig
+from core.drafters import ssm_state
+from core.engine.worker import Worker
+from core.errors import ConfigError
+from core.events import RoundCompleted
+from tests.core.engines import engine_of, open_rows, tables
+from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui.fakes import FakeStore
+from ui.run.hindsight import find_regret, measure_regret
+from ui.run.player import Player
+from ui.run.regret_words import regret_plain
+from ui.run.routes import routing_value
+from ui.run.view import reduce_all
+from ui.server.aside import Aside
+from ui.server.session import Hub, TabSession, play
+
+CHAIN = SpeculationConfig(expansion=(1, 1, 1), speculation_length=3, max_tree_nodes="uncut")
+ROUTED = replace(CHAIN, routing="cosine", routed_drafters=2)
+LONG = 50
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.setattr(ssm_state, "READ_CHUNK", 7)  # so that a text takes several passes
+    llm, ssms = tables(4)
+    made = Hub(Worker(engine_of(llm, ssms)), FakeStore())
+    yield made
+    made.worker.close()
+    rows = open_rows(made.worker.engine)
+    assert not any(rows), "no row is left open"
+
+
+def desk_of(hub: Hub, config: SpeculationConfig, **sampling: Any) -> TabSession:
+    """A desk with a finished run."""
+    fields = {"max_new_tokens": LONG, "seed": 3, **sampling}
+    desk = TabSession()
+    desk.look_at(Player(hub.start(Request("w1 w2 w3", SamplingParams(**fields), config))))
+    for _ in play(desk):
+        pass
+    assert desk.frame().view.state == "completed", desk.frame().view.error
+    return desk
+
+
+def asked(hub: Hub, desk: TabSession) -> dict[str, Any]:
+    for _ in measure_regret(hub, desk, ""):
+        pass
+    assert desk.regret is not None
+    return regret_plain(desk.regret)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {},
+        {"temperature": 0.8},
+        {"temperature": 1.2, "top_k": 5},
+        {"temperature": 0.7, "repetition_penalty": 1.3},
+    ],
+    ids=["greedy", "drawn", "top-k", "penalty"],
+)
+def test_each_ssm_alone_takes_the_passes_that_were_counted(
+    hub: Hub, sampling: dict[str, Any]
+) -> None:
+    desk = desk_of(hub, ROUTED, **sampling)
+    found = asked(hub, desk)
+    names = desk.frame().view.drafters
+    assert list(found["alone"]) == [*names] and found["depth"] == 3
+    taken = {}
+    for name in names:
+        alone = desk_of(hub, replace(CHAIN, drafters=(name,)), **sampling).frame().view
+        assert alone.token_ids == desk.frame().view.token_ids, "the same text"
+        taken[name] = alone.stats.num_rounds
+    assert {name: one["passes"] for name, one in found["alone"].items()} == taken
+    assert len(set(taken.values())) > 1
+    together = desk_of(hub, CHAIN, **sampling).frame().view
+    assert found["oracle"]["passes"] == together.stats.num_rounds, "all of them draft"
+    best = found["best_fixed"]
+    assert best["passes"] == min(taken.values())
+    routed = found["routed"]["passes"]
+    assert found["regret_to_fixed"] == pytest.approx(routed / best["passes"] - 1)
+    assert found["regret_to_oracle"] >= 0 and found["best_group"] is not None
+
+
+def test_what_was_routed_is_counted_by_the_recorded_rounds() -> None:
+    events = synthetic_run(30, seed=5, mechanisms=Mechanisms(routing="cosine"))
+    view = reduce_all(events)
+    text = [*view.token_ids]
+    done = [event for event in events if isinstance(event, RoundCompleted)]
+    names = view.drafters
+    # One SSM knows the text while it is routed, and nothing else; the others know nothing.
+    routed = [
+        any(one.drafter == names[0] and one.role != "waiting" for one in event.routing)
+        for event in done
+        for _ in event.token_ids
+    ]
+    knows = [t if r else -1 for t, r in zip(text, routed, strict=True)]
+    lazy = [-1] * len(text)
+    found = find_regret(view, {names[0]: knows, names[1]: lazy, names[2]: lazy[:3]})
+    assert found.against(found.oracle) == found.against(found.fixed) == 0
+    never = [-1 if r else t for t, r in zip(text, routed, strict=True)]
+    wrong = find_regret(view, {names[0]: never, names[1]: lazy, names[2]: lazy})
+    assert wrong.routed.passes > wrong.oracle.passes
+
+
+def test_it_is_in_no_log_waits_its_turn_and_belongs_to_its_run(hub: Hub) -> None:
+    desk = desk_of(hub, ROUTED)
+    before = set(hub.store.recorded)  # type: ignore[attr-defined]
+    other = hub.start(Request("w2 w1", SamplingParams(40, seed=1), CHAIN))
+    asked(hub, desk)
+    other.wait_done(10.0)
+    assert set(hub.store.recorded) - before == {other.run_id}  # type: ignore[attr-defined]
+    value = routing_value(desk.frame())
+    assert value["regret"]["rows"]["0"]["passes"] == desk.regret.routed.passes  # type: ignore[union-attr]
+    assert value["ask"] and not routing_value(replace(desk.frame(), ended=False))["ask"]
+    assert not desk.doing
+    desk.look_at(desk.player)
+    assert desk.regret is None and routing_value(desk.frame())["regret"] == {}
+
+
+def refused(hub: Hub, desk: TabSession) -> str:
+    with pytest.raises(ConfigError) as error:
+        asked(hub, desk)
+    return str(error.value)
+
+
+def test_what_cannot_be_counted_is_refused_with_its_reason(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "every SSM drafted in every round" in refused(hub, desk_of(hub, CHAIN))
+    drawn = replace(ROUTED, verify="mss", draft="sampled", routing="credit")
+    assert "verify is 'mss'" in refused(hub, desk_of(hub, drawn, temperature=0.8))
+    desk = desk_of(hub, ROUTED)
+    infos = hub.model_host.infos
+    others = (*infos[:-1], replace(infos[-1], fingerprint="another", parameters=99))
+    monkeypatch.setattr(hub.model_host._served, "infos", others)
+    assert f"drafters is '{infos[-1].name}'" in refused(hub, desk)
+
+
+def test_an_error_in_the_engines_thread_reaches_who_asked(hub: Hub) -> None:
+    def fail(_engine: Any) -> None:
+        raise ConfigError("so it is")
+
+    aside: Aside[None] = Aside(hub.model_host, fail, (1,))
+    assert aside.wait(10.0)
+    with pytest.raises(ConfigError, match="so it is"):
+        aside.result  # noqa: B018
+    asked(hub, desk_of(hub, ROUTED))

@@ -1,0 +1,132 @@
+"""The routing picture's value: every SSM's part and score as recorded, switches, reasons, costs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.events import Event, RoundCompleted, RoutedDrafter, Span
+from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui.components.samples import values_at
+from ui.run.frame import Frame
+from ui.run.routes import routing_value
+from ui.run.view import detail_of, reduce_all
+
+FIVE = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
+COSINE = Mechanisms(routing="cosine", draft="fused", loses=20)
+
+
+def run(uses: Mechanisms = COSINE) -> list[Event]:
+    return synthetic_run(30, seed=5, drafters=FIVE, mechanisms=uses)
+
+
+def completed(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def shown(events: list[Event], number: int = 0) -> dict[str, Any]:
+    return dict(values_at(events, number)["routing"])
+
+
+def with_routing(
+    events: list[Event], sets: dict[int, str], reasons: dict[int, str], asked: dict[int, float]
+) -> list[Event]:
+    """The run with the drafters of `sets` routed from each of its rounds on, asked for so long."""
+
+    def changed(event: Event) -> Event:
+        if not isinstance(event, RoundCompleted):
+            return event
+        now = max(number for number in sets if number <= event.round)
+        why = reasons[max(number for number in reasons if number <= event.round)]
+        spans = tuple(Span(name, "audition", 0.0, asked.get(event.round, 0.0)) for name in FIVE[:2])
+        routing = tuple(
+            RoutedDrafter(name, "routed" if "ABCDE"[i] in sets[now] else "waiting", 100.0 + i)
+            for i, name in enumerate(FIVE)
+        )
+        spans = spans if event.round in asked else ()
+        return replace(event, routing=routing, routing_reason=why, spans=event.spans + spans)
+
+    return [changed(event) for event in events]
+
+
+def test_every_part_and_score_is_the_recorded_one() -> None:
+    events = run()
+    value = shown(events)
+    assert list(value["ssms"].values()) == list(FIVE)
+    roles = set()
+    for event in completed(events):
+        cells = value["rounds"].get(str(event.round), {})
+        told = {(FIVE[int(i)], cell["r"], cell["s"]) for i, cell in cells.items()}
+        tree = detail_of(events, event.round).combined  # type: ignore[union-attr]
+        plain = tree is not None and not tree.token_ids
+        part = {"routed": "chosen", "explored": "chosen"} if plain else {}
+        wanted = {
+            (one.drafter, part.get(one.role, one.role), round(one.score, 4))
+            for one in event.routing
+        }
+        assert told == wanted
+        roles |= {role for _, role, _ in told}
+    parts = {"routed", "explored", "waiting", "lost", "chosen"}
+    assert roles == parts, "the run has every part"
+
+
+def test_a_switch_is_a_round_in_which_other_ssms_draft() -> None:
+    events = run()
+    drafting = {
+        event.round: {one.drafter for one in event.routing if one.role in ("routed", "explored")}
+        for event in completed(events)
+        if event.routing
+    }
+    numbers = sorted(drafting)
+    wanted = {b for a, b in zip(numbers, numbers[1:], strict=False) if drafting[a] != drafting[b]}
+    assert {int(n) for n in shown(events)["switches"]} == wanted and len(wanted) > 5
+    steady = with_routing(events, {0: "AC", 12: "CD"}, {0: "one", 12: "other"}, {})
+    assert shown(steady)["switches"] == {"12": True}
+    assert shown(steady)["reasons"] == {"0": "one", "12": "other"}
+
+
+def test_the_selected_round_in_a_sentence() -> None:
+    events = with_routing(run(), {0: "AC", 12: "CD"}, {0: "why so", 12: "other"}, {})
+    value = shown(events, 3)
+    assert value["sel"] == 3
+    assert value["sentence"] == (
+        "Round 4: A ssm-code and C ssm-docs drafted; B ssm-dialogue, D ssm-math and E ssm-stories "
+        "were left out. Why? why so."
+    )
+    plain = shown(run(), 6)["sentence"]
+    assert plain.startswith("Round 7: nothing was drafted; ") and "would have been" in plain
+    roles = {
+        one.role: event.round
+        for event in completed(run())
+        for one in event.routing
+        if event.num_accepted
+    }
+    explored, lost = (shown(run(), roles[role])["sentence"] for role in ("explored", "lost"))
+    assert "drafted too, to be known better" in explored and "was lost" in lost
+    view = reduce_all(events[:-1])
+    drafting = replace(detail_of(events, 3), completed=None)  # type: ignore[type-var]
+    assert routing_value(Frame(view=view, detail=drafting))["sentence"].startswith("Round 4: ")
+
+
+def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> None:
+    once, twice = {4: 1.5}, {4: 1.5, 20: 2.0}
+    for asked, often in ((once, "Once"), (twice, "2 times")):
+        events = with_routing(run(Mechanisms(routing="credit")), {0: "AC"}, {0: "why"}, asked)
+        stats = reduce_all(events).stats
+        decode_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second
+        share = 100 * 2 * sum(asked.values()) / decode_ms
+        cost = shown(events)["cost"]
+        assert f"{often} all SSMs were asked" in cost and f"{share:.3g} %" in cost
+        assert cost.startswith("The choice stayed in 30 rounds.")
+    never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
+    assert "changed once" in shown(never)["cost"] and "cost 0 %" in shown(never)["cost"]
+    assert "This rule judges drafts" in shown(run())["cost"]
+
+
+@pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])
+def test_a_run_without_a_choice_has_no_picture(drafters: tuple[str, ...]) -> None:
+    uses = Mechanisms() if drafters == FIVE else Mechanisms(routing="cosine")
+    value = shown(synthetic_run(6, seed=5, drafters=drafters, mechanisms=uses))
+    assert value["rule"] == "" and not value["rounds"] and value["sentence"] == value["cost"] == ""

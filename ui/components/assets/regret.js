@@ -1,0 +1,33 @@
+// What a routed run's choice of SSMs cost, counted afterwards: part of the routing picture.
+
+import { h, setText, entries } from "./dom.js";
+import { fixed, prose } from "./text.js";
+
+const HEAD = ["SSMs that draft", "LLM passes", "tokens a pass", "regret"];
+
+// A sentence and a row for each choice, once it was asked.
+export function createRegret() {
+  const words = h("p", { class: "ss-regret-said" });
+  const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
+  const body = h("tbody");
+  const rows = h("table", { class: "ss-regret-rows" }, h("thead", {}, head), body);
+  const node = h("div", { class: "ss-regret", hidden: true, "aria-live": "polite" }, words, h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Regret" }, rows));
+  return {
+    node,
+    draw({ sentence, rows: found }) {
+      node.hidden = !sentence;
+      setText(words, prose(sentence ?? ""));
+      const told = JSON.stringify(found ?? {});
+      if (body.ssShown === told) return;
+      body.ssShown = told;
+      body.replaceChildren(...regretRows(found).map(([label, ...cells]) => h("tr", {}, h("th", { scope: "row" }, label), cells.map((cell) => h("td", {}, cell)))));
+    },
+  };
+}
+
+const regretRows = (found) => entries(found).map(([, row]) => [prose(row.drafters), String(row.passes), fixed(row.tokens, 2), row.regret ?? "–"]);
+
+export function regretTable({ regret }) {
+  if (!regret?.sentence) return null;
+  return { caption: prose(regret.sentence), head: HEAD, rows: regretRows(regret.rows) };
+}

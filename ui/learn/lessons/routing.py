@@ -1,0 +1,86 @@
+"""Lesson 9: which SSMs draft, round by round."""
+
+from __future__ import annotations
+
+from core.config import SpeculationConfig
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.runs import ALL, DIALOGUE
+
+__all__ = ["ROUTING"]
+
+CHOSEN = SpeculationConfig(
+    expansion=(1,),
+    speculation_length=4,
+    max_tree_nodes=64,
+    routing="credit",
+    routed_drafters=1,
+)
+CHANGING = "Once upon a time there was a fox.\n\nUser: I want to book a table.\nAssistant:"
+LEVEL = 0.005
+"""Scores that differ by a smaller share are shown as the same number."""
+NO_ONE = "none: the highest scores are level"
+
+
+def highest(evidence: Evidence) -> str | None:
+    """The SSM with the highest score at the end of the run on the board, NO_ONE where two have."""
+    if evidence.last is None or not evidence.last.scores:
+        return None
+    scores = evidence.last.scores
+    top = max(scores.values())
+    first, *more = (name for name, score in scores.items() if top - score < LEVEL * top)
+    return NO_ONE if more else first
+
+
+def told_of_scores(evidence: Evidence) -> str:
+    assert evidence.last is not None
+    scores = sorted(evidence.last.scores.items(), key=lambda pair: -pair[1])
+    told = ", ".join(f"{name} {score:.0f}" for name, score in scores)
+    return f"The scores at the end: {told}. The rule lets the best one draft."
+
+
+ROUTING = Lesson(
+    key="routing",
+    title="Who drafts what",
+    text=(
+        "With many SSMs it is a waste to let all of them draft. Each takes time, and each fills "
+        "the LLM's pass with tokens. Often one knows the text best. Which one that is can change "
+        "within a text: a story, then program code.",
+        "Routing chooses, round by round, which SSMs draft. The rule here gives every SSM a score: "
+        "how many tokens a second it would bring if it drafted alone. For this it looks at the "
+        "latest tokens of the text: how probable had the SSM held each of them? The newest count "
+        "most.",
+        "To ask the SSMs that do not draft takes time, so it is done seldom. But if the chosen SSM "
+        "suddenly foresees the text worse, all are asked at once, and the choice can change. "
+        "Afterwards one can count the regret: how many passes more the LLM needed than with "
+        "the best choice.",
+    ),
+    look="“Which SSMs draft” has a row for each SSM and a column for each round: a full block "
+    "drafted, a thin line was left out, a fuller colour means a higher score. “Regret” counts "
+    "afterwards what other choices would have cost.",
+    words=(
+        Step("routing", "a rule chooses which SSMs draft"),
+        Step("score", "how well an SSM suits the text at this moment, for the rule"),
+        Step("regret", "passes more than with the best choice, known only afterwards"),
+    ),
+    example=(Setup("a dialogue", DIALOGUE, ALL, CHOSEN, max_new_tokens=64),),
+    attempt=Attempt(
+        "This text begins as a story and goes on as a dialogue. Does the choice change, and in "
+        "which round?",
+        "Run with a text that changes",
+        Setup("a text that changes", CHANGING, ALL, CHOSEN, max_new_tokens=128),
+    ),
+    question=Question(
+        "Which SSM has the highest score in the last round of the run on the board?",
+        highest,
+        told_of_scores,
+        "Press “Latest round”. In “Which SSMs draft” the scores of this round stand at the right "
+        "end of the rows. Which number is the largest?",
+        point="routing",
+        numeric=False,
+        besides=(NO_ONE,),
+    ),
+    pictures=("figures", "strip", "legend", "routing"),
+    columns=("tokens", "passes", "per_round"),
+    ssms=3,
+)

@@ -1,0 +1,78 @@
+"""Fused drafts: which nodes are the trunk, and whose token each node is, in a sentence.
+
+Pure: a round's events in. core/drafters/fused_drafting.py has the rule: every SSM is fed the trunk,
+and proposes a token after it and after its own chain; what was not taken stays as side leaves.
+"""
+
+from __future__ import annotations
+
+from core.config.mechanisms import NGRAM
+from core.events import Combined, ProposalRecord
+from ui.run.listed import listed
+from ui.run.view import Detail
+
+__all__ = ["own_proposals", "provenance", "trunk_of"]
+
+
+def trunk_of(detail: Detail) -> frozenset[int]:
+    """The trunk's nodes: those that every SSM of the round drafted or was fed. A token beside the
+    trunk is never the proposal of the SSM whose token took its place."""
+    tree, drafted = detail.combined, detail.drafted
+    if tree is None or drafted is None or not tree.origins:
+        return frozenset()
+    together = {one.drafter for one in drafted.drafts if one.spans and one.drafter != NGRAM}
+    return frozenset(
+        node
+        for node, offered in enumerate(tree.proposals)
+        if together and together <= {proposal.drafter for proposal in offered}
+    )
+
+
+def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
+    """A fused node's proposals without those of SSMs that were only fed it."""
+    return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
+
+
+def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
+    """Which drafter a node's token is of, and why it is in the tree; empty where drafts are not
+    fused. `names`: what the drafters are called."""
+    tree = detail.combined
+    if tree is None or not tree.origins:
+        return ""
+    trunk, whose = trunk_of(detail), tree.origins[node]
+    owner = names.get(whose, whose)
+    if whose == NGRAM:
+        return f"{owner} proposed it beside the fused drafts."
+    if node not in trunk:
+        taken = _sibling_on(trunk, tree, node)
+        if taken is None:
+            return f"A side leaf: {owner}'s own chain, beside the trunk."
+        other = names.get(tree.origins[taken], tree.origins[taken])
+        return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
+    own = own_proposals(tree, node)
+    best = next((one.score for one in own if one.drafter == whose), 0.0)
+    surer = max(_rival_scores(tree, node), default=0.0)
+    won = f"was the surest ({best:.2f})"
+    if best < surer:
+        won = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
+    same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != whose]
+    also = f"; {listed(same)} proposed it too" if same else ""
+    fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
+    rest = f"; {listed([names.get(n, n) for n in fed])} was fed it" if fed else ""
+    return f"On the trunk: {owner} {won}{also}{rest}."
+
+
+def _sibling_on(trunk: frozenset[int], tree: Combined, node: int) -> int | None:
+    """The node of the trunk after the same token."""
+    return next((one for one in trunk if tree.parents[one] == tree.parents[node]), None)
+
+
+def _rival_scores(tree: Combined, node: int) -> list[float]:
+    """With which scores the SSMs proposed anything after the same token."""
+    above = tree.parents[node]
+    return [
+        proposal.score
+        for one, parent in enumerate(tree.parents)
+        if parent == above and tree.origins[one] != NGRAM
+        for proposal in own_proposals(tree, one)
+    ]

@@ -1,0 +1,103 @@
+"""Regret of a routed run: each SSM reads the recorded text once, for what it would have drafted.
+
+A generator like `prove`: it yields while the SSMs read, and leaves what it found on the desk.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from core.config.mechanisms import verify_rule
+from core.errors import ConfigError
+from core.events import ModelInfo
+from core.routing.regret import Regret, regret_of
+from ui.run.checks import finished_view
+from ui.run.proof import with_plain_decoding
+from ui.run.routes import drafting_ssms
+from ui.run.view import View
+from ui.server.aside import Aside
+from ui.server.session import Hub, TabSession
+
+__all__ = ["find_regret", "measure_regret"]
+
+NOT_ROUTED = "every SSM drafted in every round: without a choice there is nothing to regret"
+CHECK_S = 0.1
+
+
+def measure_regret(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
+    """Leave `desk.regret`: what the routed choice of SSMs cost beside the best one in hindsight.
+
+    If the tab session looks at another run meanwhile, nothing is stored.
+    """
+    player, view = desk.player, finished_view(hub, desk)
+    names = _scorable(view, hub.model_host.infos)
+    asked = _Reading(view, names)
+    aside = Aside(hub.model_host, asked, view.started.prompt_token_ids if view.started else ())
+    try:
+        while not aside.wait(CHECK_S):
+            queued = f", {aside.place} in the queue" if aside.place else ""
+            desk.doing = f"Each SSM reads the recorded text once{queued}."
+            if desk.player is not player:
+                return
+            yield
+        desk.regret = find_regret(view, aside.result)
+    finally:
+        desk.doing = ""
+        aside.cancel()
+    yield
+
+
+def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
+    """The run's SSMs; ConfigError where regret cannot be counted."""
+    assert view.started is not None, "checked by finished_view"
+    names = drafting_ssms(view)
+    if not names:
+        raise ConfigError(NOT_ROUTED)
+    rule = str(view.started.config.get("speculation", {}).get("verify", ""))
+    if verify_rule(rule).reads_q:
+        raise ConfigError.of(
+            "verify", rule, "greedy or match, where what is accepted can be told afterwards"
+        )
+    # The LLM is first; an SSM may have its name.
+    here = {one.name: one for one in loaded[1:]}
+    were = {one.name: one for one in view.started.models[1:]}
+    gone = [n for n in names if n not in here or n not in were or not here[n].is_same(were[n])]
+    if gone:
+        raise ConfigError.of("drafters", ", ".join(gone), "SSMs that are loaded as they were then")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What the engine is asked: each SSM's token at every place of the text."""
+
+    view: View
+    names: tuple[str, ...]
+
+    def __call__(self, engine: Any) -> dict[str, list[int]]:
+        sequence = engine.prepare(with_plain_decoding(self.view, 0))
+        first = len(sequence.prompt_ids)
+        text = [*sequence.prompt_ids, *self.view.token_ids]
+        found: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
+        return found
+
+
+def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
+    """`tokens`: each SSM's own at every place of the text, as far as its context goes."""
+    text = view.token_ids
+    hits = {
+        name: [i < len(own) and own[i] == token for i, token in enumerate(text)]
+        for name, own in tokens.items()
+    }
+    if not hits:
+        raise ConfigError("no SSM could read the text")
+    routes: list[frozenset[str]] = []
+    for line in view.rounds:
+        route = frozenset(one.drafter for one in line.routing if one.role in ("routed", "explored"))
+        # A round without a draft has no choice: the one before it goes on.
+        routes += [route or (routes[-1] if routes else frozenset(hits))] * line.emitted
+    depths = [line.depth for line in view.rounds if line.depth]
+    return regret_of(hits, routes, statistics.median_high(depths) if depths else 1)

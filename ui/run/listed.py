@@ -1,0 +1,12 @@
+"""Names in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["listed"]
+
+
+def listed(names: Sequence[str]) -> str:
+    """A; A and B; A, B and C."""
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)

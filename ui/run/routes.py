@@ -1,0 +1,178 @@
+"""Which SSMs draft, round by round: the routing picture's value and its sentences.
+
+Pure: a Frame in, plain JSON and words out. What a score is depends on the rule; its record in
+core/config/mechanisms.py has the words, core/routing the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from core.config.mechanisms import NGRAM, ROUTING_RULES, RoutingRule
+from core.events import RoutedDrafter
+from ui.run.charts import LIVE_ROUNDS, drafters_value
+from ui.run.explain import letter, percent
+from ui.run.frame import Frame
+from ui.run.listed import listed
+from ui.run.regret_words import regret_value
+from ui.run.view import Detail, RoundView, View
+
+__all__ = ["chosen_route", "drafting_ssms", "routing_value"]
+
+Value = dict[str, Any]
+DRAFTING = ("routed", "explored")
+CHOSEN = "chosen"
+
+
+def routing_value(frame: Frame) -> Value:
+    """Each SSM's part and score in each round, where the routed set changed and why; the selected
+    round and the cost of asking in sentences. `rule` is empty where all SSMs draft."""
+    view = frame.view
+    rule = _rule(view)
+    index = {name: str(i) for i, name in enumerate(view.drafters)}
+    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    routed = [line for line in shown if line.routing]
+    return {
+        "run": view.run_id,
+        "drafters": drafters_value(view),
+        "rule": rule.name if rule else "",
+        "score": rule.score if rule else "",
+        "ssms": {index[name]: name for name in _ssms(view)} if rule else {},
+        "rounds": {str(line.number): _cells(line, index) for line in routed},
+        "switches": {str(number): True for number in _switches(view.rounds)},
+        "reasons": _reasons(routed),
+        "cost": _cost(view, rule) if rule else "",
+        "ask": rule is not None and frame.whole,
+        "regret": regret_value(frame.regret, view.drafters) if frame.regret else {},
+        **chosen_route(frame),
+    }
+
+
+def chosen_route(frame: Frame) -> Value:
+    """What follows from the selected round."""
+    rule = _rule(frame.view)
+    sentence = _sentence(frame.view, frame.detail) if rule else ""
+    return {"sel": frame.selected_round, "sentence": sentence}
+
+
+def drafting_ssms(view: View) -> tuple[str, ...]:
+    """The SSMs that a rule chose from; none where all draft."""
+    return tuple(_ssms(view)) if _rule(view) else ()
+
+
+def _rule(view: View) -> RoutingRule | None:
+    """The run's rule, None where all of its SSMs draft."""
+    config = view.started.config if view.started else {}
+    rule = ROUTING_RULES.get(config.get("speculation", {}).get("routing", ""))
+    return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
+
+
+def _ssms(view: View) -> list[str]:
+    return [name for name in view.drafters if name != NGRAM]
+
+
+def _cells(line: RoundView, index: dict[str, str]) -> Value:
+    """Part and score of each SSM; CHOSEN where nothing was drafted in the round."""
+    return {
+        index[one.drafter]: {
+            "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
+            "s": round(one.score, 4),
+        }
+        for one in line.routing
+        if one.drafter in index
+    }
+
+
+def _drafting(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
+    return frozenset(one.drafter for one in routing if one.role in DRAFTING)
+
+
+def _switches(rounds: Sequence[RoundView]) -> list[int]:
+    """Rounds in which other SSMs draft than in the routed round before."""
+    routed = [line for line in rounds if line.routing]
+    pairs = zip(routed, routed[1:], strict=False)
+    return [
+        line.number
+        for before, line in pairs
+        if _drafting(before.routing) != _drafting(line.routing)
+    ]
+
+
+def _reasons(routed: Sequence[RoundView]) -> Value:
+    """The reason of each round that has another one than the round before it."""
+    found: Value = {}
+    before = ""
+    for line in routed:
+        if line.routing_reason != before:
+            before = found[str(line.number)] = line.routing_reason
+    return found
+
+
+# -- in words --
+
+
+def _sentence(view: View, detail: Detail | None) -> str:
+    """Which SSMs drafted in the selected round, which did not, and why."""
+    if detail is None:
+        return "A rule chooses which SSMs draft. Its choice is shown here, round by round."
+    names = {name: f"{letter(i)} {name}" for i, name in enumerate(view.drafters)}
+    number = detail.round + 1
+    if detail.completed is None:
+        drafts = detail.drafted.drafts if detail.drafted else ()
+        drafting = [names.get(one.drafter, one.drafter) for one in drafts if one.token_ids]
+        now = f"{listed(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
+        return f"Round {number}: {now}. The scores come with the end of the round."
+    routing = detail.completed.routing
+    if not routing:
+        return f"Round {number}: no SSM was chosen, nothing was to be drafted."
+    parts = {
+        role: [names.get(one.drafter, one.drafter) for one in routing if one.role == role]
+        for role in (*DRAFTING, "waiting", "lost")
+    }
+    drafted = detail.combined is not None and bool(detail.combined.token_ids)
+    if not drafted:
+        both = listed([*parts["routed"], *parts["explored"]])
+        return f"Round {number}: nothing was drafted; {both} would have been chosen."
+    said = [f"Round {number}: {listed(parts['routed']) or 'no SSM'} drafted"]
+    if parts["explored"]:
+        said.append(f"{listed(parts['explored'])} drafted too, to be known better")
+    if parts["waiting"]:
+        said.append(f"{listed(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
+    if parts["lost"]:
+        said.append(f"{listed(parts['lost'])} {_verb('was', parts['lost'])} lost")
+    reason = detail.completed.routing_reason
+    return f"{'; '.join(said)}. {f'Why? {reason}.' if reason else ''}".strip()
+
+
+def _verb(word: str, subjects: Sequence[str]) -> str:
+    """The verb's form for one subject or several."""
+    one, many = {"was": ("was", "were"), "draft": ("drafts", "draft")}[word]
+    return one if len(subjects) == 1 else many
+
+
+def _cost(view: View, rule: RoutingRule) -> str:
+    """How often the choice changed, how often the SSMs were asked, and what that took."""
+    routed = [line for line in view.rounds if line.routing]
+    if not routed:
+        return ""
+    changed = len(_switches(view.rounds))
+    times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
+    rounds = "round" if len(routed) == 1 else "rounds"
+    choice = f"The choice {times} in {len(routed)} {rounds}."
+    asked = [line for line in routed if line.asking_ms > 0]
+    if not rule.reads_likelihoods:
+        return f"{choice} This rule judges drafts; it asks no SSM about the text, which costs 0 %."
+    if not asked:
+        return (
+            f"{choice} All SSMs were asked how well they foretell the prompt's end; after that "
+            "none was asked again, which cost 0 % of the decoding time."
+        )
+    stats = view.stats
+    decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
+    share = sum(line.asking_ms for line in asked) / max(decode_ms, 1e-9)
+    often = "Once" if len(asked) == 1 else f"{len(asked)} times"
+    return (
+        f"{choice} {often} all SSMs were asked how well they foretell the text: "
+        f"{percent(share)} of the decoding time."
+    )

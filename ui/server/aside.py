@@ -1,0 +1,72 @@
+"""Work in the engine's thread between two rounds, where models may be used that runs use too.
+
+A worker has no such call: a request of one token has its first event there, and its turn in the
+queue like any other. It is in no log.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.errors import MODEL_FAULTS, ConfigError
+from core.events import Event, RunStarted
+from ui.run.source import ends
+from ui.server.model_host import ModelHost
+
+__all__ = ["Aside"]
+
+T = TypeVar("T")
+
+
+class Aside(Generic[T]):
+    """`work` gets the engine. Raises what `ModelHost.submit` raises."""
+
+    def __init__(self, host: ModelHost, work: Callable[[Any], T], prompt_ids: tuple[int, ...]):
+        self._engine, self._work = host.worker.engine, work
+        self._done = threading.Event()
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=0)
+        one = SamplingParams(max_new_tokens=1)
+        # The shortest prompt there is: reading it is of no use here.
+        request = Request("aside", one, plain, prompt_token_ids=prompt_ids[-1:])
+        self._run = host.submit(request, self._take)
+
+    def _take(self, event: Event) -> None:
+        """In the engine's thread."""
+        try:
+            if isinstance(event, RunStarted):
+                if event.models != tuple(self._engine.models.infos):
+                    raise ConfigError("the models were exchanged meanwhile: ask again")
+                self._result = self._work(self._engine)
+        except MODEL_FAULTS as error:
+            self._error = error
+        finally:
+            if ends(event):
+                self._done.set()
+
+    @property
+    def place(self) -> int:
+        """As of a run: 0 or its place in the queue."""
+        return self._run.place
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it has ended; waits so many seconds for it."""
+        return self._done.wait(timeout)
+
+    def cancel(self) -> None:
+        """Leave the queue; work that has begun ends first."""
+        self._run.cancel()
+
+    @property
+    def result(self) -> T:
+        """After its end. Raises the error that the work ended with."""
+        if self._error is not None:
+            raise self._error
+        if self._result is None:
+            raise ConfigError("it was stopped before its turn came")
+        return self._result
