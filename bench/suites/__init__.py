@@ -10,6 +10,7 @@ from bench.context import Suite
 from bench.suites.acceptance import Acceptance
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.fusion import Fusion
 from bench.suites.gpu import GpuContest
 from bench.suites.grown import CPU_GROWN, GPU_GROWN
 from bench.suites.laws import Laws
@@ -19,6 +20,7 @@ from bench.suites.overhead import Overhead
 from bench.suites.page import Page
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
+from bench.suites.routing import Routing
 from bench.suites.sessions import Sessions
 from bench.suites.start import Start, Visitors
 from bench.suites.watching import Watching
@@ -26,18 +28,8 @@ from core.errors import ConfigError
 
 EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
-    *(
-        Length(),
-        Pipeline(),
-        Batch(),
-        Load(),
-        Laws(),
-        Page(),
-        Sessions(),
-        Start(),
-        Visitors(),
-        Watching(),
-    ),
+    *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Load(), Laws()),
+    *(Page(), Sessions(), Start(), Visitors(), Watching()),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
 

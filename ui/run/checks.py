@@ -18,7 +18,7 @@ from ui.run.source import LiveSource, Source
 from ui.run.view import View, reduce_all
 from ui.server.session import Hub, TabSession, run_to_end
 
-__all__ = ["check_same_llm", "finished_view", "llm_of", "measure_baseline", "prove"]
+__all__ = ["check_same_llm", "finished_view", "measure_baseline", "prove"]
 
 DISPUTE_TOP_K = 50
 

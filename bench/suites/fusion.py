@@ -1,0 +1,111 @@
+"""`fusion`: SSMs that draft one trunk together, at 8 nodes, with and without their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.results import Results
+from bench.settings import Settings
+from bench.suites.routing import OPTIONS, per_pass, run_counted
+from bench.tables import Row, Table, claim_row, claims_table, figure, long_rows, ratio, speed
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.engine import Engine
+from lab.figures import Estimate
+from lab.order import Block
+
+FUSION: Mapping[str, SpeculationConfig] = MappingProxyType(
+    {
+        "vote_tree": SpeculationConfig(
+            combine="vote_tree", vote_nodes=8, max_tree_nodes=8, draft="best_first"
+        ),
+        "log_pool": SpeculationConfig(combine="log_pool", max_tree_nodes=8, draft="best_first"),
+        "union (no fusion)": SpeculationConfig(max_tree_nodes=8),
+        "union, routed (no fusion)": SpeculationConfig(max_tree_nodes=8, routing="cosine"),
+        "fused, routed (as published)": SpeculationConfig(
+            draft="fused", max_tree_nodes=8, routing="cosine"
+        ),
+        "fused, all (no routing)": SpeculationConfig(draft="fused", max_tree_nodes=8),
+        "fused, credit routes 2": SpeculationConfig(
+            draft="fused", max_tree_nodes=8, routing="credit"
+        ),
+        "fused by credit, all": SpeculationConfig(draft="fused_credit", max_tree_nodes=8),
+        "fused by credit, credit routes 2": SpeculationConfig(
+            draft="fused_credit", max_tree_nodes=8, routing="credit"
+        ),
+        "fused by credit, all, n-gram": SpeculationConfig(
+            draft="fused_credit", max_tree_nodes=8, drafters=("all", "ngram")
+        ),
+    }
+)
+TARGETS = MappingProxyType({0.0: 4.5, 0.8: 3.4})
+
+
+@dataclass(frozen=True)
+class Fusion(Suite):
+    """See Suite."""
+
+    one_dtype: ClassVar[bool] = True
+
+    name: str = "fusion"
+    about: str = "token fusion at 8 nodes: tokens per pass, with and without its parts"
+    defaults: Settings = Settings(prompts=60, tokens=64, repeats=1, dtypes=("float32",))
+    contestants: tuple[str, ...] = tuple(FUSION)
+
+    def measure(self, context: Context) -> None:
+        with closing(Engine(context.load(context.settings.dtypes[0]))) as engine:
+            for temperature in TARGETS:
+                items = [one.id for one in context.prompts]
+                runs = {
+                    name: partial(_fused, context, engine, FUSION[name], temperature)
+                    for name in self.contestants
+                }
+                Blocks(context, {"temperature": temperature}, items).measure(runs)
+
+    def report(self, context: Context) -> Report:
+        return Report(fusion_tables(context.results))
+
+
+def _fused(
+    context: Context, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
+) -> dict[str, Any]:
+    case = context.case(block.item, block.repeat, temperature)
+    sampling = SamplingParams(context.settings.tokens, temperature, seed=case.seed, ignore_eos=True)
+    return run_counted(engine, Request(case.prompt.text, sampling, config))[0]
+
+
+def fusion_tables(results: Results) -> tuple[str, ...]:
+    """Tokens per pass by temperature, and the claims."""
+    rows = long_rows(results.samples)
+    made, claims = [], []
+    for temperature, target in TARGETS.items():
+        own = [row for row in rows if row["temperature"] == temperature]
+        if not own:
+            continue
+        columns = {
+            "drafts": lambda group: group["contestant"],
+            "tokens per pass": lambda group: figure(group.median(per_pass)),
+            "against vote_tree": lambda group: ratio(group.ratio(per_pass, contestant="vote_tree")),
+            "tokens per second": lambda group: figure(group.median(speed), 0),
+        }
+        title = f"Fusion at 8 nodes, T = {temperature:g}"
+        note = "Tokens per LLM pass: medians over prompts; their mean stands in the claims."
+        made.append(str(Table(title, own, ("contestant",), columns, note, OPTIONS)))
+        best = [row for row in own if row["contestant"].startswith("fused by credit")]
+        groups = {name: [r for r in best if r["contestant"] == name] for name in FUSION}
+        means = {n: _pooled(found) for n, found in groups.items() if found}
+        name = max(means, key=lambda one: means[one])
+        mean = Estimate(means[name], means[name], means[name], len(groups[name]))
+        claims.append(claim_row(f"T = {temperature:g}: {name}, tokens over passes", mean, target))
+    return (*made, claims_table(claims)) if claims else ()
+
+
+def _pooled(rows: Sequence[Row]) -> float:
+    """All tokens over all passes."""
+    return float(sum(row["tokens"] for row in rows) / sum(row["rounds"] for row in rows))

@@ -1,0 +1,245 @@
+"""`routing`: which SSMs draft. On the LLM's own continuations, and on spliced texts that change
+their domain; at an equal node budget, against all SSMs, each one alone, and what was best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, cast
+
+from bench.clocked import timed
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.prompts import domains
+from bench.recorded import RecordedLlm, Spliced, spliced
+from bench.results import Results
+from bench.settings import Settings
+from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio, speed
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.engine import Engine
+from core.events import RoundCompleted
+from core.routing.regret import regret_of
+from lab.figures import Estimate
+from lab.order import Block
+
+ALL, CREDIT, COSINE = "all SSMs", "credit, 2", "cosine, 2"
+ALONE = "alone: "
+NODES = 32
+TREE = SpeculationConfig(
+    combine="vote_tree", vote_nodes=NODES, max_tree_nodes=NODES, draft="best_first",
+    speculation_length=10,
+)  # fmt: skip
+# Domains in the order of a spliced text, and tokens of each.
+ORDERS = (
+    ("stories", "code", "math", "dialogue"),
+    ("code", "dialogue", "stories", "math"),
+    ("dialogue", "math", "code", "stories"),
+    ("math", "stories", "dialogue", "code"),
+)
+SEGMENT = 48
+FOLLOWED = 24
+
+
+def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
+    """Each with the same node budget."""
+    return {
+        ALL: TREE,
+        CREDIT: replace(TREE, routing="credit"),
+        COSINE: replace(TREE, routing="cosine"),
+        **{f"{ALONE}{name}": replace(TREE, drafters=(name,)) for name in ssms},
+    }
+
+
+@dataclass(frozen=True)
+class Routing(Suite):
+    """See Suite."""
+
+    one_dtype: ClassVar[bool] = True
+
+    name: str = "routing"
+    about: str = "which SSMs draft: tokens per pass and per second, regret, changes of domain"
+    defaults: Settings = Settings(prompts=24, tokens=96, repeats=1, dtypes=("float32",))
+    orders: tuple[tuple[str, ...], ...] = ORDERS
+
+    def measure(self, context: Context) -> None:
+        models = context.load(context.settings.dtypes[0])
+        configs = routing_configs(list(models.ssms))
+        own = Blocks(context, {"text": "own"}, [one.id for one in context.prompts])
+        with closing(Engine(models)) as engine:
+            runs = {n: partial(_own, context, engine, c) for n, c in configs.items()}
+            own.measure(runs, warm=Block(own.items[0], 0))
+            known = set(domains(context.all_prompts))
+            orders = [order for order in self.orders if known.issuperset(order)]
+            texts = {
+                text.name: text
+                for order in orders
+                for text in [spliced(engine, context.all_prompts, order, SEGMENT)]
+            }
+        recorded = RecordedLlm(models.llm)
+        other = replace(models, llm=cast(Any, recorded))
+        mixed = Blocks(context, {"text": "spliced"}, list(texts))
+        with closing(Engine(other)) as engine:
+            mixed.measure(
+                {n: partial(_mixed, engine, recorded, texts, c) for n, c in configs.items()}
+            )
+
+    def report(self, context: Context) -> Report:
+        return Report(routing_tables(context.results))
+
+
+def _own(
+    context: Context, engine: Engine, config: SpeculationConfig, block: Block
+) -> dict[str, Any]:
+    prompt = context.case(block.item, block.repeat, 0.0, ignore_eos=True).prompt
+    sampling = SamplingParams(context.settings.tokens, ignore_eos=True)
+    return _run(engine, Request(prompt.text, sampling, config))
+
+
+def _mixed(
+    engine: Engine,
+    llm: RecordedLlm,
+    texts: Mapping[str, Spliced],
+    config: SpeculationConfig,
+    block: Block,
+) -> dict[str, Any]:
+    text = texts[block.item]
+    llm.text = (*text.prompt_ids, *text.token_ids)
+    sampling = SamplingParams(len(text.token_ids), ignore_eos=True)
+    request = Request("spliced", sampling, config, prompt_token_ids=text.prompt_ids)
+    return _run(engine, request, text)
+
+
+def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
+    """Tokens, rounds and seconds of a run; and its rounds."""
+    events, seconds = timed(lambda: list(engine.generate(request)))
+    rounds = [event for event in events if isinstance(event, RoundCompleted)]
+    tokens = sum(len(one.token_ids) for one in rounds)
+    return {"tokens": tokens, "rounds": len(rounds), "seconds": seconds}, rounds
+
+
+def _run(engine: Engine, request: Request, text: Spliced | None = None) -> dict[str, Any]:
+    """Tokens, rounds, seconds; of a routed run its regret, and how soon it followed each change."""
+    found, rounds = run_counted(engine, request)
+    found["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
+    if request.speculation.routing == "all":
+        return found
+    routes = [
+        frozenset(one.drafter for one in each.routing if one.role in ("routed", "explored"))
+        for each in rounds
+        for _ in each.token_ids
+    ]
+    token_ids = [token for one in rounds for token in one.token_ids]
+    sequence = engine.prepare(request)
+    names = list(engine.models.ssms)
+    whole = [*sequence.prompt_ids, *token_ids]
+    own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
+    hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
+    regret = regret_of(hits, routes, request.speculation.speculation_length)
+    found |= {
+        "to_fixed": regret.against(regret.fixed),
+        "to_oracle": regret.against(regret.oracle),
+        "found_at": _found_at(routes, hits, 0, len(token_ids)),
+    }
+    if text is not None:
+        ends = [*text.starts[1:], len(token_ids)]
+        spans = zip(text.starts[1:], ends[1:], strict=True)
+        found["followed"] = [_found_at(routes, hits, *span) for span in spans]
+    return found
+
+
+def _found_at(
+    routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
+) -> int:
+    """Tokens from `start` until an SSM drafts that is, over the tokens up to `end`, as often right
+    as the best within one in twenty; all of them where none does."""
+    right = {name: sum(own[start:end]) for name, own in hits.items()}
+    good = {name for name, count in right.items() if count >= 0.95 * max(right.values())}
+    return next((i - start for i in range(start, end) if routes[i] & good), end - start)
+
+
+def per_pass(row: Row) -> float:
+    return float(row["tokens"] / row["rounds"])
+
+
+def routing_tables(results: Results) -> tuple[str, ...]:
+    """A table for each kind of text, then the claims."""
+    made, claims = [], []
+    for kind, title in (("own", "The LLM's own continuations"), ("spliced", "Spliced texts")):
+        rows = long_rows(results.where(text=kind))
+        if not rows:
+            continue
+        note = "Tokens per LLM pass and per second; behind the comma against all SSMs."
+        if kind == "spliced":
+            note += (
+                f" A recorded text, {SEGMENT} tokens of each domain, stands for the LLM's choices."
+            )
+        columns: dict[str, Callable[[Group], object]] = {
+            "SSMs that draft": lambda group: group["contestant"],
+            "tokens per pass": partial(_against_all, per_pass, 2),
+            "tokens per second": partial(_against_all, speed, 0),
+            "asking, % of time": lambda group: f"{100 * _share(group, 'audition'):.1f}",
+            "regret to the best fixed": partial(_percent, "to_fixed"),
+            "regret to the oracle": partial(_percent, "to_oracle"),
+        }
+        made.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
+        claims += _routing_claims(kind, rows)
+    return (*made, claims_table(claims)) if claims else tuple(made)
+
+
+def _against_all(value: Any, digits: int, group: Group) -> str:
+    gain = "" if group["contestant"] == ALL else f", {ratio(group.ratio(value, contestant=ALL))}"
+    return f"{figure(group.median(value), digits)}{gain}"
+
+
+def _share(group: Group, field: str) -> float:
+    return group.sum(field) / group.sum("seconds")
+
+
+def _percent(field: str, group: Group) -> str:
+    found = group.median(field)
+    return "" if found is None else f"{100 * found.value:+.1f} %"
+
+
+def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
+    every = Group(rows, rows, **OPTIONS)
+    credit = every.of(contestant=CREDIT)
+    target = 1.0 if kind == "own" else 0.95
+    lines = [
+        claim_row(
+            f"{kind}: `credit` with 2 against all, tokens per pass",
+            credit.ratio(per_pass, contestant=ALL),
+            target,
+        )
+    ]
+    if kind == "spliced":
+        best = _best_alone(rows)
+        found = Group([*credit.rows, *best], [*credit.rows, *best], **OPTIONS)
+        faster = found.of(contestant=CREDIT).ratio(speed, contestant=ALONE)
+        lines.append(
+            claim_row("spliced: tokens per second against the best single SSM", faster, 1.15)
+        )
+    counts = [n for row in credit.rows for n in (row.get("followed") or [row["found_at"]])]
+    limit = FOLLOWED if kind == "spliced" else 16
+    within = sum(count <= limit for count in counts) / max(1, len(counts))
+    what = "changes followed" if kind == "spliced" else "the best SSM found"
+    share = Estimate(within, within, within, len(counts))
+    lines.append(claim_row(f"{kind}: {what} within {limit} tokens", share, 0.9))
+    return lines
+
+
+def _best_alone(rows: Sequence[Row]) -> list[Row]:
+    """Of each text the SSM that alone was fastest on it, as one contestant."""
+    best: dict[tuple[Any, Any], Row] = {}
+    for row in rows:
+        key = row["prompt"], row["repeat"]
+        if row["contestant"].startswith(ALONE) and (
+            key not in best or speed(row) > speed(best[key])
+        ):
+            best[key] = row
+    return [{**row, "contestant": ALONE} for row in best.values()]
+
+
+OPTIONS: dict[str, Any] = {"block": ("prompt", "repeat"), "over": "prompt"}
