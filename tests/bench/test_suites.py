@@ -19,12 +19,15 @@ from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptanc
 from bench.suites.batch import Batch
 from bench.suites.cpu_bundled import CpuBundled
 from bench.suites.cpu_tables import ASSISTED, LOOKUP, Variant, best_variant, fastest_of_each_drafter
+from bench.suites.fusion import Fusion
 from bench.suites.length import Length
 from bench.suites.length_tables import FIXED, PLAIN, POLICIES
+from bench.suites.load import Load
 from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
+from bench.suites.routing import CREDIT, SEGMENT, Routing
 from bench.table_model import table_family
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
@@ -81,13 +84,33 @@ def hits_of(samples: Samples) -> None:
     assert serial["hits"] == 0 < across["hits"]
 
 
+def served(samples: Samples) -> None:
+    """Closed loops, then arrivals; every text is plain decoding's."""
+    assert [sample["loop"] for sample in samples] == ["closed", "closed", "open"]
+    for figures in (one for sample in samples for one in sample["figures"].values()):
+        assert figures["differ"] == 0 and figures["speed"] > 0
+        assert 0 < figures["ttft_ms_p50"] <= figures["ttft_ms_p99"]
+
+
+def routed_texts(samples: Samples) -> None:
+    """The spliced text's recorded tokens are all there, whoever drafts."""
+    own, mixed = samples
+    assert {figures["tokens"] for figures in own["figures"].values()} == {4}
+    assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
+    credit = mixed["figures"][CREDIT]
+    assert len(credit["followed"]) == 1 and credit["to_oracle"] >= 0
+    assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
+
+
 def case(
     suite: Any, count: int, check: Callable[[Samples], Any], *words: str, **changes: Any
 ) -> Any:
-    marks = [pytest.mark.nightly] if suite.name in ("acceptance", "length", "pipeline") else []
+    nightly = suite.name in ("acceptance", "length", "load", "pipeline", "routing")
+    marks = [pytest.mark.nightly] if nightly else []
     return pytest.param(suite, changes, count, check, words, id=suite.name, marks=marks)
 
 
+LOADS = ("plain", "best, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
     case(
@@ -102,6 +125,24 @@ CASES = (
         *(4 + 2, swept_and_competing, "1.00x (1.00 to 1.00)"),
         *(f"| {name} |" for name in (*PRESETS, *THEIRS)),
         tokens=4,
+    ),
+    case(
+        Load(clients=(1, 3), rates=(1.0,), contestants=LOADS),
+        *(3, served, "| cosine, cosine |", "Latency, open loop", "the worst load"),
+        tokens=4,
+        prompts=2,
+    ),
+    case(
+        Routing(orders=(("stories", "code"),)),
+        *(2, routed_texts, "| credit, 2 |", "Spliced texts", "changes followed"),
+        tokens=4,
+        prompts=1,
+    ),
+    case(
+        Fusion(contestants=("vote_tree", "fused by credit, all")),
+        *(2, len, "Fusion at 8 nodes, T = 0.8", "tokens over passes"),
+        tokens=4,
+        prompts=1,
     ),
     case(Acceptance(parts=("same",)), 5 * (len(SSMS) + 1), len, *COMPARED, tokens=5),
     case(
