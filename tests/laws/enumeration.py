@@ -13,7 +13,7 @@ import torch
 from core.trees.noise import Key
 
 
-class KeyAskedTwiceError(Exception):
+class KeyAskedTwiceError(BaseException):
     """Two decisions would share one piece of randomness; no drafter is forgiven that."""
 
 

@@ -108,6 +108,16 @@ def vote_with_the_winners_q(patch: Patch) -> None:
     _combine_with(patch, rule)
 
 
+def fused_with_the_winners_q(patch: Patch) -> None:
+    """Of the drafters' tokens the one whose drafter is surest is verified, as if drawn alone."""
+
+    def rule(drafts: Mapping[int, Draft]) -> CombinedTree:
+        winner = max(drafts, key=lambda index: drafts[index].scores[0])
+        return combine("union", {winner: drafts[winner]})
+
+    _combine_with(patch, rule)
+
+
 class _TopKWithQ(TopKProposer):
     def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
         found = super().propose(frontiers, widths)
@@ -206,7 +216,8 @@ TRAPS: Mapping[str, Callable[[Patch], None]] = MappingProxyType(
         for trap in (
             duplicates_merged, one_hot_merged, low_q_dropped, likelier_of_two_kept,
             vote_with_the_winners_q, top_k_with_the_real_q, without_replacement_with_the_full_q,
-            by_token_id, by_descending_q, confident_drafter_first, uniform_over_nodes,
+            fused_with_the_winners_q, by_token_id, by_descending_q, confident_drafter_first,
+            uniform_over_nodes,
         )
     }
 )  # fmt: skip
