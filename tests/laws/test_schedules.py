@@ -68,8 +68,8 @@ def test_requests_join_and_leave(engine: Engine, schedule: str) -> None:
 
 
 def test_the_cases_are_not_trivial() -> None:
-    """`shared` leaves nodes out, `cosine` lets requests wait; with `each` nothing is recorded. On an
-    engine of its own, which has not measured yet that drafts do not pay here."""
+    """`shared` leaves nodes out, `cosine` lets requests wait; with `each` nothing is recorded. On
+    an engine of its own, which has not measured yet that drafts do not pay here."""
     engine = Engine(bundled_engine().models)
     configs = [SpeculationConfig(), SpeculationConfig.preset("cosine")] * 3
     sampling = SamplingParams(32, ignore_eos=True)
