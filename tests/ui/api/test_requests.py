@@ -15,3 +15,4 @@ def test_off_loopback_requests_are_counts(elsewhere: Site) -> None:
     with pytest.raises(AppError, match="You may look, not choose"):
         elsewhere("/schedule", name="shared")
     assert elsewhere("/schedule")["schedule"] == "each"
+    elsewhere.clear()
