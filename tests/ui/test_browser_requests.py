@@ -66,7 +66,7 @@ def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: A
     mine = context.hub.start(asked(2), own.owner)
     sources = [own, mine, *others]
     page.locator("#requests .sp-lane").first.wait_for()
-    sites.shot(page, "requests-light-1920")
+    shot(page, "requests-light-1920")
     assert not axe(page, "#requests-box")
     sites.until(page, lambda: all(source.done for source in sources))
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
@@ -87,6 +87,12 @@ def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: A
     assert any("another visitor's request" in text for text in seen.values())
 
 
+def shot(page: Any, name: str) -> None:
+    """A picture of what is in sight, while requests run."""
+    sites.ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=sites.ARTIFACTS / f"{name}.png")
+
+
 def rows_of(page: Any) -> dict[str, str]:
     return dict(page.evaluate("() => window.seenRows"))
 
@@ -104,8 +110,11 @@ def test_it_fits(scheduled: Served, browser_page: OpenPage, width: int, dark: bo
     sources = [context.hub.start(asked(i, 400), f"visitor-{i}") for i in range(6)]
     page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
     page.locator("#requests .sp-lane").first.wait_for()
-    sites.shot(page, f"requests-{'dark' if dark else 'light'}-{width}")
+    shot(page, f"requests-{'dark' if dark else 'light'}-{width}")
     assert not sites.overflows(page)
+    if width > 1000:
+        scrolls = "(one) => one.scrollWidth > one.clientWidth"
+        assert not page.locator("#requests .sp-scroll").evaluate(scrolls)
     for source in sources:
         source.cancel()
     sites.until(page, lambda: all(source.done for source in sources))
