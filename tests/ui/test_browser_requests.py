@@ -87,6 +87,18 @@ def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: A
     assert any("another visitor's request" in text for text in seen.values())
 
 
+def test_the_lesson_shows_the_pool(scheduled: Served, browser_page: OpenPage) -> None:
+    url, context = scheduled
+    page = browser_page(f"{url}?lesson=9", width=1280, height=900)
+    page.locator("#learn-lesson").get_by_text("9. Sharing one LLM").wait_for()
+    page.click("#learn-run")
+    sites.until(page, lambda: context.model_host.schedule == "shared")
+    page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
+    shot(page, "requests-lesson-1280")
+    page.locator("#learn-rows").get_by_text("one budget").wait_for()
+    sites.until(page, lambda: context.model_host.schedule == "each")
+
+
 def shot(page: Any, name: str) -> None:
     """A picture of what is in sight, while requests run."""
     sites.ARTIFACTS.mkdir(exist_ok=True)

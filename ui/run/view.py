@@ -25,6 +25,7 @@ from core.events import (
     RunFailed,
     RunStarted,
     RunStats,
+    Scheduled,
     Span,
     Verified,
 )
@@ -87,6 +88,7 @@ class RoundView:
     time: RoundTime = RoundTime()
     predicted_ms: float = 0.0
     ahead: tuple[Ahead, ...] = ()
+    scheduled: Scheduled | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -246,6 +248,7 @@ class _Growing:
                 time=time_of(event),
                 predicted_ms=event.predicted_ms,
                 ahead=event.ahead,
+                scheduled=event.scheduled,
                 notes=event.notes,
                 **_vote(before, detail),
             )
