@@ -1,7 +1,7 @@
 // All requests now: the pool as a table, the lanes of the models. Nodes stay, their texts change:
 // nothing flickers under the pointer. Text nodes only.
 const root = element.querySelector(".sp-shell");
-const HEADS = ["request", "text written", "may draft", "drafted nodes (■ verified)", "accepted", "now"];
+const HEADS = ["request", "tokens written", "may draft", "drafted nodes (■ verified)", "accepted", "now"];
 function node(tag, className, text) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -74,7 +74,7 @@ function rowDrawn(made, row, most) {
   say(who.firstChild, (row.own ? "▸ " : "") + row.who);
   say(who.lastChild, row.text);
   widen(written.firstChild.firstChild, row.tokens / row.most_tokens);
-  say(written.lastChild, `${row.tokens} of ${row.most_tokens} tokens`);
+  say(written.lastChild, `${row.tokens} of ${row.most_tokens}`);
   say(limit, row.limit);
   const [granted, left] = nodes.firstChild.children;
   widen(granted, row.granted / most);
