@@ -1,7 +1,7 @@
 // All requests now: the pool as a table, the lanes of the models. Nodes stay, their texts change:
 // nothing flickers under the pointer. Text nodes only.
 const root = element.querySelector(".sp-shell");
-const HEADS = ["request", "tokens written", "may draft", "drafted nodes (■ verified)", "accepted", "now"];
+const HEADS = ["request", "tokens written", "may draft", "verified ■ of drafted", "accepted", "now"];
 function node(tag, className, text) {
   const made = document.createElement(tag);
   if (className) made.className = className;
