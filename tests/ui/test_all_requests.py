@@ -50,7 +50,7 @@ def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
     assert (theirs["own"], theirs["who"]) == (False, "another visitor's request")
     assert "secret" not in str(value) and scene.theirs not in str(value)
     assert (mine["drafted"], mine["granted"], mine["accepted"], mine["round"]) == (7, 3, 2, 4)
-    assert (mine["limit"], mine["state"]) == ("5 tokens, 1 SSM", "in the last pass")
+    assert (mine["limit"], mine["state"]) == ("5 tokens, 1 SSM", "in the pass")
     assert theirs["state"] == "waits for 2 rounds"
     assert value["reason"] == PART.reason, "of the pass made last"
     assert value["pool"] == "2 of 8 places are taken; 4 requests wait in the queue."

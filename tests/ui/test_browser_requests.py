@@ -95,7 +95,7 @@ def test_the_lesson_shows_the_pool(scheduled: Served, browser_page: OpenPage) ->
     page.click("#learn-run")
     sites.until(page, lambda: context.model_host.schedule == "shared")
     page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
-    page.locator("#learn-requests td").get_by_text("in the last pass").first.wait_for()
+    page.locator("#learn-requests td").get_by_text("in the pass").first.wait_for()
     shot(page, "requests-lesson-1280")
     scrolls = "(one) => one.scrollWidth > one.clientWidth"
     assert not page.locator("#learn-requests .sp-scroll").evaluate(scrolls)

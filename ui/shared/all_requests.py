@@ -136,7 +136,7 @@ def _state(run: LiveRun) -> str:
     if run.round < 0:
         return "begins"
     if not run.num_waited:
-        return "in the last pass"
+        return "in the pass"
     return f"waits for {run.num_waited} round{'s' * (run.num_waited != 1)}"
 
 
