@@ -42,17 +42,17 @@ def serve(argv: list[str] | None) -> None:
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
-        return Worker(Engine(load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)))
+        models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
+        return Worker(Engine(models, schedule=args.schedule))
 
-    pair = ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device)
-    model_host = ModelHost.open(load, pair)
+    host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)
-    context = make_context(model_host, store, access, args.preset, RunQuery, EXPORTS)
+    context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
     try:
         launch(build_page(context), args, STARTED)
     finally:
         context.conductor.close()
-        model_host.close()
+        host.close()
         store.close()
 
 

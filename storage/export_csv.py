@@ -114,7 +114,24 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "wasted_ms": sum(entry.wasted_ms for entry in done.ahead),
         "notes": " ".join(done.notes),
     }
-    return {**values, **_stages(done), **_by_drafter(one, drafters, thinned)}
+    return {**values, **_schedule(done), **_stages(done), **_by_drafter(one, drafters, thinned)}
+
+
+def _schedule(done: RoundCompleted) -> dict[str, Any]:
+    """What the engine granted the request beside others; empty where each had its own budget."""
+    part = done.scheduled
+    limit = "" if part is None or part.length_limit is None else part.length_limit
+    return {
+        "schedule": part.schedule if part else "",
+        "num_live": part.num_live if part else "",
+        "num_batch": part.num_batch if part else "",
+        "num_waiting": part.num_waiting if part else "",
+        "length_limit": limit,
+        "num_drafted": part.num_drafted if part else "",
+        "num_granted": part.num_granted if part else "",
+        "schedule_decision": part.decision if part else "",
+        "schedule_reason": part.reason if part else "",
+    }
 
 
 def _fused_from(one: _FinishedRound) -> str:

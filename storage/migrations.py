@@ -336,3 +336,10 @@ def m016_routing(db: Database) -> None:
 def m017_fusion(db: Database) -> None:
     """Whose proposal each node of a tree with fused drafts is; older trees have none."""
     db.execute("ALTER TABLE rounds ADD COLUMN origins_json TEXT DEFAULT '[]'")
+
+
+@migrations()
+def m018_scheduling(db: Database) -> None:
+    """A request's part in a round scheduled together with others'; NULL where each has its own
+    budget, as in older runs."""
+    db.execute("ALTER TABLE rounds ADD COLUMN scheduled_json TEXT")

@@ -17,6 +17,7 @@ from core.events import (
     ProposalRecord,
     RoundCompleted,
     RoutedDrafter,
+    Scheduled,
     Span,
     TopK,
     Trial,
@@ -179,7 +180,12 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
+        scheduled=_scheduled(values["scheduled_json"]),
     )
+
+
+def _scheduled(stored: str | None) -> Scheduled | None:
+    return None if stored is None else Scheduled(*from_json(stored))
 
 
 def _length_fields(values: Fields) -> dict[str, Any]:

@@ -182,6 +182,8 @@ class _RoundWriter:
             routing_json=to_json([dataclasses.astuple(entry) for entry in event.routing]),
             routing_reason=text_in(event.routing_reason),
         )
+        if event.scheduled is not None:
+            self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
 
 
 COMMIT_FIELDS = (

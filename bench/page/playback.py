@@ -15,10 +15,12 @@ from types import SimpleNamespace
 
 from core.config import Request
 from core.drafters import resolve_drafters
+from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ContextLengthError, EngineClosedError
 from core.events import (
     Event,
     ModelInfo,
+    RoundCompleted,
     RunCancelled,
     RunCompleted,
     RunFailed,
@@ -73,6 +75,7 @@ class PlaybackRun:
         self.run_id, self.request, self.tap = run_id, request, tap
         self.done = False
         self.started = False
+        self.ended, self.num_tokens = False, 0
         self._stop = threading.Event()
         self._worker = worker
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -82,6 +85,8 @@ class PlaybackRun:
         return self._worker.place(self)
 
     def emit(self, event: Event) -> None:
+        self.ended = isinstance(event, END)
+        self.num_tokens += len(event.token_ids) if isinstance(event, RoundCompleted) else 0
         if self.tap:
             self.tap(event)
         self._queue.put(event)
@@ -120,7 +125,7 @@ class PlaybackWorker:
         llm, *ssms = infos
         names = tuple(info.name for info in ssms)
         models = SimpleNamespace(infos=(llm, *ssms), drafter_names=names)
-        self.engine = SimpleNamespace(models=models)
+        self.engine = SimpleNamespace(models=models, schedule="each")
         self.requests: list[Request] = []
         self.runs: list[PlaybackRun] = []
         self._players: list[threading.Thread] = []
@@ -133,7 +138,7 @@ class PlaybackWorker:
     def set_script(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
         """Set what is played from now on; only while nothing is being played."""
         self.script, self.speed = script, speed
-        self._slots = threading.Semaphore(max_live)
+        self._slots, self.max_live = threading.Semaphore(max_live), max_live
 
     def clear(self) -> None:
         """Stop every run, wait for its end and forget it."""
@@ -174,6 +179,15 @@ class PlaybackWorker:
 
     def running(self) -> int:
         return self._playing
+
+    def snapshot(self) -> Snapshot:
+        """The runs that are being played, without their rounds."""
+        with self._lock:
+            left = [run for run in self.runs if run not in self._queued and not run.ended]
+        runs = [
+            LiveRun(run.run_id, run.num_tokens, run.request.sampling.max_new_tokens) for run in left
+        ]
+        return Snapshot(self.engine.schedule, len(self._queued), self.max_live, tuple(runs))
 
     def close(self) -> None:
         self.closed = True

@@ -18,6 +18,7 @@ from core.engine.admission import check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
+from core.engine.snapshot import RECENT, RoundFacts, Snapshot, lanes_of, live_run
 from core.errors import (
     MODEL_FAULTS,
     EngineBusyError,
@@ -126,6 +127,8 @@ class Worker:
         # Taken from the queue but not active yet: if the thread fails now, it still has to be
         # failed.
         self._joining: Run | None = None
+        # The last rounds; replaced as a whole by the worker's thread, so that it can be read.
+        self._rounds: tuple[RoundFacts, ...] = ()
 
     # -- for callers, in any thread --
 
@@ -166,6 +169,22 @@ class Worker:
     def running(self) -> int:
         """Requests being decoded."""
         return len(self._active)
+
+    def snapshot(self) -> Snapshot:
+        """The live requests, the queue, and which models were busy in the last rounds."""
+        rounds, active = self._rounds, list(self._active.values())
+        return Snapshot(
+            schedule=self.engine.schedule,
+            num_waiting=len(self._waiting),
+            max_live=self._max_live,
+            runs=tuple(
+                live_run(
+                    run.run_id, run.sequence.num_new, run.sequence.sampling.max_new_tokens, rounds
+                )
+                for run, _ in active
+            ),
+            lanes=lanes_of(rounds) if active else (),
+        )
 
     def place(self, run: Run) -> int:
         """See `Run.place`."""
@@ -267,12 +286,15 @@ class Worker:
                 self._end(run, run_cancelled(run.sequence))
 
     def _round(self) -> None:
+        start, events = time.perf_counter(), list[Event]()
+        started = {run_id: run.sequence.started for run_id, (run, _) in self._active.items()}
         try:
             # A failure of one request arrives as its RunFailed event; what is raised concerns all
             # of them.
             active = [active for _, active in self._active.values()]
             for event in self.engine.round(active, len(self._waiting)):
                 run, _ = self._active[event.run_id]
+                events.append(event)
                 if isinstance(event, LAST_EVENTS):
                     self._end(run, event)
                 else:
@@ -280,6 +302,9 @@ class Worker:
         except MODEL_FAULTS as error:
             for run, _ in list(self._active.values()):
                 self._end(run, run_failed(run.sequence, error))
+        # What is kept are references to events that exist anyway; sums are the reader's.
+        facts = RoundFacts.of(start, time.perf_counter(), events, started)
+        self._rounds = (*self._rounds[1 - RECENT :], facts) if self._active else ()
 
     def _end(self, run: Run, event: Event) -> None:
         entry = self._active.pop(run.run_id, None)

@@ -24,6 +24,7 @@ from core.events import (
     RunFailed,
     RunStarted,
     RunStats,
+    Scheduled,
     Span,
     TopK,
     Trial,
@@ -61,6 +62,11 @@ TOPS = many(st.builds(TopK, st.integers(-1, 9), texts, many(tokens), many(texts)
 ESTIMATES = many(st.builds(Estimate, small, small, floats, floats))
 AHEAD = many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats, texts))
 MODELS = many(st.builds(ModelInfo, names, texts, tokens, texts, small, small, texts, texts))
+LIMITS = st.none() | small
+SCHEDULED = st.none() | st.builds(
+    Scheduled, texts, small, small, small, LIMITS, LIMITS, small, small, small, small, floats,
+    texts, texts,
+)  # fmt: skip
 WEIGHTS = st.dictionaries(texts, floats, max_size=3)
 
 
@@ -116,7 +122,7 @@ def commits(new: int) -> Strategy:
         temperatures=WEIGHTS, spans=many(spans), kv_used=small, kv_capacity=small,
         length_reason=texts, estimates=ESTIMATES, predicted_ms=floats, between_ms=floats,
         ahead=AHEAD, notes=many(texts), routing_reason=texts,
-        routing=many(st.builds(RoutedDrafter, names, texts, floats)),
+        routing=many(st.builds(RoutedDrafter, names, texts, floats)), scheduled=SCHEDULED,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from core.events import (
     Combined,
     Event,
     RoundCompleted,
+    Scheduled,
     Span,
     Verified,
     event_from_plain,
@@ -329,3 +330,18 @@ def test_hostile_names_are_data() -> None:
     assert set(HOSTILE_TEXTS[:3]) <= set(check_lanes(trace_of(events)))
     plain = json.loads(events_json(events))["events"][0]
     assert plain == json.loads(json.dumps(event_to_plain(start)))
+
+
+def test_a_scheduled_rounds_grants_are_columns() -> None:
+    part = Scheduled("shared", 3, 2, 4, None, 1, 7, 5, 9, 8, 0.1, "plain", "it pays")
+    events = [
+        dataclasses.replace(event, scheduled=part)
+        if isinstance(event, RoundCompleted) and event.round == 1
+        else event
+        for event in synthetic_run(2)
+    ]
+    own, shared = rows_of(events)
+    names = "schedule num_live num_batch num_waiting length_limit num_drafted num_granted"
+    heads = [*names.split(), "schedule_decision", "schedule_reason"]
+    assert [shared[head] for head in heads] == ["shared", *"324", "", "7", "5", "plain", "it pays"]
+    assert {own[head] for head in heads} == {""}

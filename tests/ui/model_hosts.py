@@ -24,7 +24,7 @@ def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
     worker = FakeWorker(_told_by(scripted(6), infos[0]), speed)
     worker.engine = SimpleNamespace(
-        models=SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names))
+        models=SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names)), schedule="each"
     )
     return worker
 

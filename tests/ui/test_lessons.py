@@ -36,6 +36,7 @@ EXPLAINED = {
     7: ("pipeline", "hit", "miss"),
     8: ("speculation(?! length)",),
     9: ("routing", "regret"),
+    10: ("scheduler", "queue"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
@@ -99,7 +100,7 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
     assert len(LESSONS) == 9 and len(set(KEYS)) == 9
     for lesson in LESSONS:
-        assert set(lesson.pictures) <= set(PICTURES) and "strip" in lesson.pictures
+        assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
@@ -158,6 +159,12 @@ def rounds(events: list[Event]) -> list[RoundCompleted]:
     return [event for event in events if isinstance(event, RoundCompleted)]
 
 
+def left_out(events: list[Event]) -> float:
+    """Drafted tokens of a round that the scheduler left out."""
+    parts = [line.scheduled for line in rounds(events)]
+    return sum(part.num_drafted - part.num_granted for part in parts if part) / len(parts)
+
+
 def median_pass(events: list[Event]) -> float:
     spans = [span for line in rounds(events)[1:] for span in line.spans if span.name == "forward"]
     return statistics.median(span.ms for span in spans)
@@ -184,6 +191,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
         100 * statistics.mean(line.num_accepted >= 3 for line in rounds(runs[0]))
     ),
     "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
+    "sharing": lambda runs: left_out(runs[1]),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
     "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
 }

@@ -6,6 +6,7 @@ from ui.api.generate import add_generate_endpoint
 from ui.api.models import add_model_endpoints
 from ui.api.prompts import add_prompt_endpoints
 from ui.api.proof import add_proof_endpoints
+from ui.api.requests import add_request_endpoints
 from ui.api.runs import add_run_endpoints
 from ui.api.studies import add_study_endpoints
 from ui.api.tune import add_tune_endpoint
@@ -23,3 +24,4 @@ def add_endpoints(context: Context) -> None:
     add_run_endpoints(context)
     add_proof_endpoints(context)
     add_model_endpoints(context)
+    add_request_endpoints(context)

@@ -130,8 +130,8 @@ def build_form(
         value=preset,
         label="Preset",
         info="autoregressive: the LLM alone; sequence: one SSM; specinfer: a tree; "
-        "specinfer-paper: the tree uncut; minions: a vote; best: a tree only as large as the "
-        "measured times make worth it.",
+        "specinfer-paper: the tree uncut; minions: a vote; cosine: chosen SSMs write one chain; "
+        "best: a tree only as large as the measured times make worth it.",
         elem_id="preset",
     )
     with gr.Accordion("Sampling", open=False):

@@ -11,6 +11,7 @@ from gradio.components import Component
 from ui.learn.lessons import LESSONS
 from ui.learn.parts import lesson_value, lesson_view, runs_view
 from ui.server.context import Context
+from ui.shared.all_requests import requests_view
 from ui.shared.board import Board, build_board
 from ui.shared.parts import notice
 from ui.words.messages import Line
@@ -42,6 +43,7 @@ class Learn:
     next: gr.Button
     copy: gr.Button
     into_live: gr.Button
+    requests: gr.HTML
 
     @property
     def running(self) -> list[Component]:
@@ -68,6 +70,7 @@ def build_learn(context: Context) -> Learn:
         with gr.Column(scale=2, min_width=340, elem_classes="sp-lesson", elem_id="learn-side"):
             made = _side()
         with gr.Column(scale=3, min_width=340):
+            requests = requests_view("learn-requests")
             board = build_board(context, "learn", WELCOME)
             others = gr.Checkbox(label="Show the other pictures too", elem_id="learn-all")
     others.change(
@@ -76,7 +79,7 @@ def build_learn(context: Context) -> Learn:
         None,
         js="(on) => { document.documentElement.toggleAttribute('data-lesson-all', on); }",
     )
-    return Learn(board, **made)
+    return Learn(board, requests=requests, **made)
 
 
 def try_words(words: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from core.config.mechanisms import length_policy
 from core.errors import ConfigError
@@ -14,9 +15,11 @@ from ui.learn.lessons.measured import measured_row
 from ui.run.baselines import keep_baseline, key_of_run, still_valid
 from ui.run.frame import Baseline
 from ui.run.player import Pace, Player
+from ui.run.source import LiveSource
 from ui.run.view import View, reduce_all
 from ui.server.context import StoreApi
 from ui.server.session import TabSession, play
+from ui.shared.all_requests import choose_schedule
 
 __all__ = ["follow", "runs"]
 
@@ -66,11 +69,33 @@ def runs(
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1
         table = _Table(learn.board.context.store, desk, lesson, follow(learn, desk))
-        player = _begin(learn, desk, setup, owner, pace if last else Pace())
-        kept = yield from _play(table, setup, player)
+        with _others(learn, desk, setup, owner):
+            player = _begin(learn, desk, setup, owner, pace if last else Pace())
+            kept = yield from _play(table, setup, player)
         if desk.player is not player or not kept:
             return
         yield None  # with its row in the table
+
+
+@contextmanager
+def _others(learn: Learn, desk: TabSession, setup: Setup, owner: str) -> Iterator[None]:
+    """The schedule of a run, and the requests that run beside it; both end with it."""
+    context = learn.board.context
+    host, before = context.model_host, context.model_host.schedule
+    if setup.schedule and setup.schedule != before:
+        choose_schedule(context, setup.schedule, desk.lecture.may_schedule)
+    request = request_of(setup, context.drafter_names)
+    sources: list[LiveSource] = []
+    try:
+        for prompt in setup.beside:
+            sources.append(context.hub.start(replace(request, prompt=prompt), owner))
+        yield
+    finally:
+        for source in sources:
+            source.cancel()
+        # Somebody may have chosen another one meanwhile.
+        if setup.schedule and host.schedule == setup.schedule:
+            host.schedule = before
 
 
 def _play(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:

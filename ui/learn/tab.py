@@ -1,4 +1,4 @@
-"""The Learn tab: nine guided lessons, each beside a real run that it drives. Its wiring."""
+"""The Learn tab: guided lessons, each beside a real run that it drives. Its wiring."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from ui.learn.lessons import LESSONS
 from ui.live.layout import Live
 from ui.run.player import Pace
 from ui.server.session import TabSession
+from ui.shared.all_requests import wire_requests_view
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.into_live import into_live
 from ui.shared.links import wanted_lesson
@@ -42,6 +43,7 @@ def wire_learn(
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
+    wire_requests_view(learn.requests, learn.board.context, visitor)
     turn: dict[str, Any] = {"inputs": [learn.at, progress], "outputs": [progress, *learn.turning]}
     blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
@@ -155,6 +157,8 @@ def _run_handler(
         request: gr.Request, visitor: str, at: float, mode: str, rate: float
     ) -> Iterator[Values]:
         board = learn.board
+        may = board.context.access.may_schedule(request)
+        board.desk(request).lecture.may_schedule = may
         owner = board.context.access.key(request, visitor or "")
         yield from work(learn, board.desk(request), at, owner, Pace(mode, rate))
 

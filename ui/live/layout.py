@@ -13,6 +13,7 @@ from ui.form.own_presets import OwnPresets, build_own_presets
 from ui.live.rerun import build_rerun
 from ui.run.frame import Frame
 from ui.server.context import Context
+from ui.shared.all_requests import AllRequests, build_all_requests
 from ui.shared.board import Board, build_board
 from ui.shared.parts import notice
 from ui.words.messages import standing
@@ -45,6 +46,7 @@ class Live:
     measure: gr.Button
     prove: gr.Button
     presets: OwnPresets
+    requests: AllRequests
 
     @property
     def outputs(self) -> list[Component]:
@@ -69,9 +71,10 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             # Whether all fields that were sent are shown: the check says it, the browser reads it.
             arrived = gr.Number(1, precision=0, visible=False)
         with gr.Column(scale=4, min_width=360):
+            requests = build_all_requests(context)
             board = build_board(context, "live", standing(Frame()))
     buttons |= {"presets": presets, "chosen": chosen, "settled": settled}
-    return Live(board, form, chips, **buttons, arrived=arrived)
+    return Live(board, form, chips, **buttons, arrived=arrived, requests=requests)
 
 
 def _run_bar() -> dict[str, Any]:

@@ -26,6 +26,7 @@ from ui.live.layout import Live, build_live
 from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
 from ui.run.checks import measure_baseline, prove
 from ui.server.session import TabSession
+from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
 from ui.shared.pending_fields import Sent
@@ -54,6 +55,7 @@ def wire_live(
     """Connect everything of the tab; `blocks` tells when it is opened."""
     board, form = live.board, live.form
     wire_board(board)
+    wire_all_requests(live.requests, visitor)
     stream: dict[str, Any] = {
         "preprocess": False,  # as in `_wire_form`
         "outputs": live.outputs,

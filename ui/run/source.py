@@ -109,6 +109,7 @@ class LiveSource:
         self._store, self._owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self._run_id = ""
+        self.prompt = ""
         self._kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._count = 0
         self._done = False
@@ -142,6 +143,11 @@ class LiveSource:
     @property
     def run_id(self) -> str:
         return self._run_id
+
+    @property
+    def owner(self) -> str:
+        """The key of the visitor whose run it is."""
+        return self._owner
 
     @property
     def count(self) -> int:

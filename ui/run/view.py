@@ -26,6 +26,7 @@ from core.events import (
     RunFailed,
     RunStarted,
     RunStats,
+    Scheduled,
     Span,
     Verified,
 )
@@ -89,6 +90,7 @@ class RoundView:
     time: RoundTime = RoundTime()
     predicted_ms: float = 0.0
     ahead: tuple[Ahead, ...] = ()
+    scheduled: Scheduled | None = None
     notes: tuple[str, ...] = ()
     routing: tuple[RoutedDrafter, ...] = ()
     routing_reason: str = ""
@@ -251,6 +253,7 @@ class _Growing:
                 time=time_of(event),
                 predicted_ms=event.predicted_ms,
                 ahead=event.ahead,
+                scheduled=event.scheduled,
                 notes=event.notes,
                 routing=event.routing,
                 routing_reason=event.routing_reason,

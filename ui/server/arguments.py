@@ -8,6 +8,7 @@ from typing import NoReturn
 
 from core.config import PRESETS
 from core.config.checks import choice, integer
+from core.config.mechanisms import SCHEDULES
 from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]
@@ -35,11 +36,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--port", type=int, help="default: GRADIO_SERVER_PORT, then 7860 or the next")
     p.add_argument("--auth", metavar="USER:PASSWORD", help="ask visitors for a name and password")
     p.add_argument("--preset", help=f"what the page opens with: {', '.join(PRESETS)}")
+    schedules = ", ".join(SCHEDULES)
+    p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
     args = p.parse_args(argv)
     if args.port is not None:
         integer("--port", args.port, 1, 65535)
     if args.auth is not None:
         args.auth = _login(args.auth)
+    choice("--schedule", args.schedule, tuple(SCHEDULES))
     args.preset = _preset(args)
     return args
 

@@ -90,6 +90,16 @@ class ModelHost:
         """How many runs and loadings were begun."""
         return self._begun
 
+    @property
+    def schedule(self) -> str:
+        """How rounds are divided among live requests; stays with an exchange of the models."""
+        return str(self._served.worker.engine.schedule)
+
+    @schedule.setter
+    def schedule(self, name: str) -> None:
+        with self._changed:
+            self._served.worker.engine.schedule = name
+
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first: what a study is made with."""
         return tuple(info.name for info in self._served.infos)
@@ -214,6 +224,7 @@ class ModelHost:
             given_up = self._exchange.ending or self._closed
             if not given_up:
                 old, self._served = self._served, new
+                new.worker.engine.schedule = old.worker.engine.schedule
                 self._past = (self._past | {*old.drafter_names}) - {*new.drafter_names}
                 self._leaving.append(old)
                 self._version += 1

@@ -79,6 +79,7 @@ class Hub:
         """
         kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         source = LiveSource(self.store, owner, kept)
+        source.prompt = request.prompt
         source.attach(self.model_host.submit(request, source.take))
         with self._lock:
             self._going.add(source)

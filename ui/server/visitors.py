@@ -63,3 +63,7 @@ class Access:
     def may_load(self, request: Any) -> bool:
         """Whether the caller may exchange the models, which affects all visitors."""
         return self.auth or self.open(request)
+
+    def may_schedule(self, request: Any) -> bool:
+        """Whether the caller may choose the schedule, which affects all visitors."""
+        return self.may_load(request)

@@ -144,6 +144,7 @@ def test_every_answer_has_its_documented_type(
     call = Caller(client)
     call_study_endpoints(call, worker)
     call_run_endpoints(call)
+    call_request_endpoints(call, worker)
     call_model_endpoints(call)
     assert call.called == documented()[0].keys()
 
@@ -192,6 +193,13 @@ def call_run_endpoints(call: Caller) -> None:
     call("/set_retention", runs=1000, sure=True)
     assert call("/retention") == {"runs": 1000}
     call("/delete", run_id=run["run_id"])
+
+
+def call_request_endpoints(call: Caller, worker: FakeWorker) -> None:
+    assert call("/schedule", name="shared")["schedule"] == "shared"
+    assert call("/schedule")["schedule"] == worker.engine.schedule == "shared"
+    call("/schedule", name="each")
+    assert call("/requests")["runs"] == []
 
 
 def call_model_endpoints(call: Caller) -> None:
@@ -285,6 +293,10 @@ BAD: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"llm": "x", "ssms": [1]}, "ssms is [1]"),
         ({"llm": "x", "dtype": None}, "dtype is None"),
         ({"llm": "x", "device": 0}, "device is 0"),
+    ],
+    "/schedule": [
+        ({"name": "warp"}, "name is 'warp': one of each, cosine, shared"),
+        ({"name": None}, "name is None: one of each"),
     ],
     "/compare": [
         *by_name(prompt="", temperature="hot", seed=-1),

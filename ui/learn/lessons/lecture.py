@@ -25,10 +25,12 @@ class Lecture:
     older one and keeps its place.
 
     Runs of different models are no evidence together: seen are those of the models that `follow`
-    named last. `models` is whatever tells two sets of models apart.
+    named last. `models` is whatever tells two sets of models apart. `may_schedule`: whether this
+    visitor may choose how all requests share the LLM.
     """
 
     models: Hashable = None
+    may_schedule: bool = True
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
 
     def follow(self, models: Hashable) -> bool:

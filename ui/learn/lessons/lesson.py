@@ -51,7 +51,8 @@ class DrafterChoice:
 @dataclass(frozen=True, slots=True)
 class Setup:
     """One run of a lesson. `label` names its row in the table of runs; the drafters of
-    `speculation` are those of `drafters`."""
+    `speculation` are those of `drafters`. `beside`: prompts of requests that run at the same time;
+    `schedule`: how all of them share the LLM, empty for as it is."""
 
     label: str
     prompt: str
@@ -59,6 +60,8 @@ class Setup:
     speculation: SpeculationConfig = SpeculationConfig()
     max_new_tokens: int = 48
     temperature: float = 0.0
+    beside: tuple[str, ...] = ()
+    schedule: str = ""
 
 
 def request_of(setup: Setup, loaded: Sequence[str]) -> Request:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from core.events import RunStats
-from ui.run.view import View
+from ui.run.view import RoundView, View
 
 __all__ = ["COLUMNS", "Evidence", "Measured", "measured_row", "table_value"]
 
@@ -26,7 +26,9 @@ class Measured:
     """One finished run. `fed`: tokens in a pass of the LLM, `pass_ms`: milliseconds of one, both
     medians; `round_ms`: the mean time of a round. `most`: the most drafted tokens that one round
     accepted, `most_written`: the most that one wrote. `weights`: of each SSM at the end. `hits`:
-    drafts made ahead that came true, `early`: all of them. `scores`: of routing, at the end."""
+    drafts made ahead that came true, `early`: all of them. `scores`: of routing, at the end.
+    `drafted`: drafted tokens in a round, `granted`: those of them that the LLM checked, both
+    means."""
 
     label: str
     run_id: str
@@ -40,6 +42,8 @@ class Measured:
     hits: int
     early: int
     scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    drafted: float = 0.0
+    granted: float = 0.0
 
     @property
     def own(self) -> int:
@@ -68,7 +72,13 @@ def measured_row(label: str, view: View) -> Measured:
         hits=sum(one.hit for one in early),
         early=len(early),
         scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
+        drafted=statistics.mean(_drafted(line) for line in view.rounds),
+        granted=statistics.mean(line.nodes for line in view.rounds),
     )
+
+
+def _drafted(line: RoundView) -> int:
+    return line.scheduled.num_drafted if line.scheduled is not None else line.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,8 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
         "fed": ("tokens in a pass", "Median of the tokens that the LLM works on in one pass.", 0),
         "pass_ms": ("ms a pass", "Median time of one pass of the LLM, in milliseconds.", 2),
         "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 2),
+        "drafted": ("drafted a round", "Mean of the drafted tokens of this request in a round.", 1),
+        "granted": ("checked a round", "Mean of those that the LLM checked.", 1),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
         "per_round": ("tokens a round", "Tokens of the text over rounds.", 2),
@@ -141,6 +153,8 @@ def cell(row: Measured, column: str) -> float:
         "token_ms": row.pass_ms / row.fed,
         "tokens": float(stats.num_new_tokens),
         "passes": float(stats.num_rounds),
+        "drafted": row.drafted,
+        "granted": row.granted,
         "per_round": stats.num_new_tokens / stats.num_rounds,
         "round_ms": row.round_ms,
         "tps": stats.tokens_per_second,

@@ -1,0 +1,146 @@
+"""Snapshot: what a worker is doing now, as plain frozen values for a reader in another thread."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from core.events import Combined, Event, RoundCompleted, Scheduled, Span
+from core.metrics import LLM_LANE, union_ms
+
+__all__ = [
+    "RECENT",
+    "Lane",
+    "LiveRun",
+    "RoundFacts",
+    "RunRound",
+    "Snapshot",
+    "lanes_of",
+    "live_run",
+]
+
+# Rounds over which lanes are idle or busy.
+RECENT = 16
+# Stages that run on no model.
+OWN_LANES = ("combine", "verify", "commit")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRound:
+    """A run's part in a round. `started_ms`: of the run, on the clock of RoundFacts."""
+
+    completed: RoundCompleted
+    num_nodes: int
+    started_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFacts:
+    """One round of a worker, in milliseconds of the process's clock; `runs` by run id."""
+
+    start_ms: float
+    end_ms: float
+    runs: dict[str, RunRound]
+
+    @staticmethod
+    def of(
+        start: float, end: float, events: Sequence[Event], started: dict[str, float]
+    ) -> RoundFacts:
+        """A round's events; times, and those at which runs `started`, in seconds."""
+        nodes = {e.run_id: len(e.token_ids) for e in events if isinstance(e, Combined)}
+        runs = {
+            e.run_id: RunRound(e, nodes.get(e.run_id, 0), started[e.run_id] * 1000)
+            for e in events
+            if isinstance(e, RoundCompleted) and e.run_id in started
+        }
+        return RoundFacts(start * 1000, end * 1000, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A model's lane over the last rounds: the share of their time in which it worked."""
+
+    name: str
+    busy: float
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """A request that is being decoded. `round`: its last one, -1 before the first; of that round
+    are `num_verified` nodes, the `num_accepted` of them, the time of the LLM (`llm_ms`) and of the
+    drafters (`draft_ms`), and `scheduled`. `num_waited`: rounds of others since then."""
+
+    run_id: str
+    num_tokens: int
+    max_tokens: int
+    round: int = -1
+    num_verified: int = 0
+    num_accepted: int = 0
+    llm_ms: float = 0.0
+    draft_ms: float = 0.0
+    num_waited: int = 0
+    scheduled: Scheduled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A worker's queue, places and live requests; `lanes`: the LLM first, empty while idle."""
+
+    schedule: str
+    num_waiting: int
+    max_live: int
+    runs: tuple[LiveRun, ...] = ()
+    lanes: tuple[Lane, ...] = ()
+
+
+def live_run(
+    run_id: str, num_tokens: int, max_tokens: int, rounds: Sequence[RoundFacts]
+) -> LiveRun:
+    """A run, as the worker's last `rounds` show it."""
+    for waited, facts in enumerate(reversed(rounds)):
+        if (part := facts.runs.get(run_id)) is not None:
+            done, by_model = part.completed, _by_model(part.completed.spans)
+            return LiveRun(
+                run_id=run_id,
+                num_tokens=num_tokens,
+                max_tokens=max_tokens,
+                round=done.round,
+                num_verified=part.num_nodes,
+                num_accepted=done.num_accepted,
+                llm_ms=_covered_ms(by_model.pop(LLM_LANE, ())),
+                draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
+                num_waited=waited,
+                scheduled=done.scheduled,
+            )
+    return LiveRun(run_id, num_tokens, max_tokens)
+
+
+def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
+    """The lanes of the LLM and of each drafter over these rounds, idle times between them too."""
+    if not rounds:
+        return ()
+    start, end = rounds[0].start_ms, rounds[-1].end_ms
+    busy: defaultdict[str, list[tuple[float, float]]] = defaultdict(list, {LLM_LANE: []})
+    for part in (part for facts in rounds for part in facts.runs.values()):
+        for lane, spans in _by_model(part.completed.spans).items():
+            busy[lane] += [
+                (max(start, part.started_ms + span.start_ms), part.started_ms + span.end_ms)
+                for span in spans
+                if part.started_ms + span.end_ms > start
+            ]
+    whole = max(end - start, 1e-9)
+    return tuple(Lane(name, min(1.0, union_ms(times) / whole)) for name, times in busy.items())
+
+
+def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
+    """Spans by the model that worked in them."""
+    found: dict[str, list[Span]] = {}
+    for span in spans:
+        if span.lane not in OWN_LANES:
+            found.setdefault(span.lane, []).append(span)
+    return found
+
+
+def _covered_ms(spans: Iterable[Span]) -> float:
+    return union_ms((span.start_ms, span.end_ms) for span in spans)

@@ -1,0 +1,69 @@
+"""Worker.snapshot: the pool, the queue, each request's last round, lanes idle or busy."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import Engine, Worker
+from core.engine.snapshot import RoundFacts, Snapshot, lanes_of, live_run
+from core.events import Combined, Event, RoundCompleted, Span, Verified
+from tests.core.gated import GatedModel, all_of, both_running, release, request, until
+from tests.synthetic import synthetic_run
+
+
+def test_it_says_what_the_events_say(worker: Worker, engine: Engine, llm: GatedModel) -> None:
+    engine.schedule = "cosine"
+    assert worker.snapshot() == Snapshot("cosine", 0, 2)
+    seen: dict[tuple[str, int], Any] = {}
+
+    def tap(_: Event) -> None:
+        for run in worker.snapshot().runs:
+            seen[run.run_id, run.round] = run
+
+    llm.open.clear()
+    runs = [worker.submit(request(seed=i), tap) for i in range(3)]
+    until(lambda: both_running(worker, llm))
+    now = worker.snapshot()
+    assert (now.num_waiting, len(now.runs)) == (1, 2)
+    assert all(run.max_tokens == 20 for run in now.runs)
+    release(llm)
+    events = [event for run in runs for event in all_of(run)]
+    nodes = {(e.run_id, e.round): len(e.token_ids) for e in events if isinstance(e, Combined)}
+    paths = {(e.run_id, e.round): len(e.path) for e in events if isinstance(e, Verified)}
+    done = {(e.run_id, e.round): e for e in events if isinstance(e, RoundCompleted)}
+    told = {key: run for key, run in seen.items() if run.round >= 0}
+    assert {run_id for run_id, _ in told} == {run.run_id for run in runs} and len(told) > 6
+    for key, run in told.items():
+        assert (run.num_verified, run.num_accepted) == (nodes[key], paths[key])
+        assert run.scheduled is not None and run.scheduled == done[key].scheduled
+        assert run.llm_ms == pytest.approx(sum(s.ms for s in done[key].spans if s.lane == "llm"))
+    assert worker.snapshot() == Snapshot("cosine", 0, 2)
+
+
+def rounds_of(*spans: tuple[Span, ...]) -> list[RoundFacts]:
+    """Rounds of 10 ms each, of a run that began 5 ms before the first of them."""
+    done = next(e for e in synthetic_run(1) if isinstance(e, RoundCompleted))
+    events = [replace(done, round=i, spans=found) for i, found in enumerate(spans)]
+    began = {done.run_id: -0.005}
+    return [RoundFacts.of(i / 100, (i + 1) / 100, [event], began) for i, event in enumerate(events)]
+
+
+def test_lanes_overlap_and_idle() -> None:
+    rounds = rounds_of(
+        (Span("llm", "prefill", 0.0, 5.0), Span("a", "draft", 5.0, 10.0), Span("b", "draft", 5, 8)),
+        (
+            Span("llm", "forward", 15.0, 23.0),
+            Span("a", "ahead", 16.0, 20.0),
+            Span("a", "x", 18, 21),
+        ),
+    )
+    assert {lane.name: lane.busy for lane in lanes_of(rounds)} == {
+        "llm": pytest.approx(8 / 20), "a": pytest.approx(10 / 20), "b": pytest.approx(3 / 20)
+    }  # fmt: skip
+    (run_id,) = rounds[0].runs
+    last = live_run(run_id, 7, 9, rounds)
+    assert (last.round, last.llm_ms, last.draft_ms, last.num_waited) == (1, 8.0, 5.0, 0)
+    empty = RoundFacts(20.0, 30.0, {})
+    assert live_run(run_id, 7, 9, [*rounds, empty]).num_waited == 1
+    assert live_run("another", 0, 9, rounds).round == -1

@@ -1,0 +1,18 @@
+"""/requests and /schedule off loopback: numbers of others' requests, and no choice."""
+
+import pytest
+from gradio_client.exceptions import AppError
+
+from tests.ui.api.sites import Site
+from tests.ui.fakes import recorded, request
+
+
+def test_off_loopback_requests_are_counts(elsewhere: Site) -> None:
+    elsewhere.worker.set_script(recorded(400), speed=20.0)
+    elsewhere.context.hub.start(request("the secret of another"), "other")
+    (run,) = elsewhere("/requests")["runs"]
+    assert run["run_id"] is None and run["own"] is False and run["max_tokens"] > 0
+    with pytest.raises(AppError, match="You may look, not choose"):
+        elsewhere("/schedule", name="shared")
+    assert elsewhere("/schedule")["schedule"] == "each"
+    elsewhere.clear()

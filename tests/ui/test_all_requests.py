@@ -1,0 +1,90 @@
+"""The panel "All requests now": whose a request is, grants and lanes, who may choose a schedule."""
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.engine.snapshot import Lane, LiveRun, Snapshot
+from core.errors import ConfigError
+from core.events import Scheduled
+from storage import RunStore
+from tests.ui.boards import context as context_of
+from tests.ui.fakes import recorded, request
+from tests.ui.model_hosts import OTHER, Loader, other_worker
+from ui.server.model_host import ModelHost
+from ui.shared.all_requests import NOT_YOURS, _values, choose_schedule, requests_value
+
+PART = Scheduled("cosine", 3, 2, 4, 5, 1, 7, 3, 11, 6, 0.0, "", "2 of 3 requests share a pass")
+
+
+@dataclass
+class Scene:
+    """A context whose worker says that two runs, one of them `mine`, are decoded."""
+
+    context: Any
+    mine: str
+    theirs: str
+
+
+@pytest.fixture
+def scene(context: Any, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    hub, worker = context.hub, context.hub.worker
+    worker.set_script(recorded(400), speed=20.0)
+    mine = hub.start(request("my <b>own</b>\nwords"), "me").run_id
+    theirs = hub.start(request("the secret of another"), "other").run_id
+    runs = (
+        LiveRun(mine, 12, 64, 3, 3, 2, 4.0, 1.0, 0, PART),
+        LiveRun(theirs, 0, 64, 1, 4, 0, 4.0, 1.0, 2, replace(PART, reason="older")),
+    )
+    now = Snapshot("cosine", 4, 8, runs, (Lane("llm", 0.514), Lane("a", 0.0)))
+    monkeypatch.setattr(worker, "snapshot", lambda: now)
+    return Scene(context, mine, theirs)
+
+
+def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
+    value = requests_value(scene.context, "me")
+    mine, theirs = value["rows"].values()
+    assert (mine["own"], mine["text"], mine["run"]) == (True, "my <b>own</b> words", scene.mine)
+    assert (theirs["own"], theirs["who"]) == (False, "another visitor's request")
+    assert "secret" not in str(value) and scene.theirs not in str(value)
+    assert (mine["drafted"], mine["granted"], mine["accepted"], mine["round"]) == (7, 3, 2, 4)
+    assert (mine["limit"], mine["state"]) == ("5 tokens, 1 SSM", "in the pass")
+    assert theirs["state"] == "waits for 2 rounds"
+    assert value["reason"] == PART.reason, "of the pass made last"
+    assert value["pool"] == "2 of 8 places are taken; 4 requests wait in the queue."
+    assert [lane["busy"] for lane in value["lanes"].values()] == [0.51, 0.0]
+
+
+def test_an_idle_engine_is_asked_seldom(context: Any) -> None:
+    value = requests_value(context, "me")
+    assert value["rows"] == value["lanes"] == {} and value["ask_ms"] > 1000
+    assert value["pool"] == "No request is decoded now, and nothing waits in the queue."
+    assert "as if it were alone" in value["reason"]
+
+
+def visit(made: Any, shown: str, **headers: str) -> list[Any]:
+    return _values(made, SimpleNamespace(headers=headers, username=None), "visitor-x", shown)
+
+
+def test_the_choice_is_the_owners(store: RunStore) -> None:
+    here, elsewhere = context_of(store), context_of(store, host="0.0.0.0")
+    choose_schedule(here, "shared", True)
+    assert here.hub.worker.engine.schedule == here.model_host.schedule == "shared"
+    value, choice = visit(here, "each")
+    assert choice == "shared" and not value["note"], "another visitor has chosen"
+    with pytest.raises(ConfigError, match="You may look, not choose"):
+        choose_schedule(elsewhere, "shared", False)
+    value, choice = visit(elsewhere, "shared")
+    assert (choice.value, choice.interactive, value["note"]) == ("each", False, NOT_YOURS)
+
+
+def test_the_schedule_stays_when_models_are_exchanged(context: Any) -> None:
+    host = ModelHost(context.hub.worker, Loader(lambda: other_worker("small")))
+    host.schedule = "shared"
+    host.begin(OTHER)
+    while host.exchange.loading:
+        host.wait(host.exchange, 1.0)
+    assert host.names()[0] == "other" and host.schedule == host.worker.engine.schedule == "shared"
+    host.close()

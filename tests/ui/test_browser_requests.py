@@ -1,0 +1,136 @@
+"""The panel "All requests now" in Chromium: its grants are those of the recorded events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.events import RoundCompleted
+from tests.ui import sites
+from tests.ui.sites import Axe, OpenPage, Served
+
+pytestmark = pytest.mark.browser
+PROMPTS = (
+    "Once upon a time, in a small village by the sea, there lived",
+    "class Stack:\n    def __init__(self):\n        self.items = []\n",
+    "User: I want to book a table for two at an Italian restaurant.\nAssistant:",
+)
+# Every state of a row that the page has shown.
+WATCH = """() => { window.seenRows = {}; setInterval(() => {
+  for (const row of document.querySelectorAll("#requests .sp-requests tbody tr"))
+    window.seenRows[JSON.stringify(row.dataset)] = row.innerText;
+}, 20); }"""
+
+
+@pytest.fixture
+def scheduled(tmp_path: Any, chromium: Any) -> Iterator[Served]:
+    from core import Engine, load_models
+    from core.engine.worker import Worker
+
+    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
+    with sites.hosted(tmp_path, worker) as made:
+        yield made
+
+
+def opened(page: Any) -> Any:
+    """The page with the panel unfolded."""
+    sites.ready(page)
+    page.locator("#requests-box").get_by_text("All requests now").first.click()
+    page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
+    return page
+
+
+def asked(number: int, tokens: int = 300) -> Request:
+    config = replace(SpeculationConfig.preset("cosine"), record_top_k=0)
+    sampling = SamplingParams(tokens, ignore_eos=True)
+    return Request(PROMPTS[number % len(PROMPTS)], sampling, config)
+
+
+def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: Axe) -> None:
+    url, context = scheduled
+    page = opened(browser_page(url, width=1920, height=1080))
+    page.locator("#requests-schedule").get_by_text("cosine: as CoSine has it").click()
+    sites.until(page, lambda: context.model_host.schedule == "cosine")
+    page.evaluate(WATCH)
+    sites.choose(page, "preset", "cosine")
+    sites.appeared(page)
+    others = [context.hub.start(asked(i), "another") for i in (1,)]
+    page.click("#live-run")
+    page.locator("#requests tr.sp-own").wait_for()
+    own = sites.desk_of(context).player.source
+    mine = context.hub.start(asked(2), own.owner)
+    sources = [own, mine, *others]
+    page.locator("#requests .sp-lane").first.wait_for()
+    shot(page, "requests-light-1920")
+    assert not axe(page, "#requests-box")
+    sites.until(page, lambda: all(source.done for source in sources))
+    page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
+    seen = rows_of(page)
+    wanted = {source.run_id: by_round(source) for source in (own, mine)}
+    compared = dict.fromkeys(wanted, 0)
+    for row, text in seen.items():
+        told = json.loads(row)
+        if not told["run"]:
+            assert "another visitor's request" in text and PROMPTS[1][:9] not in text
+        elif told["round"] != "0":
+            done = wanted[told["run"]][int(told["round"]) - 1]
+            assert done.scheduled is not None and done.scheduled.schedule == "cosine"
+            grants = (done.scheduled.num_drafted, done.scheduled.num_granted, done.num_accepted)
+            assert (int(told["drafted"]), int(told["granted"]), int(told["accepted"])) == grants
+            compared[told["run"]] += 1
+    assert all(count > 1 for count in compared.values()), compared
+    assert any("another visitor's request" in text for text in seen.values())
+
+
+def test_the_lesson_shows_the_pool(scheduled: Served, browser_page: OpenPage) -> None:
+    url, context = scheduled
+    page = browser_page(url, forgiven=sites.LEAVING, width=1280, height=900)
+    page.goto(f"{url}?__theme=light&lesson=9")
+    page.locator("#learn-lesson").get_by_text("9. Sharing one LLM").wait_for()
+    page.click("#learn-run")
+    sites.until(page, lambda: context.model_host.schedule == "shared")
+    page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
+    page.locator("#learn-requests td").get_by_text("in the pass").first.wait_for()
+    shot(page, "requests-lesson-1280")
+    scrolls = "(one) => one.scrollWidth > one.clientWidth"
+    assert not page.locator("#learn-requests .sp-scroll").evaluate(scrolls)
+    page.locator("#learn-rows").get_by_text("one budget").wait_for()
+    sites.until(page, lambda: context.model_host.schedule == "each")
+
+
+def shot(page: Any, name: str) -> None:
+    """A picture of what is in sight, while requests run."""
+    sites.ARTIFACTS.mkdir(exist_ok=True)
+    page.screenshot(path=sites.ARTIFACTS / f"{name}.png")
+
+
+def rows_of(page: Any) -> dict[str, str]:
+    return dict(page.evaluate("() => window.seenRows"))
+
+
+def by_round(source: Any) -> dict[int, RoundCompleted]:
+    events = source.events(0, source.count)
+    return {event.round: event for event in events if isinstance(event, RoundCompleted)}
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+def test_it_fits(scheduled: Served, browser_page: OpenPage, width: int, dark: bool) -> None:
+    url, context = scheduled
+    context.model_host.schedule = "shared"
+    page = opened(browser_page(url, width=width, height=900, dark=dark))
+    sources = [context.hub.start(asked(i, 400), f"visitor-{i}") for i in range(6)]
+    page.locator("#requests .sp-all-pool").get_by_text("requests wait in the queue").wait_for()
+    page.locator("#requests .sp-lane").first.wait_for()
+    shot(page, f"requests-{'dark' if dark else 'light'}-{width}")
+    assert not sites.overflows(page)
+    if width > 1000:
+        scrolls = "(one) => one.scrollWidth > one.clientWidth"
+        assert not page.locator("#requests .sp-scroll").evaluate(scrolls)
+    for source in sources:
+        source.cancel()
+    sites.until(page, lambda: all(source.done for source in sources))

@@ -1,0 +1,64 @@
+"""The lesson "Sharing one LLM" with the engine behind it: its grants are the recorded ones."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core import Engine, Worker
+from core.events import RoundCompleted
+from storage import RunQuery, RunStore
+from tests.laws.runs import bundled_engine
+from tests.ui.boards import notice_of
+from tests.ui.test_learn import FULL, ended, learn_of, rows_of
+from ui.learn.handlers import example
+from ui.learn.layout import Learn
+from ui.learn.lessons import LESSONS
+from ui.learn.lessons.sharing import EACH, SHARED, SHARING
+from ui.server.context import make_context
+from ui.server.session import TabSession
+from ui.server.visitors import Access
+
+NUMBER = LESSONS.index(SHARING) + 1
+
+
+@pytest.fixture
+def learn(store: RunStore) -> Iterator[Learn]:
+    worker = Worker(Engine(bundled_engine().models))
+    made = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
+    yield learn_of(made)
+    made.conductor.close()
+    worker.close()
+
+
+def test_requests_run_at_once_and_their_grants_are_counted(learn: Learn, store: RunStore) -> None:
+    desk, host = TabSession(), learn.board.context.model_host
+    chosen: set[str] = set()
+    live: set[int] = set()
+
+    def watched() -> Iterator[list[Any]]:
+        for frame in example(learn, desk, NUMBER, "me", FULL):
+            chosen.add(host.schedule)
+            live.add(len(host.worker.snapshot().runs))
+            yield frame
+
+    values = ended(watched())
+    assert rows_of(values) == [EACH, SHARED], notice_of(values, 0)
+    assert chosen == {"each", "shared"} and host.schedule == "each", "and it is put back"
+    assert max(live) == 4
+    rows = desk.lecture.evidence("sharing").rows
+    assert rows[EACH].drafted == rows[EACH].granted
+    done = [e for e in store.events(rows[SHARED].run_id) if isinstance(e, RoundCompleted)]
+    parts = [event.scheduled for event in done if event.scheduled is not None]
+    assert len(parts) == len(done) and {part.schedule for part in parts} == {"shared"}
+    assert rows[SHARED].drafted == sum(part.num_drafted for part in parts) / len(done)
+    assert rows[SHARED].granted == sum(part.num_granted for part in parts) / len(done)
+    assert store.runs(RunQuery(owner="me")).total == 8
+
+
+def test_who_may_not_choose_is_told(learn: Learn) -> None:
+    desk, host = TabSession(), learn.board.context.model_host
+    desk.lecture.may_schedule = False
+    values = ended(example(learn, desk, NUMBER, "me", FULL))
+    assert "You may look, not choose" in notice_of(values, 0)
+    assert host.schedule == "each" and rows_of(values) == [EACH]

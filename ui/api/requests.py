@@ -1,0 +1,63 @@
+"""The endpoints of all live requests: what the engine decodes now, and how they share the LLM."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+from gradio.events import api
+
+from core.config.checks import choice
+from core.config.mechanisms import SCHEDULES
+from ui.api.errors import spoken_errors
+from ui.server.context import Context
+from ui.shared.all_requests import choose_schedule
+
+__all__ = ["add_request_endpoints"]
+
+
+def add_request_endpoints(context: Context) -> None:
+    """Inside Blocks: `/requests`, `/schedule`."""
+    api(_requests(context), api_name="requests", concurrency_limit=None)
+    api(_schedule(context), api_name="schedule", concurrency_limit=None)
+
+
+def _requests(context: Context) -> Callable[..., Any]:
+    def requests(gradio_request: gr.Request) -> dict[str, Any]:
+        """The requests that are decoded now with what each was granted, how many wait, and how
+        busy each model was in the last rounds.
+
+        Of others' requests there are numbers only; their names are null off loopback.
+        """
+        access = context.access
+        key, whole = access.key(gradio_request), access.open(gradio_request)
+        now = dataclasses.asdict(context.model_host.worker.snapshot())
+        for run in now["runs"]:
+            source = context.hub.going(run["run_id"])
+            run["own"] = source is not None and source.owner == key
+            run["run_id"] = run["run_id"] if whole or run["own"] else None
+        return {**now, "runs": list(now["runs"]), "lanes": list(now["lanes"])}
+
+    return requests
+
+
+def _schedule(context: Context) -> Callable[..., Any]:
+    def schedule(gradio_request: gr.Request, name: str = "") -> dict[str, Any]:
+        """The schedule of all requests, and those to choose from; `name` chooses one for
+        everybody, from the next round on. Allowed on the server's own machine, or with its login.
+        """
+        with spoken_errors():
+            if name != "":
+                choice("name", name, tuple(SCHEDULES))
+                choose_schedule(context, name, context.access.may_schedule(gradio_request))
+            fields = ("name", "label", "meaning")
+            return {
+                "schedule": context.model_host.schedule,
+                "schedules": [
+                    {field: getattr(one, field) for field in fields} for one in SCHEDULES.values()
+                ],
+            }
+
+    return schedule

@@ -1,0 +1,76 @@
+"""Lesson 9: several requests at once, and what a scheduler grants each of them."""
+
+from __future__ import annotations
+
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, STORY, TREE_4
+
+__all__ = ["SHARING"]
+
+EACH, SHARED, COSINE = "each for itself", "one budget", "in groups"
+OTHERS = (STORY, CODE, "Question: What is twelve times three?\nAnswer:")
+
+
+def left_out(evidence: Evidence) -> float | None:
+    """Drafted tokens of a round that were not checked, with one budget for all."""
+    rows = evidence.of(SHARED)
+    return rows[0].drafted - rows[0].granted if rows else None
+
+
+def told_of_left_out(evidence: Evidence) -> str:
+    rows = evidence.of(SHARED)
+    assert rows is not None
+    return (
+        f"Of {rows[0].drafted:.1f} drafted tokens in a round {rows[0].granted:.1f} were checked. "
+        "The room of the others went to requests with likelier tokens, or was not worth its time."
+    )
+
+
+SHARING = Lesson(
+    key="sharing",
+    title="Sharing one LLM",
+    text=(
+        "A server seldom works for one person. Several texts are asked for at once: each is a "
+        "request. The LLM works on all of them in the same pass. If there are too many, the rest "
+        "wait in a queue.",
+        "Each request wants its drafts checked. But every token more makes the pass longer, and "
+        "all requests wait for that pass. So one request's daring drafts slow the others down.",
+        "A scheduler decides for all of them. It can leave each request to itself. Or it keeps one "
+        "budget: of all drafted tokens it takes the likeliest, wherever they come from, as many as "
+        "are worth their time. A request whose next words are easy to guess then gets more, one "
+        "with surprising words less. If guessing does not pay at all, nobody drafts. No text "
+        "changes by this.",
+    ),
+    look="In “All requests now” each row is a request. The full part of a bar are the drafted "
+    "tokens that were checked, the hatched part those left out. The scheduler says why.",
+    words=(
+        Step("request", "one text that is asked for"),
+        Step("queue", "where requests wait for their turn"),
+        Step("scheduler", "decides how requests share the LLM"),
+    ),
+    example=(
+        Setup(EACH, DIALOGUE, ALL, TREE_4, beside=OTHERS, schedule="each"),
+        Setup(SHARED, DIALOGUE, ALL, TREE_4, beside=OTHERS, schedule="shared"),
+    ),
+    attempt=Attempt(
+        "Another rule lets requests of like length take turns in groups, and drafts less while "
+        "others wait. Watch the last column: who waits?",
+        "Run in groups",
+        Setup(COSINE, DIALOGUE, ALL, TREE_4, beside=OTHERS, schedule="cosine"),
+    ),
+    question=Question(
+        "With one budget for all: how many of this request's drafted tokens were left out in a "
+        "round?",
+        left_out,
+        told_of_left_out,
+        "In the table of runs, the row “one budget”: subtract the column “checked a round” from "
+        "“drafted a round”.",
+        point="rows",
+        unit="tokens",
+        places=1,
+        within=0.05,
+    ),
+    pictures=("figures", "strip", "requests"),
+    columns=("drafted", "granted", "per_round", "round_ms"),
+)

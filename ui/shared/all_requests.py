@@ -1,0 +1,210 @@
+"""All requests now: the pool, what the scheduler grants each request, lanes idle or busy, and the
+choice of the schedule. The script asks again while the panel is in sight, and only then.
+
+Of another visitor's request it tells numbers only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from core.config.mechanisms import SCHEDULES
+from core.engine.snapshot import LiveRun, Snapshot
+from core.errors import ConfigError, SpecScopeError
+from ui.server.context import Context
+from ui.shared.event_options import LATEST
+from ui.shared.parts import part
+from ui.words.visible import visible
+
+__all__ = [
+    "NOT_YOURS",
+    "AllRequests",
+    "build_all_requests",
+    "choose_schedule",
+    "requests_value",
+    "requests_view",
+    "wire_all_requests",
+    "wire_requests_view",
+]
+
+NOT_YOURS = (
+    "You may look, not choose: the schedule holds for everybody's requests, so only visitors of "
+    "this machine, or of a server with --auth, may change it."
+)
+BUSY_MS, REST_MS = 300, 1500
+PROMPT_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class AllRequests:
+    """The panel's components."""
+
+    context: Context
+    view: gr.HTML
+    schedule: gr.Radio
+
+
+def build_all_requests(context: Context) -> AllRequests:
+    """One folded line until it is opened."""
+    with gr.Accordion("All requests now", open=False, elem_id="requests-box"):
+        schedule = gr.Radio(
+            [(f"{name}: {one.label}", name) for name, one in SCHEDULES.items()],
+            value=next(iter(SCHEDULES)),
+            label="How requests that run at once share the LLM",
+            elem_id="requests-schedule",
+        )
+        view = requests_view("requests")
+    return AllRequests(context, view, schedule)
+
+
+def requests_view(elem_id: str) -> gr.HTML:
+    """The pool as a table, and the lanes; triggers `tick` to be updated while it is in sight."""
+    return part("requests.js", elem_id, {"ask_ms": REST_MS})
+
+
+# -- values --
+
+
+def requests_value(context: Context, owner: str, may_schedule: bool = True) -> dict[str, Any]:
+    """What the view shows to the visitor with this key: dicts of plain text and numbers."""
+    now = context.model_host.worker.snapshot()
+    rows = [_row(run, *_whose(context, run.run_id, owner)) for run in now.runs]
+    most = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
+    return {
+        "n": time.monotonic_ns() // 1000,
+        "pool": _pool(now),
+        "schedule": now.schedule,
+        "meaning": SCHEDULES[now.schedule].meaning,
+        "reason": _reason(now),
+        "rows": {str(i): row for i, row in enumerate(rows)},
+        "most": most,
+        "lanes": {
+            str(i): {"name": visible(lane.name), "busy": round(lane.busy, 2)}
+            for i, lane in enumerate(now.lanes)
+        },
+        "note": "" if may_schedule else NOT_YOURS,
+        "ask_ms": BUSY_MS if now.runs or now.num_waiting else REST_MS,
+    }
+
+
+def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
+    """Whether the run is this visitor's, and then what it continues."""
+    source = context.hub.going(run_id)
+    own = source is not None and source.owner == owner
+    return own, source.prompt if source is not None and own else ""
+
+
+def _row(run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
+    part = run.scheduled
+    begins = " ".join(prompt.split())
+    short = begins if len(begins) <= PROMPT_LENGTH else f"{begins[: PROMPT_LENGTH - 1]}…"
+    return {
+        "own": own,
+        "who": "your request" if own else "another visitor's request",
+        "text": visible(short),
+        "run": run.run_id if own else "",
+        "round": run.round + 1,
+        "tokens": run.num_tokens,
+        "most_tokens": run.max_tokens,
+        "limit": _limit(run),
+        "drafted": part.num_drafted if part else run.num_verified,
+        "granted": part.num_granted if part else run.num_verified,
+        "accepted": run.num_accepted,
+        "state": _state(run),
+    }
+
+
+def _limit(run: LiveRun) -> str:
+    """How far the request may draft, in words."""
+    part = run.scheduled
+    if part is None or part.length_limit is None:
+        return "as it chooses"
+    if not part.length_limit:
+        return "nothing"
+    tokens = "1 token" if part.length_limit == 1 else f"{part.length_limit} tokens"
+    if part.drafter_limit is None:
+        return tokens
+    return f"{tokens}, {part.drafter_limit} SSM{'s' * (part.drafter_limit != 1)}"
+
+
+def _state(run: LiveRun) -> str:
+    if run.round < 0:
+        return "begins"
+    if not run.num_waited:
+        return "in the pass"
+    return f"waits for {run.num_waited} round{'s' * (run.num_waited != 1)}"
+
+
+def _pool(now: Snapshot) -> str:
+    waiting = {0: "nothing waits", 1: "1 request waits"}
+    queue = waiting.get(now.num_waiting, f"{now.num_waiting} requests wait")
+    if not now.runs:
+        return f"No request is decoded now, and {queue} in the queue."
+    return f"{len(now.runs)} of {now.max_live} places are taken; {queue} in the queue."
+
+
+def _reason(now: Snapshot) -> str:
+    """The scheduler's reason for the last round; the rule itself where it gave none."""
+    last = min(now.runs, key=lambda run: run.num_waited, default=None)
+    why = last.scheduled.reason if last is not None and last.scheduled is not None else ""
+    return visible(why or SCHEDULES[now.schedule].meaning)
+
+
+def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
+    """From the next round on. ConfigError for an unknown name, or where it is not the caller's."""
+    if not may_schedule:
+        raise ConfigError(NOT_YOURS)
+    context.model_host.schedule = name
+
+
+# -- wiring --
+
+
+def wire_all_requests(panel: AllRequests, visitor: gr.BrowserState) -> None:
+    """Connect the view and the choice."""
+    outputs = [panel.view, panel.schedule]
+    inputs = [visitor, panel.schedule]
+    panel.view.tick(_tick_handler(panel), inputs, outputs, **LATEST)
+    panel.schedule.input(_choose_handler(panel), inputs, outputs, **LATEST)
+
+
+def wire_requests_view(view: gr.HTML, context: Context, visitor: gr.BrowserState) -> None:
+    """Connect a view without the choice."""
+
+    def tick(request: gr.Request, key: str) -> dict[str, Any]:
+        return requests_value(context, context.access.key(request, key or ""))
+
+    view.tick(tick, visitor, view, **LATEST)
+
+
+def _tick_handler(panel: AllRequests) -> Callable[..., list[Any]]:
+    def tick(request: gr.Request, key: str, shown: str | None) -> list[Any]:
+        return _values(panel.context, request, key, shown)
+
+    return tick
+
+
+def _values(context: Context, request: gr.Request, key: str, shown: str | None) -> list[Any]:
+    mine = context.access.may_schedule(request)
+    value = requests_value(context, context.access.key(request, key or ""), mine)
+    name = value["schedule"]
+    if mine:
+        return [value, gr.skip() if shown == name else name]
+    return [value, gr.Radio(value=name, interactive=False)]
+
+
+def _choose_handler(panel: AllRequests) -> Callable[..., list[Any]]:
+    def choose(request: gr.Request, key: str, name: str | None) -> list[Any]:
+        context = panel.context
+        try:
+            choose_schedule(context, name or "", context.access.may_schedule(request))
+        except SpecScopeError:
+            name = None  # the note says why; the choice goes back
+        return _values(context, request, key, name)
+
+    return choose
