@@ -479,7 +479,7 @@ SCHEDULES: Mapping[str, ScheduleRule] = _by_name(
             "core.scheduling.shared:Shared",
             (
                 "the likeliest drafted tokens of all requests are verified, as many as pay; "
-                "nobody drafts while plain decoding is measured to be faster"
+                "no request drafts while plain decoding is measured to be faster"
             ),
         ),
     ]

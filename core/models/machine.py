@@ -25,6 +25,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from core.config.checks import integer
+from core.errors import MODEL_FAULTS
 from core.models.loading.catalog import snapshot
 
 __all__ = [
@@ -184,7 +185,7 @@ def _pickled_parameters(file: Path) -> int | None:
         stored = torch.load(file, map_location="meta", weights_only=True)
         sizes: dict[int, int] = {t.untyped_storage()._cdata: t.numel() for t in stored.values()}
         return sum(sizes.values())
-    except Exception:  # whatever is wrong with the file is the loader's to report
+    except MODEL_FAULTS:  # whatever is wrong with the file is the loader's to report
         return None
 
 

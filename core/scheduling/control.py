@@ -62,7 +62,7 @@ class SpeculationControl:
         why = (
             f"{queue} requests wait"
             if signal < 0
-            else f"the LLM is busy for {busy:.0%} of a round and nobody waits"
+            else f"the LLM is busy for {busy:.0%} of a round and no request waits"
         )
         self.reason = f"{why}: at most {after.length} tokens by {after.drafters} SSMs"
         return "fewer" if signal < 0 else "more"

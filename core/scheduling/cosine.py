@@ -109,10 +109,10 @@ class Cosine:
         if decision:
             return self._control.reason
         contexts = [live[i].context for i in group.members]
-        return (
-            f"{len(group.members)} of {len(live)} requests share a pass, of {min(contexts)} to "
-            f"{max(contexts)} cached tokens, with {sum(group.lengths)} tokens to draft"
-        )
+        size = len(group.members)
+        who = f"{size} of {len(live)} requests share a pass" if size > 1 else "one request's pass"
+        spread = f"{min(contexts)} to {max(contexts)}" if size > 1 else f"{contexts[0]}"
+        return f"{who}, of {spread} cached tokens, with {sum(group.lengths)} tokens to draft"
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
         """See Scheduler; lengths are cut before drafting."""

@@ -81,7 +81,7 @@ class Shared:
         news, self._news = self._news, ""
         if not measured.guard.drafts:
             probe = "one plain round, to measure what drafts are compared with"
-            lost = "nobody drafts: plain rounds are measured to be faster"
+            lost = "no request drafts: plain rounds are measured to be faster"
             reason = news or (probe if measured.guard.allowed else lost)
             plain = (Grant(length=0),) * len(live)
             return Plan(group, plain, load, reason, "plain" if news else "")
@@ -106,7 +106,7 @@ class Shared:
         return BatchLoad(count, plain_ms, max(0.0, node_ms), more_ms, max(rate, 1 / plain_ms))
 
     def _plain_ms(self, count: int, context: int) -> float:
-        """One request's share of a round in which nobody drafts."""
+        """One request's share of a round in which no request drafts."""
         overhead = self._overhead[False].get(self._overhead[True].get())
         return max(TINY_MS, self._times.verify_ms(count, 0, context) / count + overhead)
 
@@ -142,7 +142,7 @@ class Shared:
             relative = token_ms / self._plain_ms(count, outcome.context)
             if measured.guard.observe_drafted(relative):
                 self._news = (
-                    f"nobody drafts from now on: with {count} requests a token took "
+                    f"no request drafts from now on: with {count} requests a token took "
                     f"{measured.guard.relative:.2f} times as long as in plain rounds"
                 )
         elif measured.guard.observe_plain():
