@@ -98,7 +98,7 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 
 
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
-    assert len(LESSONS) == 9 and len(set(KEYS)) == 9
+    assert len(LESSONS) == 10 and len(set(KEYS)) == 10
     for lesson in LESSONS:
         assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
