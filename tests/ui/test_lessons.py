@@ -105,8 +105,8 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
-    assert [lesson_of(n).key for n in (None, 0, -3, 1, 9, 99)] == [
-        KEYS[i] for i in (0, 0, 0, 0, 8, 8)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 10, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 9, 9)
     ]
 
 
