@@ -140,7 +140,7 @@ CASES = (
     ),
     case(
         Fusion(contestants=("vote_tree", "fused by credit, all")),
-        *(2, len, "Fusion at 8 nodes, T = 0.8", "tokens over passes"),
+        *(2, len, "Fusion at 8 nodes, T = 0.8", "all tokens over all passes"),
         tokens=4,
         prompts=1,
     ),

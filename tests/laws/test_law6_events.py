@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from core import Request, SamplingParams, SpeculationConfig
+from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.run_events import run_cancelled, run_failed
 from core.errors import SpecScopeError
 from core.events import Ahead, Event, RoundCompleted, RunCompleted, event_from_plain, event_to_plain
@@ -66,7 +66,7 @@ REPEATED = {
 }
 # Trees of several nodes, whatever this machine can afford.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
-NAMES = (*RUNS, *CUT_OFF, "ahead")
+NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead", "thinned")
 TABLES = (
@@ -82,12 +82,22 @@ def events_of(name: str) -> tuple[Event, ...]:
     if name == "ahead":
         # Hits, misses and switches on demand: which a real run has depends on its times.
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
+    if name == "scheduled":
+        return scheduled()
     sampling, fields = RUNS[name]
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
     assert isinstance(last, RunCompleted)
     # No prompt at hand ends within a character: the tail is put there.
     return (*events, replace(last, text_tail="\ufffd") if name == "plain" else last)
+
+
+def scheduled() -> tuple[Event, ...]:
+    """One of two requests that share a node budget."""
+    engine = Engine(bundled_engine().models, schedule="shared")
+    asked = [Request(p, SamplingParams(24), SpeculationConfig(**NODES)) for p in prompts(2)]
+    events = list(engine.generate_many(asked))
+    return tuple(event for event in events if event.run_id == events[0].run_id)
 
 
 def cut_off(end: Callable[[Sequence], Event]) -> list[Event]:
