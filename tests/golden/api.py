@@ -118,7 +118,7 @@ def _answers(client: Client) -> list[dict[str, Any]]:
 def _without_measured(value: Any, names: dict[str, str], name: str = "") -> Any:
     """A value with identifiers numbered in order of appearance, times and figures of times gone."""
     if name == "versions" and isinstance(value, dict):
-        return {library: 0 for library in value}
+        return dict.fromkeys(value, 0)
     if isinstance(value, dict):
         return {key: _without_measured(item, names, str(key)) for key, item in value.items()}
     if name == "runs" and isinstance(value, list):
