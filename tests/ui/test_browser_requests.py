@@ -90,8 +90,8 @@ def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: A
 def test_the_lesson_shows_the_pool(scheduled: Served, browser_page: OpenPage) -> None:
     url, context = scheduled
     page = browser_page(url, forgiven=sites.LEAVING, width=1280, height=900)
-    page.goto(f"{url}?__theme=light&lesson=9")
-    page.locator("#learn-lesson").get_by_text("9. Sharing one LLM").wait_for()
+    page.goto(f"{url}?__theme=light&lesson=10")
+    page.locator("#learn-lesson").get_by_text("10. Sharing one LLM").wait_for()
     page.click("#learn-run")
     sites.until(page, lambda: context.model_host.schedule == "shared")
     page.locator("#learn-requests tr.sp-own").nth(1).wait_for()
