@@ -9,11 +9,12 @@ from collections.abc import Iterable
 
 from core.events import Combined, Event, RoundCompleted, RunStarted, RunStats, Span
 
-__all__ = ["LLM_LANE", "RunStats", "StatsFold", "union_ms"]
+__all__ = ["HOST_LANES", "LLM_LANE", "NOT_DRAFTING", "RunStats", "StatsFold", "union_ms"]
 
+# The lanes that are no drafter's name: the LLM, and stages that run on no model.
 LLM_LANE = "llm"
-# All other lanes are drafters' names.
-NOT_DRAFTING = ("combine", "llm", "verify", "commit")
+HOST_LANES = ("combine", "verify", "commit")
+NOT_DRAFTING = (LLM_LANE, *HOST_LANES)
 
 
 class StatsFold:

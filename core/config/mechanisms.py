@@ -189,7 +189,8 @@ class RoutingRule:
 @dataclass(frozen=True, slots=True)
 class ScheduleRule:
     """How an engine divides its rounds among live requests; a setting of the engine, not of a
-    request. `implementation`: a callable (BatchTimes) -> Scheduler of core.scheduling."""
+    request. `implementation`: a callable (BatchTimes) -> Scheduler of core.scheduling, empty where
+    nothing is planned together."""
 
     name: str
     label: str
@@ -461,7 +462,7 @@ SCHEDULES: Mapping[str, ScheduleRule] = _by_name(
         ScheduleRule(
             "each",
             "a budget for each request",
-            "core.scheduling.base:Each",
+            "",
             "every request drafts and is verified as if it were alone",
         ),
         ScheduleRule(

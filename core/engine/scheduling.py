@@ -15,7 +15,7 @@ from core.engine.round_state import ActiveRequest, RoundState
 from core.events.parts import Scheduled, Timed
 from core.length import BatchLoad, SharesPass
 from core.length.cost_model import Costs
-from core.metrics import LLM_LANE, union_ms
+from core.metrics import LLM_LANE, NOT_DRAFTING, union_ms
 from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, make_scheduler
 from core.trees.combine import merge_and_select, node_chances, select
 
@@ -24,8 +24,6 @@ __all__ = ["EACH", "BatchSchedule"]
 EACH = "each"
 # Once a request: the SSMs read its prompt, and are asked how well they predict it.
 OPENING = ("prefill", "audition")
-# Stages outside drafters, with the LLM's.
-BESIDES = (LLM_LANE, "combine", "verify", "commit")
 
 
 class BatchSchedule:
@@ -43,12 +41,12 @@ class BatchSchedule:
     @property
     def active(self) -> bool:
         """Whether rounds are planned together at all."""
-        return self.name != EACH
+        return self._scheduler is not None
 
     def plan(self, requests: Many[ActiveRequest], waiting: int) -> list[ActiveRequest]:
         """The requests of the next round's group; grants and loads are given to all requests.
         `waiting`: requests in the queue."""
-        if not self.active:
+        if self._scheduler is None:
             for request in requests:
                 if request.grant is not FREE:  # of the schedule before this one
                     _grant(request, FREE, None)
@@ -64,6 +62,7 @@ class BatchSchedule:
         """Merges each request's drafts; of all requests together only as many nodes are kept as
         the scheduler's budget allows. Drawn nodes are always kept, see
         `RoundState.is_worth_verifying`."""
+        assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
         merged = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
@@ -116,10 +115,10 @@ class BatchSchedule:
 
     def end_round(self, states: Many[RoundState]) -> None:
         """Measures the round that `plan` has begun."""
-        if not self.active or not states:
+        if self._scheduler is None or not states:
             return
         spans = [t for state in states for t in state.timings if t.start >= self._began]
-        models = [t for t in spans if t.lane not in BESIDES]
+        models = [t for t in spans if t.lane not in NOT_DRAFTING]
         llm = [t for t in spans if (t.lane, t.name) == (LLM_LANE, "forward")]
         opened = [t for t in models if t.name in OPENING]
         wall_ms = (time.perf_counter() - self._began) * 1000

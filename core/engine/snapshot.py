@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from core.events import Combined, Event, RoundCompleted, Scheduled, Span
-from core.metrics import LLM_LANE, union_ms
+from core.metrics import HOST_LANES, LLM_LANE, union_ms
 
 __all__ = [
     "RECENT",
@@ -22,8 +22,6 @@ __all__ = [
 
 # Rounds over which lanes are idle or busy.
 RECENT = 16
-# Stages that run on no model.
-OWN_LANES = ("combine", "verify", "commit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
     """Spans by the model that worked in them."""
     found: dict[str, list[Span]] = {}
     for span in spans:
-        if span.lane not in OWN_LANES:
+        if span.lane not in HOST_LANES:
             found.setdefault(span.lane, []).append(span)
     return found
 

@@ -13,8 +13,11 @@ from core.scheduling.batch_times import BatchTimes
 __all__ = ["FREE", "BatchOutcome", "Grant", "LiveRequest", "Plan", "Scheduler", "make_scheduler"]
 
 
-def make_scheduler(name: str, costs: Costs) -> Scheduler:
-    """A new scheduler for one engine. ConfigError for an unknown name."""
+def make_scheduler(name: str, costs: Costs) -> Scheduler | None:
+    """A new scheduler for one engine; None where each request has its own budget. ConfigError for
+    an unknown name."""
     choice("schedule", name, tuple(SCHEDULES))
-    make: Callable[[BatchTimes], Scheduler] = implementation_of(SCHEDULES[name].implementation)
+    if not (path := SCHEDULES[name].implementation):
+        return None
+    make: Callable[[BatchTimes], Scheduler] = implementation_of(path)
     return make(BatchTimes(costs))

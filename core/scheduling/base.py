@@ -16,7 +16,6 @@ __all__ = [
     "FREE",
     "BatchCosts",
     "BatchOutcome",
-    "Each",
     "Grant",
     "LiveRequest",
     "Plan",
@@ -69,10 +68,10 @@ class Plan:
 class BatchOutcome:
     """Cost and result of one round of `requests` requests: `wall_ms` from its start to its last
     event, `llm_ms` of it in the LLM's pass, `between_ms` outside the models. `draft_ms`: of the
-    drafts, which other requests' passes may have hidden; `open_ms`: in which SSMs read prompts,
-    once a request. `nodes`: verified, of all requests;
-    `tokens`: committed; `steps`: of the deepest draft, 0 where nothing was drafted; `context`:
-    mean of cached tokens; `waiting`: requests in the queue."""
+    drafts, which other requests' passes may have hidden; `open_ms`: in which SSMs read the prompts
+    of `num_opened` requests, once each. `nodes`: verified, of all requests; `tokens`: committed;
+    `steps`: of the deepest draft, 0 without drafts; `context`: mean of cached tokens; `waiting`:
+    requests in the queue."""
 
     requests: int
     context: int
@@ -116,20 +115,3 @@ class Scheduler(Protocol):
     def observe(self, outcome: BatchOutcome) -> None:
         """Takes the outcome of the last planned round."""
         ...
-
-
-class Each:
-    """`each`: every request has its own budget, and all are verified in every round."""
-
-    def __init__(self, costs: BatchCosts) -> None:
-        pass
-
-    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
-        """See Scheduler, here and below."""
-        return Plan(tuple(range(len(live))), (FREE,) * len(live))
-
-    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
-        return None
-
-    def observe(self, outcome: BatchOutcome) -> None:
-        pass

@@ -36,7 +36,7 @@ class BatchTimes:
         self._step = Meter()
 
     def verify_ms(self, requests: int, nodes: int, context: int) -> float:
-        """See BatchCosts."""
+        """See BatchCosts. `context` counts for the first pass of a size; then the line follows."""
         return self._line(requests, context).at(nodes + requests)
 
     def draft_ms(self, requests: int, length: int) -> float:

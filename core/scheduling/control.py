@@ -45,7 +45,9 @@ class SpeculationControl:
         The decision: `more`, `fewer` or empty."""
         grows = queue > 0 and queue >= self._queue
         self._queue = queue
-        signal = -1 if grows else int(busy < IDLE and queue == 0)
+        # In plain decoding the LLM waits for no draft, so how busy it is tells nothing.
+        idle = busy < IDLE or not self.bound(asked.length, asked.drafters).length
+        signal = -1 if grows else int(idle and queue == 0)
         if signal != self._signal:
             self._signal, self._rounds = signal, 0
         self._rounds += 1

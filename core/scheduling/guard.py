@@ -1,4 +1,4 @@
-"""PlainGuard: whether anyone drafts at all, by what drafting was measured to cost and bring.
+"""PlainGuard: whether any request drafts, by what drafting was measured to cost and bring.
 
 Pure numbers: the time of a token in rounds with drafts over that of a plain round's.
 """
@@ -35,7 +35,7 @@ class PlainGuard:
 
     @property
     def allowed(self) -> bool:
-        """Whether drafting is thought to pay, probes apart."""
+        """Whether drafts are not measured to lose; true also in a probe of plain rounds."""
         return self._allowed
 
     @property

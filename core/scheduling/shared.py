@@ -44,7 +44,7 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
 
 
 @dataclass
-class _Measured:
+class _SizeRecord:
     """Of rounds of about one batch size: tokens, milliseconds and nodes a round."""
 
     tokens: Average = field(default_factory=lambda: Average(HORIZON))
@@ -58,7 +58,7 @@ class Shared:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        self._measured: defaultdict[int, _Measured] = defaultdict(_Measured)
+        self._measured: defaultdict[int, _SizeRecord] = defaultdict(_SizeRecord)
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
         # Of one request: the time in which SSMs read its prompt, and the tokens it is for.
@@ -94,7 +94,7 @@ class Shared:
         )
         return Plan(group, every, load, reason, "drafts" if news else "")
 
-    def _load(self, count: int, context: int, measured: _Measured) -> BatchLoad:
+    def _load(self, count: int, context: int, measured: _SizeRecord) -> BatchLoad:
         plain_ms = self._plain_ms(count, context)
         usual = round(measured.nodes.get(count))
         verify = self._times.verify_ms

@@ -87,6 +87,16 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
     assert control.limit == ASKED
 
 
+def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> None:
+    control = SpeculationControl()
+    for queue in range(1, 40):
+        control.observe(0.95, queue, ASKED)
+    assert control.bound(4, 2).length == 0
+    for _ in range(2 * LONGEST):
+        control.observe(0.95, 0, ASKED)
+    assert control.bound(4, 2).length > 0
+
+
 def test_control_does_not_flap() -> None:
     assert not any(steps([(0.3, 0), (0.9, 1)] * 100)), "signals that change each round"
     assert not any(steps([(0.8, 0)] * 100)), "an LLM that is busy, and nobody waits"
