@@ -18,7 +18,7 @@ from typing import Any
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.config.checks import MAX_SPECULATION_LENGTH
 from core.config.field_text import value_from_text
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
 from lab.study import PLAIN, Configuration, Study
 
@@ -241,7 +241,7 @@ def _check_field(field: str) -> None:
 def _check_loaded(speculation: SpeculationConfig, drafters: Collection[str] | None) -> None:
     if drafters is None:
         return
-    known = ("all", "first", NGRAM, *drafters)
+    known = ("all", "first", *MODEL_FREE, *drafters)
     missing = [name for name in speculation.drafters if name not in known]
     if missing:
         raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(known)}")

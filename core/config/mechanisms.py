@@ -23,6 +23,7 @@ __all__ = [
     "COMBINE_RULES",
     "DRAFT_KINDS",
     "LENGTH_POLICIES",
+    "MODEL_FREE",
     "NGRAM",
     "PIPELINE_MODES",
     "PRESETS",
@@ -35,6 +36,7 @@ __all__ = [
     "PipelineMode",
     "ROUTING_RULES",
     "RoutingRule",
+    "SUFFIX",
     "SCHEDULES",
     "ScheduleRule",
     "VerifyRule",
@@ -52,8 +54,10 @@ __all__ = [
     "weighted_combine_rules",
 ]
 
-NGRAM = "ngram"
-"""The drafter that is no SSM: prompt lookup."""
+NGRAM, SUFFIX = "ngram", "suffix"
+MODEL_FREE = (NGRAM, SUFFIX)
+"""Drafters that are no SSMs, and cost no model pass: prompt lookup; continuations of this text's
+end in this and in earlier texts."""
 
 WEIGHTS = ("full_information", "paper")
 PRESETS = (

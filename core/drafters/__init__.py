@@ -1,12 +1,13 @@
-"""Drafters by name: the loaded SSMs (small speculative models) and `ngram`."""
+"""Drafters by name: the loaded SSMs (small speculative models), `ngram` and `suffix`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
 
+from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX
 from core.drafters.base import Drafter
-from core.drafters.ngram import NGRAM, NgramDrafter
 from core.drafters.ssm_pool import SsmPool
+from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
 from core.errors import ConfigError
 
 __all__ = ["make_drafters", "resolve_drafters"]
@@ -14,7 +15,8 @@ __all__ = ["make_drafters", "resolve_drafters"]
 
 def make_drafters(ssm_pool: SsmPool) -> dict[str, Drafter]:
     """Every drafter that the loaded models allow, by name."""
-    return {**ssm_pool.ssms, NGRAM: NgramDrafter()}
+    lookups = (SuffixDrafter(NGRAM), SuffixDrafter(SUFFIX, EARLIER_TOKENS))
+    return {**ssm_pool.ssms, **{one.name: one for one in lookups}}
 
 
 def resolve_drafters(wanted: Many[str], ssms: Many[str]) -> tuple[str, ...]:
@@ -30,11 +32,11 @@ def resolve_drafters(wanted: Many[str], ssms: Many[str]) -> tuple[str, ...]:
                     "drafters", name, "no SSM is loaded: give --ssm, or choose ngram"
                 )
             names.extend(ssms if name == "all" else ssms[:1])
-        elif name in (*ssms, NGRAM):
+        elif name in (*ssms, *MODEL_FREE):
             names.append(name)
         else:
             raise ConfigError.of(
-                "drafters", name, f"one of {', '.join(('all', 'first', *ssms, NGRAM))}"
+                "drafters", name, f"one of {', '.join(('all', 'first', *ssms, *MODEL_FREE))}"
             )
     # A name that `all` covers and the caller gave too is one drafter.
     return tuple(dict.fromkeys(names))

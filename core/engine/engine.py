@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from core.config import Request, SpeculationConfig
-from core.config.mechanisms import NGRAM, length_policy
+from core.config.mechanisms import MODEL_FREE, length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
@@ -241,7 +241,7 @@ class Engine:
         # The row is opened last, so that a failure before it leaks none: a policy may time passes.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
-        ssms = [drafter.name for drafter in drafters if drafter.name != NGRAM]
+        ssms = [drafter.name for drafter in drafters if drafter.name not in MODEL_FREE]
         router = make_router(speculation, ssms, partial(self._round_ms, ssms))
         active = ActiveRequest(
             sequence,

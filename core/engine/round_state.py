@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from core.config import SpeculationConfig
 from core.config.budget import longest, shares
-from core.config.mechanisms import NGRAM, length_policy, verify_rule
+from core.config.mechanisms import MODEL_FREE, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter
 from core.drafters.weights import DrafterWeights, LikelihoodHistory
@@ -124,7 +124,7 @@ class ActiveRequest:
             and (wanted is None or drafter.name in wanted)
         ]
         if route is None and self.grant.drafters is not None:
-            ssms = [index for index in indices if self.drafters[index].name != NGRAM]
+            ssms = [index for index in indices if self.drafters[index].name not in MODEL_FREE]
             left_out = ssms[max(1, self.grant.drafters) :]
             indices = [index for index in indices if index not in left_out]
         return indices

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Many
 from dataclasses import replace
 
-from core.config.mechanisms import NGRAM, verify_rule
+from core.config.mechanisms import MODEL_FREE, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events.parts import Scheduled, Timed
 from core.length import BatchLoad
@@ -156,7 +156,7 @@ def _grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None
 
 def _live(request: ActiveRequest) -> LiveRequest:
     speculation = request.sequence.speculation
-    ssms = [drafter.name for drafter in request.drafters if drafter.name != NGRAM]
+    ssms = [drafter.name for drafter in request.drafters if drafter.name not in MODEL_FREE]
     routed = speculation.routed_drafters if request.router is not None else len(ssms)
     return LiveRequest(
         context=request.sequence.root_position,

@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from core.config import SpeculationConfig
 from core.config.budget import longest
-from core.config.mechanisms import NGRAM, combine_rule, draft_kind, routing_rule
+from core.config.mechanisms import MODEL_FREE, combine_rule, draft_kind, routing_rule
 from core.events import Estimate
 from core.length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, DraftCosts, RunBackoffs
@@ -77,14 +77,15 @@ class Goodput:
         self._backoffs = RunBackoffs(costs.backoffs)
         # A vote or a pool is one drafter made of several.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
-        ssms = tuple(name for name in config.drafters if as_one or name != NGRAM)
+        ssms = tuple(name for name in config.drafters if as_one or name not in MODEL_FREE)
         routed = bool(routing_rule(config.routing).implementation)
         whole = as_one or routed
         self._groups = [_DrafterGroup(ssms if whole else ssms[:1])] if ssms else []
-        # The lookup costs no pass: a group of its own, so that it may stay on where the SSM is
+        # A lookup costs no pass: a group of its own, so that it may stay on where the SSM is
         # switched off.
-        if NGRAM in config.drafters and not as_one:
-            self._groups.append(_DrafterGroup((NGRAM,)))
+        if not as_one:
+            lookups = (name for name in MODEL_FREE if name in config.drafters)
+            self._groups += [_DrafterGroup((name,)) for name in lookups]
         self._chooses = not whole and len(ssms) > 1
         self._labels = tuple(group.label for group in self._groups)
         # Recent rounds: tokens, and time in units of a plain round; of those with drafts: nodes,
@@ -116,7 +117,7 @@ class Goodput:
     def use_drafters(self, names: Sequence[str]) -> None:
         """See Routed. What the group has learned stays: a switch is made to draft better."""
         for group in self._groups[:1]:
-            routed = tuple(name for name in group.members if name in names or name == NGRAM)
+            routed = tuple(name for name in group.members if name in names or name in MODEL_FREE)
             group.names = routed or group.names
 
     # -- the batch --

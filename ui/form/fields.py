@@ -16,6 +16,7 @@ from gradio.components import Component
 
 from core.config import SpeculationConfig
 from core.config.field_text import parse_field
+from core.config.mechanisms import MODEL_FREE
 from ui.form.menus import (
     FOLLOWERS,
     combine_choices,
@@ -39,11 +40,10 @@ __all__ = [
 ]
 
 FIELD_NAMES = tuple(field.name for field in dataclasses.fields(SpeculationConfig))
-NGRAM = "ngram"
 TREE_SIZES = ["auto", "uncut", "8", "16", "32", "64"]
 
 MEANINGS = {
-    "drafters": "Who drafts: the small models (SSMs), and ngram, which looks the prompt up.",
+    "drafters": "Who drafts: the small models (SSMs); ngram repeats this text; suffix also others.",
     "draft": "How an SSM picks: its top k, with the LLM's own noise (coupled), or drawn.",
     "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
     "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",
@@ -80,7 +80,7 @@ def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> 
     """`idle`: why it changes nothing as the page opens, empty where it matters."""
     whole_number = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
-        "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, NGRAM]}),
+        "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, *MODEL_FREE]}),
         "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
         "verify": (gr.Dropdown, {"choices": verify_choices("auto", 0.0)}),
         "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
@@ -153,4 +153,4 @@ def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str
     for drafter in drafters:
         whole = {"all": list(names), "first": list(names[:1])}
         wanted += whole.get(drafter, [drafter])
-    return [name for name in (*names, NGRAM) if name in wanted]
+    return [name for name in (*names, *MODEL_FREE) if name in wanted]

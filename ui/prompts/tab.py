@@ -11,7 +11,7 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import PRESETS, SamplingParams
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import MODEL_FREE
 from lab.study import Configuration, Study, plain_configuration
 from ui.components import PromptTable, pack
 from ui.form.fields import whole
@@ -167,7 +167,7 @@ def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
 
 def _drafters(context: Context) -> tuple[str, ...]:
     """In the order of their colours, as runs name them."""
-    return (*context.drafter_names, NGRAM)
+    return (*context.drafter_names, *MODEL_FREE)
 
 
 # -- wiring --

@@ -6,7 +6,7 @@ and proposes a token after it and after its own chain; what was not taken stays 
 
 from __future__ import annotations
 
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import MODEL_FREE
 from core.events import Combined, ProposalRecord
 from ui.run.listed import listed
 from ui.run.view import Detail
@@ -20,7 +20,8 @@ def trunk_of(detail: Detail) -> frozenset[int]:
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
-    together = {one.drafter for one in drafted.drafts if one.spans and one.drafter != NGRAM}
+    drafters = {one.drafter for one in drafted.drafts if one.spans}
+    together = drafters.difference(MODEL_FREE)
     return frozenset(
         node
         for node, offered in enumerate(tree.proposals)
@@ -41,7 +42,7 @@ def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
         return ""
     trunk, whose = trunk_of(detail), tree.origins[node]
     owner = names.get(whose, whose)
-    if whose == NGRAM:
+    if whose in MODEL_FREE:
         return f"{owner} proposed it beside the fused drafts."
     if node not in trunk:
         taken = _sibling_on(trunk, tree, node)
@@ -73,6 +74,6 @@ def _rival_scores(tree: Combined, node: int) -> list[float]:
     return [
         proposal.score
         for one, parent in enumerate(tree.parents)
-        if parent == above and tree.origins[one] != NGRAM
+        if parent == above and tree.origins[one] not in MODEL_FREE
         for proposal in own_proposals(tree, one)
     ]

@@ -13,7 +13,7 @@ from typing import Any
 from core.config import SpeculationConfig
 from core.config.budget import longest
 from core.config.checks import MAX_TREE_NODES
-from core.config.mechanisms import NGRAM, combine_rule, length_policy
+from core.config.mechanisms import MODEL_FREE, combine_rule, length_policy
 from core.errors import ConfigError
 from core.events import RunStats
 from ui.form.menus import idle_fields
@@ -129,12 +129,16 @@ def _hardly_drafted_words(mean: Round, stats: RunStats, fields: Mapping[str, Any
     )
 
 
+def _only_lookups(fields: Mapping[str, Any]) -> bool:
+    return bool(fields["drafters"]) and {*MODEL_FREE}.issuperset(fields["drafters"])
+
+
 def _why_none(fields: Mapping[str, Any]) -> str:
     policy = length_policy(fields["length"])
     if policy.chooses_drafters:
         return policy.no_drafts
-    if set(fields["drafters"]) == {NGRAM}:
-        return "The n-gram lookup found nothing in this text that it could repeat."
+    if _only_lookups(fields):
+        return "The lookup found nothing in this text that it could repeat."
     if policy.no_drafts:
         return policy.no_drafts.format_map(fields)
     return f"length={fields['length']} left nearly no round a draft."
@@ -241,7 +245,7 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
     """Fewer rounds, or less to write down in each."""
     ways = []
-    if length_policy(fields["length"]).given and set(fields["drafters"]) != {NGRAM}:
+    if length_policy(fields["length"]).given and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1
         if _deep(fields, more) == more:
             ways.append("a longer speculation_length")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from core.config import Request
+from core.config.mechanisms import MODEL_FREE
 from core.errors import EXPECTED_ERRORS, ConfigError, EngineClosedError, SpecScopeError
 from core.events import Event, ModelInfo
 from ui.run.source import RunLike
@@ -21,7 +22,7 @@ from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say
 
 __all__ = ["Load", "ModelHost"]
 
-ANY_MODELS = ("all", "first", "ngram")
+ANY_MODELS = ("all", "first", *MODEL_FREE)
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]

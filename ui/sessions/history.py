@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from core.config.checks import choice
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError, StoreError, UnknownRunError
 from ui.server.context import Context
 from ui.server.session import guard_once
@@ -166,9 +166,8 @@ def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
 
 def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
     """Drafters to choose from, in the same way."""
-    names = (
-        context.store.choices().drafters if asker.owner is None else (*context.drafter_names, NGRAM)
-    )
+    own = (*context.drafter_names, *MODEL_FREE)
+    names = context.store.choices().drafters if asker.owner is None else own
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 

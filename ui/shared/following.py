@@ -14,8 +14,9 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import PRESETS
+from core.config.mechanisms import MODEL_FREE
 from ui.components import pack
-from ui.form.fields import FIELD_NAMES, NGRAM
+from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, chat_words, preset_values
 from ui.form.presets import still_means
 from ui.live.handlers import live_values
@@ -66,12 +67,12 @@ def followed_fields(
         preset = OWN
         made = [gr.skip() for _ in values]
         chosen = values[FIELD_NAMES.index("drafters")] or []
-        kept = [name for name in (*names, NGRAM) if name in chosen]
+        kept = [name for name in (*names, *MODEL_FREE) if name in chosen]
         had = any(name in before for name in chosen)
         lost = had and not any(name in names for name in kept)
         made[FIELD_NAMES.index("drafters")] = [*names, *kept] if lost else kept
     at = FIELD_NAMES.index("drafters")
-    made[at] = gr.CheckboxGroup(choices=[*names, NGRAM], value=made[at])
+    made[at] = gr.CheckboxGroup(choices=[*names, *MODEL_FREE], value=made[at])
     return preset, made
 
 

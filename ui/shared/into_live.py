@@ -14,7 +14,7 @@ from gradio.components import Component
 from gradio.helpers import special_args
 
 from core.config import PRESETS, Request
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
 from ui.form.fields import FIELD_NAMES, values_of
 from ui.form.form import OWN, RECORD_TOP_K, request_of
@@ -137,7 +137,7 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
 
 
 def _check_loaded(request: Request, context: Context) -> None:
-    known = (*context.drafter_names, NGRAM)
+    known = (*context.drafter_names, *MODEL_FREE)
     missing = [
         name for name in request.speculation.drafters if name not in (*known, "all", "first")
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.config import PRESETS, SpeculationConfig
-from core.config.mechanisms import NGRAM
+from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
 from ui.run.probabilities import warper_words
 from ui.run.view import View
@@ -78,7 +78,7 @@ def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any
     plain["record_top_k"] = 0
     whole = {"all": list(ssms), "first": list(ssms[:1])}
     named = [name for drafter in config.drafters for name in whole.get(drafter, [drafter])]
-    plain["drafters"] = [name for name in (*ssms, NGRAM) if name in named]
+    plain["drafters"] = [name for name in (*ssms, *MODEL_FREE) if name in named]
     plain["drafters"] += [name for name in named if name not in plain["drafters"]]
     return plain
 

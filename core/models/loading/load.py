@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from core.config.checks import choice, names
+from core.config.mechanisms import MODEL_FREE
 from core.errors import MODEL_FAULTS, ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
@@ -51,7 +52,7 @@ __all__ = ["LoadedModels", "load_models"]
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
 RESERVED_NAMES = frozenset(
-    {"ngram", "llm", "all", "first", "combine", "verify", "commit", "none", "rounds"}
+    {*MODEL_FREE, "llm", "all", "first", "combine", "verify", "commit", "none", "rounds"}
 )
 FINGERPRINT_VALUES = 256
 # Fields of a configuration that do not decide a text, or are the device's and dtype's.

@@ -1,0 +1,200 @@
+"""SuffixDrafter: what followed earlier occurrences of the text's end, as a tree; `ngram` looks in
+this text alone (prompt lookup), `suffix` in earlier ones of the same models too.
+
+Costs no model pass. Of the latest occurrences each counts the more the longer it matches; a node's
+score is the acceptance rate measured behind matches of that length, times its share of its
+siblings' counts. Proposals are deterministic, so their q is one-hot.
+
+As SuffixDecoding (arXiv 2411.04975), which keeps suffix trees; see `text_index` for why not here.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from core.drafters.base import DraftRequest
+from core.drafters.text_index import (
+    LONGEST_MATCH,
+    MATCH_CLASSES,
+    SEPARATOR,
+    WALK,
+    TextIndex,
+    add_tokens,
+    find_tree,
+    likeliest_nodes,
+    match_class,
+    new_index,
+)
+from core.drafters.weights import needs_likelihoods
+from core.events.parts import Timed
+from core.sequence import Sequence
+from core.trees.draft import Draft
+from core.trees.tree import ROOT
+
+__all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
+
+# Tokens of earlier texts that are kept.
+EARLIER_TOKENS = 1 << 18
+# A match of one token more counts so many times as much, up to BOUND tokens.
+GROWTH, BOUND = 2.0, 12
+# Nodes found before the likeliest are chosen.
+MOST_NODES = 256
+# Prior of the acceptance rates: so many tokens, half of them accepted.
+PRIOR_TOKENS = 2.0
+NO_NODES = np.empty((0, 4))
+
+
+@dataclass
+class _State:
+    """`own`: this text. `earlier`: the positions of an earlier text with the same prompt. `match`:
+    tokens of the last draft's longest match. `hits`, `tries`: tokens accepted and tried, by class
+    of match length."""
+
+    own: TextIndex
+    ends: np.ndarray
+    earlier: tuple[int, int]
+    indexed: int = 0
+    match: int = 0
+    hits: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS / 2))
+    tries: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS))
+    likelihoods: list[float] = field(default_factory=list)
+
+    def count_tried(self, depth: int, *, hit: bool) -> None:
+        """A level of the draft that was verified: behind its parent the match was `depth` longer
+        than at the root."""
+        place = match_class(self.match + depth)
+        self.tries[place] += 1
+        self.hits[place] += hit
+
+
+class SuffixDrafter:
+    """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none.
+
+    An earlier text with the very same prompt is not read: a run that is repeated, to be compared
+    or shown again, would draft from its own result.
+    """
+
+    def __init__(self, name: str, earlier_tokens: int = 0) -> None:
+        self._name = name
+        self._states: dict[str, _State] = {}
+        self._room = earlier_tokens
+        self._earlier = new_index(max(1, earlier_tokens))
+        # Prompt, first position, and that behind the last, oldest text first.
+        self._texts: deque[tuple[tuple[int, ...], int, int]] = deque()
+        bounded = np.minimum(np.arange(LONGEST_MATCH + 1), BOUND)
+        self._weights = GROWTH ** bounded.astype(np.float64)
+        # Scratch of the compiled functions.
+        self._matches = np.zeros((2, 2 * WALK), np.int64)
+        self._nodes = np.zeros((MOST_NODES, 3))
+        self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
+        ends = np.array(sorted(sequence.eos_ids), np.int64)
+        prompt = sequence.prompt_ids
+        same = next(((first, end) for one, first, end in self._texts if one == prompt), (0, 0))
+        self._states[sequence.run_id] = _State(new_index(size, buckets=1024), ends, same)
+        return ()
+
+    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+        drafts = []
+        for request in requests:
+            start = time.perf_counter()
+            nodes = self._nodes_for(request) if request.worth_starting else NO_NODES
+            span = Timed(self._name, "draft", start, time.perf_counter())
+            drafts.append(_as_draft(nodes, span))
+        return drafts
+
+    def _nodes_for(self, request: DraftRequest) -> np.ndarray:
+        state = self._states[request.sequence.run_id]
+        tokens = request.sequence.tokens
+        # Indexed at the draft, not at the commit: a round that does not draft pays nothing.
+        add_tokens(state.own, np.array(tokens[state.indexed :], np.int64))
+        state.indexed = len(tokens)
+        tail = np.array(tokens[-LONGEST_MATCH:], np.int64)
+        depth = min(len(request.shape), request.budget)
+        count, state.match, total = find_tree(
+            state.own, self._earlier, tail, state.earlier, depth, self._weights, self._matches,
+            self._nodes,
+        )  # fmt: skip
+        found = np.empty((request.budget, 4))
+        rates, chain = state.hits / state.tries, max(request.shape) == 1
+        size = likeliest_nodes(
+            self._nodes, count, total, state.match, rates, state.ends, chain, *self._scratch, found
+        )
+        return found[:size]
+
+    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+        state = self._states.get(sequence.run_id)
+        if state is None:
+            return
+        path = draft.walk(token_ids) if draft is not None else []
+        if needs_likelihoods(sequence.speculation):
+            state.likelihoods += _likelihoods(draft, path, len(token_ids))
+        if draft is None or not len(draft):
+            return
+        for depth in range(len(path)):
+            state.count_tried(depth, hit=True)
+        # The first rejected level was tried too; those behind it were not.
+        if _has_children(draft, path) and len(path) < len(token_ids):
+            state.count_tried(len(path), hit=False)
+
+    def close(self, sequence: Sequence) -> None:
+        if self._states.pop(sequence.run_id, None) is None or not self._room:
+            return
+        prompt = sequence.prompt_ids
+        if any(prompt == one for one, _, _ in self._texts):
+            return
+        text = [*sequence.tokens[1 - self._room :], SEPARATOR]
+        first = int(self._earlier.written[0])
+        add_tokens(self._earlier, np.array(text, np.int64))
+        self._texts.append((prompt, first, first + len(text)))
+        while self._texts[0][2] <= first + len(text) - self._room:
+            self._texts.popleft()
+
+    def temperature(self, sequence: Sequence) -> float:
+        return 1.0
+
+    def likelihoods(self, sequence: Sequence) -> list[float]:
+        state = self._states.get(sequence.run_id)
+        found = state.likelihoods if state else []
+        if state:
+            state.likelihoods = []
+        return found
+
+
+def _has_children(draft: Draft, path: Many[int]) -> bool:
+    """Whether the draft goes on behind `path`."""
+    return (path[-1] if path else ROOT) in draft.parents
+
+
+def _likelihoods(draft: Draft | None, path: Many[int], count: int) -> list[float]:
+    """The probabilities it gave to `count` committed tokens, of which `path` were proposals."""
+    if draft is None:
+        return [math.nan] * count
+    scores = [draft.scores[node] for node in path]
+    # No prediction after a wrong token.
+    known = (scores + ([0.0] if _has_children(draft, path) else []))[:count]
+    return known + [math.nan] * (count - len(known))
+
+
+def _as_draft(nodes: np.ndarray, span: Timed) -> Draft:
+    """Of rows of token id, parent, score, rank among its siblings."""
+    return Draft(
+        token_ids=nodes[:, 0].astype(int).tolist(),
+        parents=nodes[:, 1].astype(int).tolist(),
+        scores=nodes[:, 2].tolist(),
+        qs=[1.0] * len(nodes),
+        ranks=nodes[:, 3].astype(int).tolist(),
+        timings=(span,),
+    )

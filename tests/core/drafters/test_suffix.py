@@ -1,0 +1,203 @@
+"""SuffixDrafter: matches and counts against a search by hand, trees, rates, bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence as Many
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.config import SpeculationConfig
+from core.drafters.base import DraftRequest
+from core.drafters.suffix import BOUND, GROWTH, SuffixDrafter
+from core.drafters.text_index import (
+    LONGEST_MATCH,
+    ORDERS,
+    SEPARATOR,
+    WALK,
+    add_tokens,
+    find_tree,
+    new_index,
+)
+from core.sequence import Sequence
+from core.trees.draft import Draft
+from core.trees.tree import ROOT
+from tests.fakes import sequence_of
+
+CONFIG = SpeculationConfig(drafters=("suffix",))
+WEIGHTS = GROWTH ** np.minimum(np.arange(LONGEST_MATCH + 1), BOUND).astype(np.float64)
+
+Paths = dict[tuple[int, ...], float]
+
+
+def opened(tokens: list[int], **fields: object) -> tuple[SuffixDrafter, Sequence]:
+    drafter, sequence = SuffixDrafter("suffix", 1024), sequence_of(tokens, CONFIG, **fields)
+    assert drafter.open(sequence) == ()
+    return drafter, sequence
+
+
+def draft(
+    drafter: SuffixDrafter, sequence: Sequence, shape: tuple[int, ...] = (2,) * 3, budget: int = 64
+) -> Draft:
+    (made,) = drafter.draft([DraftRequest(sequence, 0, "topk", shape, budget)])
+    return made
+
+
+def by_hand(own: Many[int], earlier: Many[int], depth: int) -> Paths:
+    """Of every path behind a match its weight. Of the latest WALK matches of three tokens in each
+    text, or where there are none of one."""
+    weights: Counter[tuple[int, ...]] = Counter()
+    for text, is_own in ((own, True), (earlier, False)):
+        for order in ORDERS:
+            lengths = [(end, match_length(text, end, own)) for end in range(len(text) - 1)]
+            matches = [(end, length) for end, length in lengths if length >= order]
+            for end, length in matches[-WALK:]:
+                followed = list(text[end + 1 :])
+                if is_own:
+                    followed = (followed * depth)[:depth]
+                elif SEPARATOR in followed:
+                    followed = followed[: followed.index(SEPARATOR)]
+                for steps in range(1, min(depth, len(followed)) + 1):
+                    weights[tuple(followed[:steps])] += WEIGHTS[length]
+            if matches:
+                break
+    return weights
+
+
+def match_length(text: Many[int], end: int, own: Many[int]) -> int:
+    length = 0
+    while length < min(LONGEST_MATCH, len(own), end + 1) and text[end - length] == own[-1 - length]:
+        length += 1
+    return length
+
+
+def found_paths(own: Many[int], earlier: Many[int], depth: int, buckets: int) -> Paths:
+    indices = [new_index(max(1, len(text)), buckets) for text in (own, earlier)]
+    for index, text in zip(indices, (own, earlier), strict=True):
+        add_tokens(index, np.array(text, np.int64))
+    nodes, matches = np.zeros((4096, 3)), np.zeros((2, 2 * WALK), np.int64)
+    tail = np.array(own[-LONGEST_MATCH:], np.int64)
+    count, _, _ = find_tree(*indices, tail, (0, 0), depth, WEIGHTS, matches, nodes)
+    paths: dict[int, tuple[int, ...]] = {ROOT: ()}
+    for node, (token, parent, _) in enumerate(nodes[:count].tolist()):
+        paths[node] = (*paths[int(parent)], int(token))
+    return {paths[node]: nodes[node, 2] for node in range(count)}
+
+
+texts = st.lists(st.integers(0, 3), min_size=1, max_size=60)
+
+
+@settings(deadline=None)  # the first example compiles
+@given(texts, texts, texts, st.integers(1, 6), st.sampled_from([1, 4, 1024]))
+def test_the_tree_is_what_followed_every_match(
+    own: list[int], one: list[int], other: list[int], depth: int, buckets: int
+) -> None:
+    # With few buckets chains hold other tokens too, and WALK ends them sooner: short texts only.
+    earlier = [*one[:15], SEPARATOR, *other[:15]] if buckets == 1 else [*one, SEPARATOR, *other]
+    own = own[:30] if buckets == 1 else own
+    expected = by_hand(own, earlier, depth)
+    assert found_paths(own, earlier, depth, buckets) == pytest.approx(expected)
+
+
+def test_the_ring_forgets_the_oldest_and_never_reads_what_was_overwritten() -> None:
+    index = new_index(32, 8)
+    add_tokens(index, np.array([*[1, 2, 3, 4, 5], SEPARATOR], np.int64))
+    own = new_index(8, 8)
+    tail = np.array([1, 2, 3], np.int64)
+    add_tokens(own, tail)
+    nodes, matches = np.zeros((64, 3)), np.zeros((2, 2 * WALK), np.int64)
+    count, longest, _ = find_tree(own, index, tail, (0, 0), 4, WEIGHTS, matches, nodes)
+    assert (nodes[:count, 0].tolist(), longest) == ([4, 5], 3)
+    add_tokens(index, np.array([9] * 40, np.int64))
+    count, _, _ = find_tree(own, index, tail, (0, 0), 4, WEIGHTS, matches, nodes)
+    assert count == 0
+
+
+def test_the_likeliest_nodes_come_parents_first_within_the_budget() -> None:
+    drafter, sequence = opened([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3, 5, 7, 1, 2, 3])
+    made = draft(drafter, sequence, budget=3)
+    # 5 followed twice, the second time as the later and longer match; 4 once.
+    assert made.token_ids[0] == 5 and len(made) == 3
+    assert all(parent < node for node, parent in enumerate(made.parents))
+    roots = [node for node, parent in enumerate(made.parents) if parent == ROOT]
+    assert [made.ranks[node] for node in roots] == list(range(len(roots)))
+    assert sum(made.scores[node] for node in roots) <= 0.5 + 1e-9, "the prior: half are accepted"
+    assert made.qs == [1.0] * 3 and made.q is None and made.logits is None
+
+
+def test_an_expansion_without_branches_is_a_chain() -> None:
+    drafter, sequence = opened([1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3])
+    made = draft(drafter, sequence, shape=(1,) * 4)
+    assert made.parents == [-1, 0, 1, 2]
+
+
+def test_nothing_follows_an_end_of_text() -> None:
+    drafter, sequence = opened([1, 2, 9, 4, 1, 2], eos_ids=frozenset({9}))
+    assert draft(drafter, sequence).token_ids == [9]
+
+
+def test_the_draft_ends_with_the_budget_and_the_shape() -> None:
+    text = [5, 6, 7, 8, 9, 5]
+    assert draft(*opened(text), (1, 1)).token_ids == [6, 7]
+    assert draft(*opened(text), (1,) * 9, budget=3).token_ids == [6, 7, 8]
+    assert draft(*opened([1, 2, 3])).token_ids == []
+    assert draft(*opened([4, 4]), ()).token_ids == []
+
+
+def test_a_text_that_repeats_itself_is_repeated() -> None:
+    assert draft(*opened([5, 6, 5]), (1,) * 5).token_ids == [6, 5, 6, 5, 6]
+    assert draft(*opened([4, 4]), (1,) * 4).token_ids == [4] * 4
+
+
+def test_earlier_texts_are_continued_once_they_have_ended() -> None:
+    drafter, first = opened([1, 2, 3, 4, 5])
+    second, again = sequence_of([7, 1, 2, 3], CONFIG), sequence_of([1, 2, 3, 4, 5], CONFIG)
+    second.run_id, again.run_id = "second", "again"
+    drafter.open(second)
+    assert not len(draft(drafter, second)), "the first one still runs"
+    first.tokens += [6, 1, 2]
+    drafter.close(first)
+    assert draft(drafter, second, (1,) * 4).token_ids == [4, 5, 6, 1]
+    drafter.open(again)
+    assert not len(draft(drafter, again)), "its own result of before is no earlier text"
+    drafter.close(second)
+    drafter.close(second)
+
+
+def test_ngram_reads_this_text_alone() -> None:
+    drafter = SuffixDrafter("ngram")
+    one, two = sequence_of([5, 6, 5], CONFIG), sequence_of([5, 9, 5, 6], CONFIG)
+    two.run_id = "two"
+    for sequence in (one, two):
+        drafter.open(sequence)
+    asks = [DraftRequest(s, 0, "topk", (1,), 9) for s in (one, two)]
+    assert [made.token_ids for made in drafter.draft(asks)] == [[6], []]
+    drafter.close(one)
+    assert not len(draft(drafter, two))
+
+
+def test_a_score_is_the_rate_measured_behind_matches_of_that_length() -> None:
+    drafter, sequence = opened([5, 6, 7, 8, 5])
+    first = draft(drafter, sequence, (1,) * 3)
+    assert first.scores == [0.5] * 3, "one of two before anything was seen, never 1"
+    drafter.commit(sequence, first, (6, 7, 1))  # two accepted, the third tried
+    # Behind the root a token matches, behind the first node two, behind the second three.
+    assert draft(drafter, sequence, (1,) * 3).scores == [2 / 3, 2 / 3, 1 / 3]
+    drafter.commit(sequence, first, (1,))  # none accepted: only the first was tried
+    assert draft(drafter, sequence, (1,) * 3).scores == [2 / 4, 2 / 3, 1 / 3]
+    drafter.commit(sequence, first, (6,))  # cut off by the end of the run: nothing was rejected
+    assert draft(drafter, sequence, (1,) * 3).scores == [3 / 5, 2 / 3, 1 / 3]
+
+
+def test_memory_stays_what_it_was() -> None:
+    drafter = SuffixDrafter("suffix", 64)
+    for number in range(10_000):
+        sequence = sequence_of([number, 1, 2, 3, number], CONFIG)
+        drafter.open(sequence)
+        draft(drafter, sequence)
+        drafter.close(sequence)
+    assert drafter._states == {} and len(drafter._earlier.tokens) == 64
+    assert len(drafter._texts) <= 64 // 6 + 1
