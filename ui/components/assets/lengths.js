@@ -143,7 +143,7 @@ function axes(value, look, xs, ys) {
   const tallest = peak([...rounds.flatMap((round) => [round.a, aim(round)]), ...earlier]);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
-  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) && many > 10 ? 4 : 9)) };
+  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (many > 10 ? 4 : 9)) };  // two digits take more room
   return {
     uirevision: value.run,
     bargap: 0.25,
