@@ -79,7 +79,7 @@ class _RoundWriter:
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
-        """Of fused drafts `num_tokens` counts an SSM's own tokens, without those it was only fed."""
+        """Of fused drafts `num_tokens` counts an SSM's own tokens, not those that it was fed."""
         self.rows["drafts"] = [
             (
                 *self.key,

@@ -54,7 +54,8 @@ def test_lengths_hold_rounds_estimates_and_what_the_budget_bounds(pictures: Pict
     assert lengths.get_by_text("position", exact=True).count() == 1
 
 
-TICKS = """(axis) => { const boxes = [...document.querySelectorAll(`#picture-lengths .${axis}tick text`)]
+TICKS = """(axis) => {
+  const boxes = [...document.querySelectorAll(`#picture-lengths .${axis}tick text`)]
     .map((one) => one.getBoundingClientRect()).sort((a, b) => a.left - b.left);
   return boxes.slice(1).map((box, i) => box.left - boxes[i].right); }"""
 
