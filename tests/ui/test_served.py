@@ -1,0 +1,84 @@
+"""Which drafter serves which part of a text: the cut, its figures, what of it is counted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+from core.events import RoundCompleted
+from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui.test_routes import FIVE, run
+from ui.run.frame import Frame
+from ui.run.routes import route_in_short, routing_value
+from ui.run.served import CHANGE, _cut, served_parts
+from ui.run.values import picture_values
+from ui.run.view import TokenView, View, detail_of, reduce_all
+
+
+def worth(shares: list[list[float]], chosen: tuple[int, ...]) -> float:
+    changes = sum(a != b for a, b in itertools.pairwise(chosen))
+    return sum(own[i] for own, i in zip(shares, chosen, strict=True)) - CHANGE * changes
+
+
+def test_the_cut_is_the_best_there_is() -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        shares = [[draw.choice([0.0, 0.5, 4.0]) for _ in range(2)] for _ in range(9)]
+        parts = _cut(shares, 2)
+        assert [first for first, _, _ in parts[1:]] == [end for _, end, _ in parts[:-1]]
+        found = tuple(best for first, end, best in parts for _ in range(first, end))
+        best = max(worth(shares, one) for one in itertools.product(range(2), repeat=9))
+        assert worth(shares, found) == best
+
+
+def text_of(owners: str) -> View:
+    """A view whose accepted tokens are of these drafters, four a round; `-` is the LLM's own."""
+    view = reduce_all(run())
+    tokens = tuple(
+        TokenView(i, f"w{i} ", f"w{i}", i // 4, "plain" if who == "-" else "accepted", 0.5,
+                  () if who == "-" else (("ABCDE".index(who), 0.5),))
+        for i, who in enumerate(owners)
+    )  # fmt: skip
+    return replace(view, tokens=tokens)
+
+
+def test_a_text_that_changes_domain_has_two_parts() -> None:
+    parts = served_parts(text_of("AAA-AAA-ABA-AAA-" + "EEE-EEE-EBE-EEE-"), FIVE)
+    assert [(one["d"], one["from"], one["to"]) for one in parts.values()] == [
+        ("0", 0, 3), ("4", 4, 7)
+    ]  # fmt: skip
+    first, second = (one["why"] for one in parts.values())
+    assert first.startswith("11 of 12 accepted tokens are its; it drafted in ")
+    assert second.startswith("11 of 12 accepted tokens are its; it drafted in ")
+    assert parts["0"]["text"].startswith("“w0 w1 ") and parts["1"]["text"].startswith("“w16 w17 ")
+    assert len(served_parts(text_of("AAA-BBB-AAA-"), FIVE)) == 1, "too short to be a part"
+    assert served_parts(text_of("----"), FIVE)["0"]["why"] == "no drafted token was accepted here"
+
+
+def test_it_is_shown_of_a_whole_run_that_routes() -> None:
+    view = reduce_all(run())
+    whole: dict[str, Any] = {"run_id": "x", "ended": True, "at_end": True}
+    assert routing_value(Frame(view=view, **whole))["parts"]
+    assert routing_value(Frame(view=view, run_id="x"))["parts"] == {}, "not while it runs"
+    plain = reduce_all(synthetic_run(8, mechanisms=Mechanisms()))
+    assert routing_value(Frame(view=plain, **whole))["parts"] == {}
+
+
+def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
+    events = run()
+    view, detail = reduce_all(events), detail_of(events, 3)
+    assert detail is not None and detail.completed is not None
+    done: RoundCompleted = detail.completed
+    frame = Frame(view=view, detail=detail, run_id="x", ended=True, at_end=True)
+    said = picture_values(frame)["strip"]["said"]
+    assert said == route_in_short(frame)
+    assert said.startswith("Round 4: drafted by ") and said.endswith(
+        f" Why? {done.routing_reason}."
+    )
+    for one in done.routing:
+        assert (one.drafter in said.split(" Why?")[0]) == (one.role in ("routed", "explored"))
+    events = synthetic_run(8)
+    frame = Frame(view=reduce_all(events), detail=detail_of(events, 3), run_id="x")
+    assert picture_values(frame)["strip"]["said"] == ""
