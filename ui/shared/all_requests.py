@@ -57,6 +57,7 @@ def build_all_requests(context: Context) -> AllRequests:
             [(f"{name}: {one.label}", name) for name, one in SCHEDULES.items()],
             value=next(iter(SCHEDULES)),
             label="How requests that run at once share the LLM",
+            info=". ".join(f"{name}: {one.meaning}" for name, one in SCHEDULES.items()) + ".",
             elem_id="requests-schedule",
         )
         view = requests_view("requests")
