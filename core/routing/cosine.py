@@ -70,21 +70,14 @@ class CosineRouter:
         rest = [name for name in names if name not in least_tried]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]
         chosen = {*least_tried, *best}
-        why = self._reason(least_tried, bool(best))
+        why = (
+            f"{self._accepted} accepted, fewer than {FEW_ACCEPTED}: {', '.join(least_tried)} "
+            "tried for having drafted least"
+            if exploring
+            else f"{self._accepted} accepted: the best by score"
+        )
         drafters = tuple(name for name in names if name in chosen)
         return Route(drafters, frozenset(least_tried), why)
-
-    def _reason(self, least_tried: Sequence[str], beside: bool) -> str:
-        if not any(self._tried.values()):
-            return "no SSM has drafted yet, so the first in order are tried"
-        tokens = f"{self._accepted} drafted token{'' if self._accepted == 1 else 's'}"
-        if not least_tried:
-            return f"they have the highest scores; the LLM accepted {tokens} in the round before"
-        rest = ", beside the best by score" if beside else ""
-        return (
-            f"the LLM accepted only {tokens} in the round before, so {', '.join(least_tried)} "
-            f"(drafted least so far) may show what it can do{rest}"
-        )
 
     def observe(self, evidence: RoundEvidence) -> None:
         self._accepted = evidence.num_accepted

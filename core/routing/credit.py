@@ -90,7 +90,7 @@ class CreditRouter:
         self._rounds = self._last_switch = 0
         self._since_audition = self._auditions = 0
         self._changed = False
-        self._reason = "the SSMs were not asked about the text yet: the first in order"
+        self._reason = "before the first audition: the first in order"
 
     # -- what is known --
 
@@ -132,7 +132,7 @@ class CreditRouter:
             waiting = [one for one in self._names if one not in self._routed]
             scores = self.scores()
             self._routed += sorted(waiting, key=lambda one: -scores[one])[:1]
-            self._reason = f"{name} failed: the next best drafts in its place"
+            self._reason = f"{name} failed"
 
     def observe(self, evidence: RoundEvidence) -> None:
         self._rounds += 1
@@ -190,14 +190,12 @@ class CreditRouter:
             if self._value(challenger, credits[challenger] - noise) <= values[weakest]:
                 break
             self._routed[self._routed.index(weakest)] = challenger
-            replaced.append(f"{challenger} took the place of {weakest}")
+            replaced.append(f"{challenger} for {weakest}")
             if not self._changed:
                 break  # one switch at a time, unless the domain has changed
         if replaced:
             self._last_switch = self._rounds
-            why = "it predicts the text better by now"
-            if self._changed:
-                why = "the text changed, and the new text is predicted better so"
+            why = "the text changed" if self._changed else "it predicts the text better by now"
             self._reason = f"{', '.join(replaced)}: {why}"
             for name in self._routed:
                 self._recent.pop(name, None)  # what was usual before is not usual now

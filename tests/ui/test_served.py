@@ -7,10 +7,13 @@ import random
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from core.events import RoundCompleted
 from tests.synthetic import Mechanisms, synthetic_run
 from tests.ui.test_routes import FIVE, run
 from ui.run.frame import Frame
+from ui.run.route_reasons import route_reason
 from ui.run.routes import route_in_short, routing_value
 from ui.run.served import CHANGE, _cut, served_parts
 from ui.run.values import picture_values
@@ -75,10 +78,43 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
     said = picture_values(frame)["strip"]["said"]
     assert said == route_in_short(frame)
     assert said.startswith("Round 4: drafted by ") and said.endswith(
-        f" Why? {done.routing_reason}."
+        f" Why? {route_reason(done.routing_reason, 3)}."
     )
     for one in done.routing:
         assert (one.drafter in said.split(" Why?")[0]) == (one.role in ("routed", "explored"))
     events = synthetic_run(8)
     frame = Frame(view=reduce_all(events), detail=detail_of(events, 3), run_id="x")
     assert picture_values(frame)["strip"]["said"] == ""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "number", "words"),
+    [
+        (
+            "1 accepted, fewer than 2: ssm-math tried for having drafted least; the batch grants 1",
+            4,
+            "the LLM accepted only 1 drafted token in the round before, so ssm-math (drafted least "
+            "so far) may show what it can do; the scheduler allows 1 SSM",
+        ),
+        (
+            "0 accepted, fewer than 2: ssm-code tried for having drafted least",
+            0,
+            "no SSM has drafted yet, so the first in order are tried",
+        ),
+        (
+            "3 accepted: the best by score",
+            7,
+            "they have the highest scores; the LLM accepted 3 drafted tokens in the round before",
+        ),
+        ("a for b: the text changed", 7, "a took the place of b: the text changed"),
+        ("of another version", 7, "of another version"),
+    ],
+)
+def test_recorded_reasons_are_told_in_plain_words(recorded: str, number: int, words: str) -> None:
+    assert route_reason(recorded, number) == words
+
+
+def test_the_words_know_every_reason_that_is_recorded() -> None:
+    done = [event for event in run() if isinstance(event, RoundCompleted) and event.routing_reason]
+    told = [route_reason(event.routing_reason, event.round) for event in done]
+    assert told and all(a != b.routing_reason for a, b in zip(told, done, strict=True))

@@ -16,6 +16,7 @@ from ui.run.explain import letter, percent
 from ui.run.frame import Frame
 from ui.run.listed import listed
 from ui.run.regret_words import regret_value
+from ui.run.route_reasons import route_reason
 from ui.run.served import served_parts
 from ui.run.view import Detail, RoundView, View
 
@@ -72,7 +73,8 @@ def route_in_short(frame: Frame) -> str:
     ]
     drafted = detail is not None and detail.combined is not None and detail.combined.token_ids
     words = f"drafted by {listed(names)}" if drafted else "nothing was drafted"
-    why = f" Why? {done.routing_reason}." if drafted and done.routing_reason else ""
+    reason = route_reason(done.routing_reason, done.round)
+    why = f" Why? {reason}." if drafted and reason else ""
     return f"Round {done.round + 1}: {words}.{why}"
 
 
@@ -125,7 +127,8 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
     before = ""
     for line in routed:
         if line.routing_reason != before:
-            before = found[str(line.number)] = line.routing_reason
+            before = line.routing_reason
+            found[str(line.number)] = route_reason(before, line.number)
     return found
 
 
@@ -161,7 +164,7 @@ def _sentence(view: View, detail: Detail | None) -> str:
         said.append(f"{listed(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
     if parts["lost"]:
         said.append(f"{listed(parts['lost'])} {_verb('was', parts['lost'])} lost")
-    reason = detail.completed.routing_reason
+    reason = route_reason(detail.completed.routing_reason, detail.round)
     return f"{'; '.join(said)}. {f'Why? {reason}.' if reason else ''}".strip()
 
 
