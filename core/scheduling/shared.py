@@ -7,7 +7,6 @@ pass of the whole batch.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -65,7 +64,7 @@ class Shared:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        self._measured: defaultdict[int, _SizeRecord] = defaultdict(_SizeRecord)
+        self._measured: dict[int, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
         # Of one request: the time in which SSMs read its prompt, and the tokens it is for.
@@ -83,9 +82,8 @@ class Shared:
         if count < 2:
             turns = f"{len(live)} requests take turns in the LLM's passes: each has its own budget"
             return Plan(group, every, reason=ALONE if len(live) == 1 else turns)
-        measured = self._measured[size_class(count)]
+        measured = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / len(live)
-        load = self._load(count, sum(one.context for one in live) // len(live), measured)
         news, self._news = self._news, ""
         if not measured.guard.drafts:
             probe = "one plain round, to measure what drafts are compared with"
@@ -93,10 +91,11 @@ class Shared:
             reason = news or (probe if measured.guard.allowed else lost)
             reason = _in_turns(count, len(live), reason)
             plain = (Grant(length=0),) * len(live)
-            return Plan(group, plain, load, reason, "plain" if news else "")
+            return Plan(group, plain, None, reason, "plain" if news else "")
         if not measured.ms.weight:
             reason = f"the first rounds of {count} requests are measured"
             return Plan(group, every, reason=_in_turns(count, len(live), reason))
+        load = self._load(count, sum(one.context for one in live) // len(live), measured)
         self._price = load.price
         least = load.price * load.node_ms
         reason = news or (
@@ -106,6 +105,17 @@ class Shared:
         )
         reason = _in_turns(count, len(live), reason)
         return Plan(group, every, load, reason, "drafts" if news else "")
+
+    def _record(self, count: int) -> _SizeRecord:
+        """Of batches of about this size. A new one begins without drafts where the next smaller
+        size has none: the more requests share a pass, the less a node has of it for nothing."""
+        size = size_class(count)
+        if size not in self._measured:
+            self._measured[size] = record = _SizeRecord()
+            smaller = max((one for one in self._measured if one < size), default=size)
+            if not self._measured[smaller].guard.allowed:
+                record.guard.forbid()
+        return self._measured[size]
 
     def _load(self, count: int, context: int, measured: _SizeRecord) -> BatchLoad:
         plain_ms = self._plain_ms(count, context)
@@ -144,7 +154,7 @@ class Shared:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
         if count < 2 or not outcome.tokens:
             return
-        measured = self._measured[size_class(count)]
+        measured = self._record(count)
         ms = outcome.wall_ms - outcome.open_ms
         measured.tokens.add(outcome.tokens)
         measured.ms.add(ms)
