@@ -47,7 +47,6 @@ GROWTH, BOUND = 2.0, 12
 MOST_NODES = 256
 # Prior of the acceptance rates: so many tokens, half of them accepted.
 PRIOR_TOKENS = 2.0
-NO_NODES = np.empty((0, 4))
 
 
 @dataclass
@@ -110,7 +109,7 @@ class SuffixDrafter:
         drafts = []
         for request in requests:
             start = time.perf_counter()
-            nodes = self._nodes_for(request) if request.worth_starting else NO_NODES
+            nodes = self._nodes_for(request) if request.worth_starting else np.empty((0, 4))
             span = Timed(self._name, "draft", start, time.perf_counter())
             drafts.append(_as_draft(nodes, span))
         return drafts
