@@ -19,7 +19,7 @@ from core.events import RoundCompleted
 from core.models.protocol import Feed, LanguageModel
 from core.trees.tree import ROOT
 
-__all__ = ["RecordedLlm", "Spliced", "spliced"]
+__all__ = ["RecordedLlm", "Spliced", "splice"]
 
 LIKELY = 100.0
 
@@ -49,9 +49,9 @@ class RecordedLlm:
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         """See LanguageModel."""
         logits = self._llm.forward(feeds)
-        return [self._chosen(feed, own) for feed, own in zip(feeds, logits, strict=True)]
+        return [self._recorded_logits(feed, own) for feed, own in zip(feeds, logits, strict=True)]
 
-    def _chosen(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
+    def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths: list[int] = []
         for parent in feed.parents:
             depths.append(0 if parent == ROOT else depths[parent] + 1)
@@ -62,7 +62,7 @@ class RecordedLlm:
         return chosen
 
 
-def spliced(
+def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> Spliced:
     """`tokens` tokens of the LLM's own continuation of a prompt of each domain, one behind another;

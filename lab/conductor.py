@@ -197,7 +197,7 @@ class Conductor:
                 asked = study.request(first)
                 tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
                 short = replace(asked, sampling=replace(asked.sampling, max_new_tokens=tokens))
-                self._alone(short, "", kept=False)
+                self._run_to_end(short, "", kept=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
         with suppress(*EXPECTED_ERRORS):  # half a run that stays does no harm
@@ -258,7 +258,7 @@ class Conductor:
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         begun = self._runs.num_begun()
         asked = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
-        run = self._alone(asked, owner)
+        run = self._run_to_end(asked, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
@@ -279,7 +279,7 @@ class Conductor:
         while self._lost:
             self._runs.forget(self._lost.pop())
 
-    def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
+    def _run_to_end(self, request: Request, owner: str, kept: bool = True) -> RunLike:
         """One run to its end; interrupted if a visitor's run begins beside it. The first run that
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, kept)

@@ -74,7 +74,7 @@ class Rests:
             self._owed[study_id] = (state, reason)
             self._write()
             if self._owed and self._thread is None:
-                self._thread = threading.Thread(target=self._again, name="rests", daemon=True)
+                self._thread = threading.Thread(target=self._retry_loop, name="rests", daemon=True)
                 self._thread.start()
 
     @contextmanager
@@ -95,7 +95,7 @@ class Rests:
             self._thread = None
         self._closing.clear()
 
-    def _again(self) -> None:
+    def _retry_loop(self) -> None:
         while not self._closing.wait(AGAIN_S):
             with self._turn:
                 self._write()

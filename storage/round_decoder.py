@@ -180,11 +180,11 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
-        scheduled=_scheduled(values["scheduled_json"]),
+        scheduled=_decode_scheduled(values["scheduled_json"]),
     )
 
 
-def _scheduled(stored: str | None) -> Scheduled | None:
+def _decode_scheduled(stored: str | None) -> Scheduled | None:
     return None if stored is None else Scheduled(*from_json(stored))
 
 

@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from zoo.pieces import UNKEPT, Pieces
 
-__all__ = ["LONGEST", "Asked", "Clock", "Round", "clocked"]
+__all__ = ["LONGEST", "Asked", "Clock", "Round", "clock_runs"]
 
 LONGEST = 8
 """Tokens of the longest chain that is timed."""
@@ -77,13 +77,13 @@ class Clock:
         """1 and what was accepted."""
         return 1.0 + sum(one.accepted for one in self.rounds) / max(len(self.rounds), 1)
 
-    def expected(self, length: int) -> float:
+    def expected_tokens(self, length: int) -> float:
         """Tokens of a round whose chain is cut to `length`."""
         kept = sum(min(one.accepted, length) for one in self.rounds)
         return 1.0 + kept / max(len(self.rounds), 1)
 
 
-def clocked(
+def clock_runs(
     engine: Engine,
     asked: Asked,
     contest: Mapping[str, SpeculationConfig],

@@ -75,7 +75,7 @@ class Distillation:
         else:
             said = self.memory.said(inputs)
             best = said.ids[..., 0]
-            each = _lumped(said, log_probabilities(model, inputs))
+            each = _divergence_with_rest(said, log_probabilities(model, inputs))
         with torch.no_grad():
             weights = self.weights(inputs, best)
         return Total((each * weights).sum(), weights.sum())
@@ -89,7 +89,7 @@ class Distillation:
         return weights
 
 
-def _lumped(said: Said, own: Tensor) -> Tensor:
+def _divergence_with_rest(said: Said, own: Tensor) -> Tensor:
     """The divergence (batch, length) where the tokens that are not kept are one token."""
     log_q = own.gather(-1, said.ids)
     p, q = said.log_p.exp(), log_q.exp()

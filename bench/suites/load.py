@@ -69,11 +69,14 @@ class Load(Suite):
             items = [str(clients) for clients in self.clients]
             closed = Blocks(context, {"loop": "closed"}, items, "clients")
             closed.measure(
-                {n: partial(_closed, context, engine, n, texts) for n, engine in engines.items()},
+                {
+                    n: partial(_closed_loop, context, engine, n, texts)
+                    for n, engine in engines.items()
+                },
                 warm=Block(str(min(4, max(self.clients))), 0),
             )
             rates = Blocks(context, {"loop": "open"}, [str(rate) for rate in self.rates], "rate")
-            if rates.missing:
+            if rates.missing_blocks:
                 capacity = _capacity(context, engines[PLAIN])
                 rates.measure(
                     {
@@ -97,7 +100,7 @@ def _requests(context: Context, name: str, count: int, first: int) -> list[Reque
     return [Request(prompts[place].text, sampling, speculation) for place in places]
 
 
-def _closed(
+def _closed_loop(
     context: Context, engine: Engine, name: str, texts: dict[str, list[int]], block: Block
 ) -> dict[str, Any]:
     clients = int(block.item)
@@ -162,14 +165,14 @@ def tables(results: Results) -> tuple[str, ...]:
     rows = long_rows(results.samples)
     made = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
-        own = [_renamed(row, item) for row in rows if row["loop"] == loop]
+        own = [_with_item(row, item) for row in rows if row["loop"] == loop]
         if own:
             made += [_throughput(own, loop, head), _latency(own, loop, head)]
-    closed = [_renamed(row, "clients") for row in rows if row["loop"] == "closed"]
+    closed = [_with_item(row, "clients") for row in rows if row["loop"] == "closed"]
     return (*made, *([_claims(closed)] if closed else []))
 
 
-def _renamed(row: Row, item: str) -> Row:
+def _with_item(row: Row, item: str) -> Row:
     """`load`: the block's item, whichever field has it."""
     return {**row, "load": float(row[item])}
 

@@ -68,7 +68,7 @@ class Overhead(Suite):
                 Blocks(context, {"family": family, "temperature": t}, items, kept="rounds")
                 for t in TEMPERATURES
             ]
-            if any(blocks.missing for blocks in todo):
+            if any(blocks.missing_blocks for blocks in todo):
                 clock, models = PassClock(), _models(context, family)
                 with timing_passes(models, clock):
                     engine = Engine(models)

@@ -70,7 +70,7 @@ class Growth(Protocol):
         ...
 
 
-class _Tree:
+class _GrowthBase:
     """Common part of both growths: the nodes so far and the rows their children came from."""
 
     def __init__(
@@ -182,7 +182,7 @@ class _Tree:
         )
 
 
-class Layered(_Tree):
+class Layered(_GrowthBase):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
 
     def __init__(
@@ -225,7 +225,7 @@ class Layered(_Tree):
         return _restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
-class BestFirst(_Tree):
+class BestFirst(_GrowthBase):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
     (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 

@@ -66,7 +66,7 @@ class Pending:
             places.append(place)
         return places[1:]
 
-    def missing(self, paths: Many[Many[int]]) -> tuple[list[int], list[int], list[int]]:
+    def nodes_to_feed(self, paths: Many[Many[int]]) -> tuple[list[int], list[int], list[int]]:
         """The nodes to feed so that all `paths` are present: token ids and parents' places, as for
         `add`; and the place where each path will end."""
         token_ids: list[int] = []
@@ -232,7 +232,7 @@ class Feeder:
         wanted, ends = [], []
         for state, tree in trees:
             paths = [tree.tokens_to(node) for node in range(len(tree))]
-            ids, parents, places = state.pending.missing(paths)
+            ids, parents, places = state.pending.nodes_to_feed(paths)
             wanted.append((state, ids, parents))
             ends.append([ROOT, *places])
         if fed := [one for one in wanted if one[1]]:

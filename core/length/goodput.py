@@ -190,7 +190,7 @@ class Goodput:
     def _due(self, group: _DrafterGroup) -> bool:
         """Whether it may be probed: its wait is over, and all probes together cost at most 1 % of
         the decode time."""
-        costs = [self._costs.drafting(name) for name in group.names]
+        costs = [self._costs.draft_costs(name) for name in group.names]
         # A drafter that waited has many tokens to catch up with: that start has a meter of its own.
         late_ms = sum(one.late.get(one.start.get()) + one.step_ms for one in costs)
         verify_ms = self._verify_ms(PROBE_LENGTH) - self._verify_ms(0)
@@ -262,7 +262,7 @@ class Goodput:
         """Expected tokens and time of each length from 0, for a chain: one verified node per level
         (other nodes are rarely kept). tokens(l) = 1 + r + ... + r^l, r the acceptance rate."""
         found = [Estimate(0, 0, 1.0, self._plain_ms)]
-        costs = [self._costs.drafting(name) for group in on for name in group.names]
+        costs = [self._costs.draft_costs(name) for group in on for name in group.names]
         # Only what is not hidden behind the LLM's pass makes a round longer.
         start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
         step_ms = self._exposed.get(1.0) * sum(map(_step_ms, costs))
@@ -334,7 +334,7 @@ class Goodput:
             self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + spared_ms))
         late = self._probed.members if self._probed is not None else ()
         for name, draft in outcome.drafts.items():
-            measured = costs.drafting(name)
+            measured = costs.draft_costs(name)
             # A draft begun ahead shows only part of its time; it would make the meters too low.
             if draft.ms > 0 and not draft.ahead:
                 rest_ms = draft.ms - draft.start_ms
@@ -344,7 +344,7 @@ class Goodput:
 
     def _usual_ms(self, name: str, steps: int) -> float:
         """Predicted time of a draft with `steps` passes after the first, from smoothed costs."""
-        costs = self._costs.drafting(name)
+        costs = self._costs.draft_costs(name)
         return costs.start.get() + steps * _step_ms(costs)
 
     def _spared_ms(self, name: str, draft: DraftOutcome) -> float:

@@ -15,7 +15,7 @@ import pytest
 from core.errors import ConfigError
 from core.events import Event
 from storage import NO_DRAFTER, ORDERS, PlainSpeed, RunChoices, RunQuery, RunStore
-from storage.database import reading
+from storage.database import read_connection
 from storage.selection import _where
 from storage.store import MAX_NOTE
 from tests.storage.test_queries import ids
@@ -197,7 +197,7 @@ def test_no_run_is_read_to_be_skipped_or_sorted(several: RunStore, order: str) -
         {"text": "狐", "owner": "visitor-1", "llm": "big", "status": "completed"},
     )
     for asked in filters:
-        with reading(several.path) as connection:
+        with read_connection(several.path) as connection:
             where, values = _where(connection, RunQuery(**asked, order=order))
             select = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[order]} LIMIT 9"
             found = connection.execute(f"EXPLAIN QUERY PLAN {select}", values)

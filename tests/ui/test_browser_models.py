@@ -122,7 +122,7 @@ def test_other_models_take_over_and_every_page_follows(
     ran_again(page, context)
     becomes(page, LEGEND, False, "ssm-code")
     becomes(page, LEGEND, True, "ssm-stories")
-    assert model_host.names() == ("llm", "ssm-stories") and model_host.leaving() == 0
+    assert model_host.names() == ("llm", "ssm-stories") and model_host.runs_on_old_models() == 0
 
     exchanged(context, ModelPair("bundled", ("ssm-code",)))
     later = ready(browser_page(url))

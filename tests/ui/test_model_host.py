@@ -31,7 +31,7 @@ def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once()
     assert model_host.names() == ("synthetic-llm", *DRAFTERS)
     assert model_host.drafter_names == DRAFTERS
     assert not model_host.chat and model_host.version == 0 and model_host.pair == ModelPair()
-    assert model_host.exchange.state == "none" and not model_host.leaving()
+    assert model_host.exchange.state == "none" and not model_host.runs_on_old_models()
     with pytest.raises(ConfigError, match="without a loader"):
         model_host.begin(OTHER)
     loader = Loader(lambda: other_worker("small"))
@@ -58,14 +58,14 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     stages = [stage.words for stage in model_host.exchange.stages]
     assert stages == ["Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"]
     assert model_host.exchange.state == "done" and model_host.pair == OTHER
-    assert not old.closed and model_host.leaving() == 2, "it has runs to end"
+    assert not old.closed and model_host.runs_on_old_models() == 2, "it has runs to end"
     after = hub.start(request("for the new ones", "autoregressive"))
     assert len(new.requests) == 1 and len(old.requests) == 2
     old.speed = 0.0
     for source in (going, between, after):
         assert isinstance(whole(source)[-1], RunCompleted)
     settled(model_host)
-    assert old.closed and not new.closed and not model_host.leaving()
+    assert old.closed and not new.closed and not model_host.runs_on_old_models()
 
 
 def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
@@ -169,7 +169,7 @@ def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
     model_host.begin(OTHER)
     wait_loaded(model_host)
-    assert model_host.leaving() >= 3
+    assert model_host.runs_on_old_models() >= 3
     for source in sources:
         assert isinstance(whole(source)[-1], RunCompleted)
     settled(model_host)
@@ -189,7 +189,7 @@ def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
         model_host._served._counting_tap(broken)(replace(whole_run()[0]))
     model_host.begin(OTHER)
     wait_loaded(model_host)
-    assert model_host.leaving() == 1
+    assert model_host.runs_on_old_models() == 1
     source.cancel()
     assert isinstance(whole(source)[-1], RunCancelled)
     settled(model_host)

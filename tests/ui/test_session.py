@@ -47,7 +47,7 @@ def until(condition, timeout: float = WAIT_S) -> None:
 def test_a_run_is_played_to_its_end_and_recorded() -> None:
     made = hub()
     frames = list(play(desk_with(made)))
-    assert frames[-1].whole and frames[-1].view.state == "completed"
+    assert frames[-1].is_complete and frames[-1].view.state == "completed"
     accepted = [line.accepted for line in frames[-1].view.rounds]
     assert accepted[frames[-1].selected_round] == max(accepted), "the LLM accepted most in it"
     assert recorded(made, frames[-1].run_id)[-1].seq == frames[-1].view.seq
@@ -185,7 +185,7 @@ def test_a_generator_may_hop_threads_between_frames() -> None:
         thread = threading.Thread(target=one)
         thread.start()
         thread.join(WAIT_S)
-    assert got[-2].whole
+    assert got[-2].is_complete
 
 
 def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> None:

@@ -127,9 +127,9 @@ def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
         with pytest.raises(UnknownStudyError, match="no such study of yours"):
             act(one.study_id)
     assert bob.rows() == () and len(eve.rows()) == 1 == len(mine(context).rows())
-    told = bob.standing()
+    told = bob.progress()
     assert told.live and told.total == 4 and not told.study_id and told.cell is None
-    assert eve.standing().study_id == one.study_id
+    assert eve.progress().study_id == one.study_id
     with pytest.raises(StudyError, match="one at a time"):
         bob.begin(study(context))
 

@@ -93,12 +93,12 @@ def _prompts(context: Context) -> Callable[..., Any]:
             else:
                 mine.begin(study)
                 opened = await asyncio.to_thread(mine.open, study.study_id)
-            return await asyncio.to_thread(_plain, context, opened)
+            return await asyncio.to_thread(_study_plain, context, opened)
 
     return prompts
 
 
-def _plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
+def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     rows = rows_plain(of_study(opened.study, opened.results))
     return {**study_plain(context, opened), "prompts": rows}
 

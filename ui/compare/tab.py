@@ -15,7 +15,7 @@ from lab.prompts import StudyPrompt
 from lab.study import Study
 from ui.compare.comparison import comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
-from ui.form.fields import config_of, whole
+from ui.form.fields import config_of, whole_number
 from ui.form.form import EXAMPLES, SAMPLING_NAMES, preset_config, processor_controls
 from ui.live.layout import Live
 from ui.server.context import Context
@@ -169,7 +169,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     prompt, chosen, repeats = values[:3]
     sampled = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
-    given = {name: whole(value) for name, value in zip(SAMPLING, sampled, strict=True)}
+    given = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
     empty = next((name for name, value in given.items() if value is None and name != "seed"), "")
     if empty or repeats is None:
         raise ConfigError(f"{empty or 'repeats'} is empty: a number")
@@ -184,7 +184,9 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
     configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
     asked = (StudyPrompt("1", prompt or ""),)
-    return new_study(context, "compare", sampling, configurations, asked, repeats=whole(repeats))
+    return new_study(
+        context, "compare", sampling, configurations, asked, repeats=whole_number(repeats)
+    )
 
 
 def drawn_values(context: Context, opened: OpenedStudy | None) -> list[Any]:

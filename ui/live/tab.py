@@ -121,7 +121,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         if control is not temperature:
             # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
             # but is told: else Gradio forgets what is typed while a folded box is still appearing.
-            control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
+            control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
     chosen = form.preset.input(
@@ -237,7 +237,7 @@ def _send(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any
     return values
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     return None
 
 

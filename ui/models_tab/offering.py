@@ -62,9 +62,9 @@ def _verdict(offer: Offer, free: int | None) -> str:
 
 
 def _size(size: int) -> str:
-    from core.models.machine import readable
+    from core.models.machine import format_bytes
 
-    return readable(size)
+    return format_bytes(size)
 
 
 def free_line(there: Wanted) -> Line:
@@ -127,7 +127,7 @@ def state_lines(model_host: ModelHost, whole: bool) -> list[Line]:
     paths of this machine."""
     exchange = model_host.exchange
     lines = _state(model_host, exchange, whole)
-    runs = model_host.leaving()
+    runs = model_host.runs_on_old_models()
     if runs:
         what = "1 run still ends" if runs == 1 else f"{runs} runs still end"
         lines.append(Line("info", f"{what} on the models of before; their memory is free then."))

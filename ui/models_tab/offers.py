@@ -164,11 +164,11 @@ def offers(
 
 
 def _loaded_offer(model_host: ModelHost) -> Offer:
-    parts = tuple(_standing(info) for info in model_host.infos)
+    parts = tuple(_loaded_part(info) for info in model_host.infos)
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
 
 
-def _standing(info: ModelInfo) -> Part:
+def _loaded_part(info: ModelInfo) -> Part:
     size = info.parameters * ITEMSIZE.get(info.dtype, 2)
     return Part(info.role.upper(), info.name, info.parameters, info.dtype, size, LOADED)
 

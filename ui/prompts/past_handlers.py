@@ -21,7 +21,7 @@ from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
 from ui.shared.event_options import LATEST, QUIET
 from ui.shared.parts import notice, notice_value
 from ui.shared.study_board import StudyBoard, studies_of
-from ui.shared.study_handlers import beside, turned_to_past
+from ui.shared.study_handlers import past_study_values, turned_to_past
 from ui.words.messages import Line
 
 __all__ = [
@@ -124,7 +124,7 @@ def past_drawn(
         with desk.drawing:
             if desk.study.past is not look:
                 return
-            shown = beside(desk, values)
+            shown = past_study_values(desk, values)
         yield shown
 
 

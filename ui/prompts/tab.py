@@ -14,7 +14,7 @@ from core.config import PRESETS, SamplingParams
 from core.config.mechanisms import NGRAM
 from lab.study import Configuration, Study, plain_configuration
 from ui.components import PromptTable, pack
-from ui.form.fields import whole
+from ui.form.fields import whole_number
 from ui.form.form import preset_config
 from ui.prompts.export import wire_file
 from ui.prompts.past_handlers import Past, build_past, build_past_said, past_hidden, wire_past
@@ -140,7 +140,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     field."""
     preset, tokens, temperature, repeats, *given = values
     heat = 0.0 if temperature is None else temperature
-    sampling = SamplingParams(max_new_tokens=whole(tokens), temperature=heat)
+    sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=heat)
     chosen = preset_config(preset, heat)
     speculation = type(chosen).from_plain({**chosen.to_plain(), "record_top_k": 0})
     return new_study(
@@ -149,7 +149,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
         sampling,
         (plain_configuration(), Configuration(preset, speculation)),
         prompts_of(*given),
-        repeats=whole(repeats),
+        repeats=whole_number(repeats),
     )
 
 

@@ -119,7 +119,7 @@ def tie_or_bug(
     margin = _margin(view, other, at, theirs)
     if margin is None:
         return None
-    bound, why = _bound(view, other, at, (ours, theirs))
+    bound, why = _rounding_bound(view, other, at, (ours, theirs))
     dispute = _dispute(view, other, at, names)
     apart = f"the LLM's two best were {margin:.2g} apart"
     if margin <= bound:
@@ -172,7 +172,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
 
 
-def _bound(
+def _rounding_bound(
     view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
 ) -> tuple[float, str]:
     """The largest margin that rounding explains, and where it comes from (laws 1 and 4)."""

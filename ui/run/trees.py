@@ -77,14 +77,14 @@ def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[s
             above = place[draft.parents[j]]
             node = known.setdefault((above, token_id), len(known))
             place[j] = node
-            entry = nodes.setdefault(str(node), _pending(draft, j, above))
+            entry = nodes.setdefault(str(node), _pending_node(draft, j, above))
             record = ProposalRecord(draft.drafter, draft.scores[j], draft.qs[j], draft.ranks[j])
             for key, value in _proposers((record,), index).items():
                 entry["by"].setdefault(key, value)
     return nodes
 
 
-def _pending(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
+def _pending_node(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
     return {
         "t": draft.texts[j],
         "id": draft.token_ids[j],

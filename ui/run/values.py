@@ -92,7 +92,7 @@ class PictureMaker:
         """The value of every picture; `now` in seconds of any monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
-        rushing = frame.mode == "full" and not frame.whole and same_run and not pinned_moved
+        rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
         kept = self._charts if rushing and now - self._made_at < CHART_S else None
         values = picture_values(frame, baseline, kept, before)
         if kept is None:
@@ -121,7 +121,7 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
     """The text as tokens; of a long run the oldest text is kept without its tokens. `made`: as in
     `picture_values`."""
     view = frame.view
-    limit = FINAL_TOKENS if frame.whole else LIVE_TOKENS
+    limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
     first = max(0, len(view.tokens) - limit) // CHUNK * CHUNK
     last = len(view.tokens) - 1
     return {
@@ -139,7 +139,7 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             for i, token in enumerate(view.tokens[first:])
         },
         "sel": frame.selected_round,
-        "done": frame.whole,
+        "done": frame.is_complete,
         "notes": {
             str(line.number): " ".join(told) for line in view.rounds if (told := _fault_notes(line))
         },
@@ -253,7 +253,7 @@ def tree_value(frame: Frame) -> Value:
         "words": asdict(combine_rule(rule).words) if (rule := _rule(detail)) else {},
         "node": frame.node,
         "committed": None,
-        "rest": frame.whole or frame.mode == "step",
+        "rest": frame.is_complete or frame.mode == "step",
     }
     if detail is None:
         return value

@@ -39,7 +39,7 @@ def proposals_value(frame: Frame) -> Value:
     tree = detail.combined if detail else None
     weighed = tree is not None and combine_rule(tree.rule).weighted
     means = _means(tree, drafts)
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     completed = detail.completed if detail else None
     return {
         "run": view.run_id,

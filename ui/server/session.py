@@ -85,7 +85,7 @@ class Hub:
             self._going.add(source)
         return source
 
-    def going(self, run_id: str) -> LiveSource | None:
+    def live_run(self, run_id: str) -> LiveSource | None:
         """The run of this server with that id, of any visitor, if it waits or is under way."""
         with self._lock:
             found = (one for one in self._going if one.run_id == run_id and not one.done)

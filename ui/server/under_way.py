@@ -135,7 +135,7 @@ def source_of(context: Any, run: Any) -> Source:
     """The events of a run (a RunSummary): as they come where it is under way, else all there are.
     StoreError where it is gone."""
     store = context.store
-    live = context.hub.going(run.run_id)
+    live = context.hub.live_run(run.run_id)
     if live is not None:
         return Followed(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
@@ -146,7 +146,7 @@ def source_of(context: Any, run: Any) -> Source:
 
 def under_way(context: Any, run: Any) -> str:
     """Which server makes a run: `here`, `elsewhere`, or empty where none does (any more)."""
-    if context.hub.going(run.run_id) is not None:
+    if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""
 

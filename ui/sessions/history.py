@@ -42,7 +42,7 @@ __all__ = [
     "llm_choices",
     "menu",
     "row_value",
-    "whole",
+    "parse_whole_number",
 ]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
@@ -127,7 +127,7 @@ def list_values(
             "limit": PAGE,
             **more.query(),
         }
-        number = max(1, whole("page", page or 1))
+        number = max(1, parse_whole_number("page", page or 1))
         found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         last = max(1, -(-found.total // PAGE))
         if number > last:
@@ -172,7 +172,7 @@ def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
-def whole(field: str, typed: float) -> int:
+def parse_whole_number(field: str, typed: float) -> int:
     """A typed number without what is behind its point. ConfigError where it is none."""
     if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
         raise ConfigError.of(field, typed, "a whole number")

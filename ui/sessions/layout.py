@@ -44,7 +44,7 @@ class Filters:
         return [self.llm, self.drafter]
 
     @property
-    def changing(self) -> list[Any]:
+    def restarting_filters(self) -> list[Any]:
         """Filters that restart the list at its first page."""
         return [*(one for one in self.inputs if one is not self.page)]
 
@@ -107,7 +107,7 @@ class Sessions:
     comparing: gr.State
 
     @property
-    def opening(self) -> list[Component]:
+    def opened_outputs(self) -> list[Component]:
         """What `sessions.opened_run` gives."""
         return [*self.board.outputs, *self.board.places, self.opened]
 

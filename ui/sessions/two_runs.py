@@ -84,7 +84,7 @@ class Beside:
         return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
 
     @property
-    def moving(self) -> list[Any]:
+    def moved_outputs(self) -> list[Any]:
         """What the bar moves: its own slider, the pictures of both halves."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
@@ -97,7 +97,7 @@ class Beside:
         """What `moving` shows now; nothing before two runs were chosen."""
         players = bar_players(desks)
         if len(players) < len(desks):
-            return [gr.skip() for _ in self.moving]
+            return [gr.skip() for _ in self.moved_outputs]
         drawn = [half.draw(desk) for half, desk in zip(self.halves, desks, strict=True)]
         return [place_of(players), *drawn[0], *drawn[1]]
 
@@ -194,7 +194,7 @@ def both(
         work()
         return beside.moving_values(desks)
 
-    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moving])
+    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moved_outputs])
 
 
 def select_round(half: Half, desk: TabSession, data: Any) -> list[Any]:

@@ -30,11 +30,11 @@ def wire_beside(beside: Beside, context: Context) -> None:
     for name, button in bar.buttons.items():
         if name != "play":
             press = _move_handler(beside, context, name)
-            button.click(press, None, beside.moving, **EACH)
-    bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moving, **LATEST)
+            button.click(press, None, beside.moved_outputs, **EACH)
+    bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moved_outputs, **LATEST)
     bar.rate.release(_rate_handler(beside, context), bar.rate, None, **LATEST)
     play = _play_handler(beside, context)
-    bar.buttons["play"].click(play, bar.rate, beside.moving, **QUIET, concurrency_limit=None)
+    bar.buttons["play"].click(play, bar.rate, beside.moved_outputs, **QUIET, concurrency_limit=None)
 
 
 def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
@@ -73,7 +73,7 @@ def _rate_handler(beside: Beside, context: Context) -> Callable[..., None]:
 def _play_handler(beside: Beside, context: Context) -> Callable[..., Iterator[list[Any]]]:
     def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
         desks = beside.desks(context, request)
-        quiet = [gr.skip() for _ in beside.moving]
+        quiet = [gr.skip() for _ in beside.moved_outputs]
         shown = (beside.moving_values(desks) for _ in played_both(desks, rate))
         yield from guard(shown, lambda _: quiet)
 

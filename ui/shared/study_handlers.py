@@ -25,7 +25,7 @@ __all__ = [
     "Drawn",
     "StudyBoard",
     "asked_for",
-    "beside",
+    "past_study_values",
     "begin_study",
     "press_button",
     "look_at_study",
@@ -126,7 +126,7 @@ def press_button(
 
 def _go_on(mine: Studies, study_id: str) -> None:
     """A second click of two in quick succession finds that it goes on already."""
-    standing = mine.standing()
+    standing = mine.progress()
     if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
         mine.resume(study_id)
 
@@ -145,9 +145,9 @@ def _answer(
     def refusal(message: str) -> list[Any]:
         desk.trouble = message
         desk.study.about = about
-        desk.study.then = _stands(about, mine.standing()) if about else ()
+        desk.study.then = _stands(about, mine.progress()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
-        return [_bar(board, desk, mine.standing(), message), gr.skip(), *unseen]
+        return [_bar(board, desk, mine.progress(), message), gr.skip(), *unseen]
 
     def work_and_show() -> list[Any]:
         work()
@@ -161,7 +161,7 @@ def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
     if desk.study.asked:
         desk.study.asked = False
         return
-    standing = mine.standing()
+    standing = mine.progress()
     if standing.live and standing.kind == board.kind and standing.study_id:
         _look_at(desk, standing.study_id)
     elif not desk.study.study_id and not desk.study.past:
@@ -179,7 +179,7 @@ def _look_at(desk: TabSession, study_id: str) -> None:
     desk.study.past = None
 
 
-def beside(desk: TabSession, values: Sequence[Any]) -> list[Any]:
+def past_study_values(desk: TabSession, values: Sequence[Any]) -> list[Any]:
     """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
     return [_stamp(desk, str(i), value) for i, value in enumerate(values, start=1)]
 
@@ -187,7 +187,7 @@ def beside(desk: TabSession, values: Sequence[Any]) -> list[Any]:
 def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) -> list[Any]:
     """Bar, list, pictures; a study is read only where something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
-    standing, place = mine.standing(), desk.study
+    standing, place = mine.progress(), desk.study
     if place.about is not None and place.then != _stands(place.about, standing):
         desk.trouble, place.about = "", None
     shelf = _shelf(board, desk, mine)
@@ -219,10 +219,10 @@ def turned_to_past(board: StudyBoard, desk: TabSession, mine: Studies) -> list[A
 
     def work() -> list[Any]:
         rows = _stamp(desk, "0", _list_value(board, desk, mine))
-        return [_bar(board, desk, mine.standing(), desk.trouble), rows]
+        return [_bar(board, desk, mine.progress(), desk.trouble), rows]
 
     def refusal(message: str) -> list[Any]:
-        return [_bar(board, desk, mine.standing(), message), gr.skip()]
+        return [_bar(board, desk, mine.progress(), message), gr.skip()]
 
     with desk.drawing:
         return guard_once(work, refusal)
@@ -271,7 +271,7 @@ def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str,
     if not found and place.page:
         place.page -= 1
         return _list_value(board, desk, mine)
-    standing = mine.standing()
+    standing = mine.progress()
     return {
         "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
         "opened": "" if place.past else place.study_id,

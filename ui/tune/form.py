@@ -23,7 +23,7 @@ from core.errors import ConfigError
 from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
 from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration
-from ui.form.fields import MEANINGS, config_of, whole
+from ui.form.fields import MEANINGS, config_of, whole_number
 from ui.form.form import SAMPLING_NAMES, preset_config, sampling_controls, sampling_of
 from ui.server.context import Context
 from ui.shared.prompt_source import PromptSource, build_prompt_source, prompts_of
@@ -203,7 +203,7 @@ def study_request(
         speculation = preset_config(base, sampling.temperature, own)
     else:
         raise ConfigError.of("base", base, f"one of {', '.join(_bases(own))}")
-    return grid_study(context, speculation, axes, prompts, sampling, whole(rest[-1]), chat)
+    return grid_study(context, speculation, axes, prompts, sampling, whole_number(rest[-1]), chat)
 
 
 def axes_of(given: Sequence[Sequence[Any]]) -> list[Axis]:

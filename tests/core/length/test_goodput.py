@@ -166,7 +166,7 @@ def test_a_first_timing_that_is_far_too_long_does_not_end_further_steps() -> Non
     world = World((Simulated("a", constant(0.85), constant(0.3), step),), linear(5, 0.05))
     costs = world.costs()
     late = run(world, 600, costs).outcomes[20:]
-    assert costs.drafting("a").step.get() < 1.0
+    assert costs.draft_costs("a").step.get() < 1.0
     assert sum(outcome.drafts["a"].steps for outcome in late) > 2 * len(late)
 
 

@@ -12,7 +12,7 @@ from core import load_models
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, VocabMismatchError
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
-from core.models.machine import parameter_count, readable, weight_bytes
+from core.models.machine import format_bytes, parameter_count, weight_bytes
 from tests.core.models.folders import refused, saved
 from tests.fakes import tiny_module, word_tokenizer
 from tests.family import SSMS
@@ -105,7 +105,7 @@ def test_a_device_that_is_not_there(whole: Path) -> None:
 def test_too_little_memory_says_how_much_is_needed(whole: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(placing, "available_bytes", lambda device: 10_240)
     message = refused(OutOfMemoryError, whole)
-    needed = readable(weight_bytes(str(whole), torch.float32))
+    needed = format_bytes(weight_bytes(str(whole), torch.float32))
     assert f"needs {needed} as float32: 10 KiB are free on cpu" in message
     assert "choose a smaller model" in message
 
@@ -132,7 +132,7 @@ def test_parameters_are_counted_not_guessed_by_the_size(name: str, tmp_path: Pat
     ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (2048, "2 KiB"), (5 * 2**30, "5.0 GiB")]
 )
 def test_bytes_as_a_person_reads_them(size: int, text: str) -> None:
-    assert readable(size) == text
+    assert format_bytes(size) == text
 
 
 def test_the_catalog() -> None:

@@ -72,12 +72,12 @@ def measured_row(label: str, view: View) -> Measured:
         hits=sum(one.hit for one in early),
         early=len(early),
         scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
-        drafted=statistics.mean(_drafted(line) for line in view.rounds),
+        drafted=statistics.mean(_num_drafted(line) for line in view.rounds),
         granted=statistics.mean(line.nodes for line in view.rounds),
     )
 
 
-def _drafted(line: RoundView) -> int:
+def _num_drafted(line: RoundView) -> int:
     return line.scheduled.num_drafted if line.scheduled is not None else line.nodes
 
 
