@@ -1,7 +1,7 @@
 """Which SSMs draft, round by round: the routing picture's value and its sentences.
 
 Pure: a Frame in, plain JSON and words out. What a score is depends on the rule; its record in
-core/config/mechanisms.py has the words, core/routing the rule.
+core/config/mechanisms has the words, core/routing the rule.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
 Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
-in core/config/mechanisms.py has the words, core/trees/combine the rule.
+in core/config/mechanisms has the words, core/trees/combine the rule.
 """
 
 from __future__ import annotations
