@@ -17,7 +17,7 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.models.protocol import Feed, LanguageModel
-from core.trees.tree import ROOT
+from core.trees.tree import depths_of
 
 __all__ = ["RecordedLlm", "Spliced", "splice"]
 
@@ -52,10 +52,8 @@ class RecordedLlm:
         return [self._recorded_logits(feed, own) for feed, own in zip(feeds, logits, strict=True)]
 
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
-        depths: list[int] = []
-        for parent in feed.parents:
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
-        behind = [self._llm.length(feed.row) + depth + 1 for depth in depths[-len(logits) :]]
+        depths = depths_of(feed.parents)[-len(logits) :]
+        behind = [self._llm.length(feed.row) + depth for depth in depths]
         chosen = torch.zeros_like(logits)
         for row, place in enumerate(behind):
             chosen[row, self.text[place] if place < len(self.text) else 0] = LIKELY

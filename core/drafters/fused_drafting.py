@@ -25,7 +25,7 @@ from core.errors import DrafterError
 from core.events.parts import Timed
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
-from core.trees.tree import ROOT
+from core.trees.tree import ROOT, path_of
 
 __all__ = ["FusedDrafting"]
 
@@ -63,12 +63,8 @@ class _Trie:
         return 1.0 if node == ROOT else self.values[node]
 
     def tokens_to(self, node: int) -> list[int]:
-        """The tokens from the root to a node, in any order (a repetition penalty needs none)."""
-        tokens = []
-        while node != ROOT:
-            tokens.append(self.token_ids[node])
-            node = self.parents[node]
-        return tokens
+        """The tokens from the root to a node."""
+        return [self.token_ids[above] for above in path_of(self.parents, node)]
 
     def best(self, count: int) -> list[int]:
         """The `count` nodes of the most probable paths. A child's value is at most its parent's,
