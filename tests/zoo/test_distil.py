@@ -334,7 +334,7 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
 def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., Any]) -> None:
     _, teaching = teach(1)
     texts = OwnTexts(teaching.teacher, teaching.run.store.train, Path("/nowhere"), SHORT)
-    greedy = texts._drawn("code", 0)
+    greedy = texts._generate_batch("code", 0)
     drops = boosting._Drops((boosting._Member(teaching.teacher, "", UNKEPT),))
     assert len(drops(greedy, 6)) == 0 and (drops.seen, drops.dropped) == (4, 4)
     other = greedy.copy()
