@@ -115,6 +115,7 @@ class StudyLog:
         with self._transaction() as connection:
             study = _key(connection, study_id)
             connection.execute(
+                # A cell that two servers measured counts once, as it was kept first.
                 "INSERT OR IGNORE INTO study_cells"
                 " (study, contestant, item, repeat, run_id, result_json) VALUES (?, ?, ?, ?, ?, ?)",
                 (study, text_in(contestant), text_in(item), repeat, run_id, to_json(result)),
@@ -242,6 +243,8 @@ class StudyLog:
         """One transaction, whole or not at all."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
+                # Takes the write lock at once: a read that is followed by a write could otherwise
+                # fail without waiting, when another process writes in between.
                 connection.execute("BEGIN IMMEDIATE")
                 with connection:
                     yield connection

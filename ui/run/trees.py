@@ -107,6 +107,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
+        # -2 is no node's parent: what was drafted behind a dropped token is not found.
         above = -1 if parent < 0 else found.get(parent, -2)
         if j not in gone and (above, token_id) in nodes:
             found[j] = nodes[above, token_id]
@@ -156,6 +157,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         gone = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(gone):
             parent = draft.parents[j]
+            # In draft order, so that the parent has its place before its children ask for it.
             above = "-1" if parent < 0 else place.get(parent, "-1")
             key = known.setdefault((above, draft.token_ids[j]), str(len(known)))
             place[j] = f"d{key}"

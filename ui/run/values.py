@@ -28,6 +28,8 @@ __all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
 
 Value = dict[str, Any]
 
+# Tokens that are drawn one by one while a run is live, and at its end. Older text is sent in
+# CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -45,6 +47,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
+# Charts are made at most this often at full speed.
 CHART_S = 0.25
 
 
@@ -92,6 +95,7 @@ class PictureMaker:
         """The value of every picture; `now` in seconds of any monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
+        # A round that was pinned is drawn at once: a visitor clicked it and waits.
         rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
         kept = self._charts if rushing and now - self._made_at < CHART_S else None
         values = picture_values(frame, baseline, kept, before)
@@ -133,6 +137,7 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
+            # The tail is shown behind the last token, whose value is therefore never cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, made)

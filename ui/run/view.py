@@ -219,6 +219,7 @@ class _Growing:
         """All that was taken in. The figures are asked for once: only rounds change them."""
         told = self._told
         if self._round_end_ms is not None:
+            # What the run's end says of its figures comes last and wins.
             told = {"stats": self._fold.stats(self._round_end_ms)} | told
         return replace(
             self._view,
@@ -294,6 +295,7 @@ def _new_tokens(
             node = verdict.path[i]
             kind, chance = "accepted", verdict.llm_probabilities[node]
             whose = tree.drafters_of(node)
+            # Reversed: where a drafter proposed the token twice, its first proposal is kept.
             offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))

@@ -47,9 +47,12 @@ __all__ = [
     "run_to_end",
 ]
 
+# Seconds: a frame at full speed; the least pause between frames; how often a run that brings
+# nothing is looked at.
 FRAME_S = 1 / 20
 REST_S = 0.02
 CHECK_S = 0.25
+# A browser that is closed without a word leaves its desks behind.
 MAX_DESKS = 400
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ class Hub:
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
+        # Weak: a run that no tab looks at any more goes once its last event is recorded.
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
 
@@ -179,6 +183,7 @@ class TabSessions:
             dropped = []
             while len(self._desks) > self._limit:
                 dropped.append(self._desks.popitem(last=False)[1])
+        # Outside the lock: a cancel reaches into the worker, and may wait there.
         for old in dropped:
             old.cancel()
         return desk
@@ -220,6 +225,7 @@ def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Itera
                 return
             _pause(player, clock, spent)
     finally:
+        # A later call plays on: the run is its to stop.
         if player.turn == turn:
             player.source.cancel()
 

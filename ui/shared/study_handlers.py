@@ -158,6 +158,7 @@ def _answer(
 
 
 def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
+    # What another tab asked for is shown, not what is measured now.
     if desk.study.asked:
         desk.study.asked = False
         return
@@ -193,6 +194,7 @@ def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) ->
     shelf = _shelf(board, desk, mine)
     news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
+    # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
     if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
         began = time.monotonic()
         opened = _open_study(desk, mine)
@@ -267,8 +269,10 @@ def _open_study(desk: TabSession, mine: Studies) -> OpenedStudy | None:
 
 def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
+    # One row more than is shown: whether there is a next page.
     found = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
     if not found and place.page:
+        # The last row of the page was deleted.
         place.page -= 1
         return _list_value(board, desk, mine)
     standing = mine.progress()
