@@ -21,6 +21,7 @@ from core.trees.tree import depths_of
 
 __all__ = ["RecordedLlm", "Spliced", "splice"]
 
+# A logit; all others are 0, so that its probability is 1 in float32.
 LIKELY = 100.0
 
 
@@ -56,6 +57,7 @@ class RecordedLlm:
         behind = [self._llm.length(feed.row) + depth for depth in depths]
         chosen = torch.zeros_like(logits)
         for row, place in enumerate(behind):
+            # A node behind the text's end is never committed: any token does.
             chosen[row, self.text[place] if place < len(self.text) else 0] = LIKELY
         return chosen
 

@@ -18,6 +18,7 @@ from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
+# Continuations with a smaller share of distinct 4-grams repeat themselves.
 LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
