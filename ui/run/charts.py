@@ -23,6 +23,7 @@ HIDDEN_MS = 0.005
 """Less is shown as 0.00 ms."""
 # The controller's own memory reaches about as far back.
 LATELY = 32
+# What a frame holds is bounded while a run is live; at its end all of it is sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600

@@ -148,6 +148,8 @@ class Player:
             self._at = max(at for at in self._kept if at <= target)
             self._view = self._kept[self._at]
         while self._at < target:
+            # In strides that end where a View is kept: to step back folds one stride anew, not the
+            # run.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:

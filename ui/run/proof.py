@@ -32,6 +32,7 @@ __all__ = [
 
 FLOAT32_TIE = 1e-4
 """Law 1: in float32 a first divergence is rounding only under this margin (nats)."""
+# Not the very largest move: one freak among many thousands would excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 
@@ -183,6 +184,7 @@ def _rounding_bound(
     moved = sorted(_logp_differences(at, disputed, *tops))
     if not moved:
         return 0.0, "no two recorded probabilities to measure rounding by"
+    # Twice: both tokens in dispute may have moved, towards each other.
     gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 

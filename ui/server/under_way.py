@@ -17,6 +17,8 @@ from ui.run.source import LiveSource, Source, StoredSource
 __all__ = ["Followed", "Growing", "source_of", "stop", "under_way"]
 
 LOOK_S = 1.0
+# Reading a long run's log takes seconds: a look costs at most a fifth of the time. To settle asks
+# for every running process, so it is done more seldom still.
 RESTS = 4
 SETTLE_S = 10.0
 TICK_S = 0.05
@@ -107,6 +109,7 @@ class Growing:
         """Nothing: no word of ours reaches that process."""
 
     def _look(self) -> None:
+        # Where another frame is looking already, what is known will do.
         if self._done or time.monotonic() < self._look_at or not self._lock.acquire(False):
             return
         try:

@@ -130,6 +130,7 @@ def list_values(
         number = max(1, parse_whole_number("page", page or 1))
         found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         last = max(1, -(-found.total // PAGE))
+        # Runs may have been deleted since the page was chosen.
         if number > last:
             number = last
             found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))

@@ -94,7 +94,7 @@ class Beside:
         return one.desk(context, request), two.desk(context, request)
 
     def moving_values(self, desks: tuple[TabSession, TabSession]) -> list[Any]:
-        """What `moving` shows now; nothing before two runs were chosen."""
+        """What `moved_outputs` show now; nothing before two runs were chosen."""
         players = bar_players(desks)
         if len(players) < len(desks):
             return [gr.skip() for _ in self.moved_outputs]
@@ -155,6 +155,7 @@ def compare_runs(
         shown: list[Any] = []
         for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):
             player = Player(source, Pace("full"))
+            # At full speed one step takes in all that a past run has.
             player.advance(0.0)
             desk.look_at(player)
             desk.baseline = baseline_of(context.store, run)
