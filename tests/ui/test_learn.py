@@ -15,8 +15,8 @@ from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import ALL, context, notice_of, sessions_of, until_writing, with_drafters
-from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.model_hosts import Loader, other_worker, settled
+from tests.ui.fakes import FakeWorker, script_of
+from tests.ui.model_hosts import Loader, other_worker, wait_settled
 from ui.learn.handlers import (
     asked_for,
     example,
@@ -216,7 +216,7 @@ def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> Non
 def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     """The lessons before one SSM, which other models may follow."""
     worker = other_worker("small", speed=speed)
-    outcomes = iter((FakeWorker(scripted(8), 0.2), other_worker("small")))
+    outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
     return learn_of(make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery))
 
@@ -224,7 +224,7 @@ def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
 def exchanged(learn: Learn, pair: ModelPair) -> None:
     model_host = learn.board.context.model_host
     model_host.begin(pair)
-    settled(model_host)
+    wait_settled(model_host)
 
 
 def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
@@ -279,7 +279,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     worker.speed = 0.0
     last = ended(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
-    settled(model_host)
+    wait_settled(model_host)
 
 
 def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:

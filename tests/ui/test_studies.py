@@ -20,7 +20,7 @@ from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from storage import RunQuery
 from storage.process import start_mark
-from tests.ui.fakes import endless, scripted
+from tests.ui.fakes import endless, script_of
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import Asker
@@ -141,7 +141,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     ended(context)
-    context.hub.worker.set_script(scripted(4), speed=0.0)
+    context.hub.worker.set_script(script_of(4), speed=0.0)
     mine(context).resume(one.study_id)
     ended(context)
     assert mine(context).rows()[0].done == 4
@@ -245,7 +245,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     ended(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.set_script(scripted(4), speed=0.0)
+    context.hub.worker.set_script(script_of(4), speed=0.0)
     other.press("go", one.study_id)
     ended(context)
     assert other.look()[0]["state"] == "completed"

@@ -34,7 +34,7 @@ from tests.core.cuda.test_draft_graph import (
     texts,
 )  # fmt: skip
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, noted
+from tests.fakes import VOCAB, note_results
 
 KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
 NOT_SERVED = [
@@ -73,7 +73,7 @@ def pools(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The SSMs whose drafts were made by machine code alone, round by round."""
-    return noted(monkeypatch, NativeDrafting, "draft", set)
+    return note_results(monkeypatch, NativeDrafting, "draft", set)
 
 
 def rounds(

@@ -13,7 +13,7 @@ from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, VocabMism
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
 from core.models.machine import format_bytes, parameter_count, weight_bytes
-from tests.core.models.folders import refused, saved
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.fakes import tiny_module, word_tokenizer
 from tests.family import SSMS
 
@@ -65,8 +65,8 @@ def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
     other = type(tokenizer)(
         tokenizer_object=type(tokenizer.backend_tokenizer).from_str(json.dumps(core))
     )
-    folder = saved(tmp_path / "other", tokenizer=other)
-    message = refused(VocabMismatchError, whole, folder)
+    folder = save_tiny_model(tmp_path / "other", tokenizer=other)
+    message = refusal_of(VocabMismatchError, whole, folder)
     assert "token id 17 is 'w40' there and 'w17' in" in message
     assert "an SSM with the LLM's tokenizer is allowed" in message
 
@@ -74,8 +74,8 @@ def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
 def test_an_ssm_with_another_end_of_text(whole: Path, tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
     tokenizer.eos_token = "w5"
-    folder = saved(tmp_path / "ends", tokenizer=tokenizer)
-    assert "eos_token_id is 5 there and None in" in refused(VocabMismatchError, whole, folder)
+    folder = save_tiny_model(tmp_path / "ends", tokenizer=tokenizer)
+    assert "eos_token_id is 5 there and None in" in refusal_of(VocabMismatchError, whole, folder)
 
 
 @pytest.mark.parametrize("size", [72, 128])
@@ -104,7 +104,7 @@ def test_a_device_that_is_not_there(whole: Path) -> None:
 
 def test_too_little_memory_says_how_much_is_needed(whole: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(placing, "available_bytes", lambda device: 10_240)
-    message = refused(OutOfMemoryError, whole)
+    message = refusal_of(OutOfMemoryError, whole)
     needed = format_bytes(weight_bytes(str(whole), torch.float32))
     assert f"needs {needed} as float32: 10 KiB are free on cpu" in message
     assert "choose a smaller model" in message
