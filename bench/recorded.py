@@ -19,14 +19,14 @@ from core.events import RoundCompleted
 from core.models.protocol import Feed, LanguageModel
 from core.trees.tree import depths_of
 
-__all__ = ["RecordedLlm", "Spliced", "splice"]
+__all__ = ["RecordedLlm", "SplicedText", "splice"]
 
 # A logit; all others are 0, so that its probability is 1 in float32.
 LIKELY = 100.0
 
 
 @dataclass(frozen=True)
-class Spliced:
+class SplicedText:
     """A prompt, and a text behind it made of segments; `domains` and `starts` of each of them."""
 
     name: str
@@ -64,7 +64,7 @@ class RecordedLlm:
 
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
-) -> Spliced:
+) -> SplicedText:
     """`tokens` tokens of the LLM's own continuation of a prompt of each domain, one behind another;
     the prompt is that of the first."""
     plain = SpeculationConfig.preset("autoregressive")
@@ -79,4 +79,4 @@ def splice(
                 parts += event.token_ids
     first = next(one for one in prompts if one.domain == domains[0])
     prompt_ids = tuple(engine.models.tokenizer(first.text)["input_ids"])
-    return Spliced(" > ".join(domains), prompt_ids, tuple(parts), tuple(domains), tuple(starts))
+    return SplicedText(" > ".join(domains), prompt_ids, tuple(parts), tuple(domains), tuple(starts))

@@ -21,7 +21,7 @@ from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.checked import check, naming_cell
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
-from lab.keeping import Keeping, Rests
+from lab.keeping import Rests, StoredCells
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.progress import Pace, Progress
@@ -161,7 +161,7 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
+            kept = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()

@@ -14,7 +14,7 @@ from lab.measured import Measured
 from lab.order import Cell
 from lab.runs import StudyStore
 
-__all__ = ["Keeping", "Rests"]
+__all__ = ["StoredCells", "Rests"]
 
 KEEP_TRYING_S = 120.0
 """How long a measured cell waits for a log that cannot be written: a lock passes, and measuring
@@ -22,7 +22,7 @@ again costs as much as the first time."""
 AGAIN_S = 1.0
 
 
-class Keeping:
+class StoredCells:
     """The cells of one study in the store. `tell` is called with a reason while the log cannot be
     written and with an empty text afterwards; `stop` ends the retries."""
 

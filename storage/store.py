@@ -25,7 +25,7 @@ from storage.database import (
 )
 from storage.datasette import datasette_command
 from storage.history import mark_interrupted, read_events
-from storage.intake import Beside
+from storage.intake import BaselineRecord
 from storage.process import Process
 from storage.queries import PlainSpeed, RunChoices, RunPage, RunQuery, RunSummary
 from storage.selection import select_choices, select_run, select_runs
@@ -98,7 +98,7 @@ class RunStore:
         As `record`: never waits for the disk, never raises. `plain_run_id` names that measurement.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note)
-        self._writer.enqueue(Beside(run_id, plain), "")
+        self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
         """Write at once what is waiting; False if that was not possible within `timeout` (s)."""

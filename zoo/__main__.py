@@ -30,7 +30,7 @@ from zoo import samples
 from zoo.arguments import Command, parser_of
 from zoo.beginning import Start, folders_by_name
 from zoo.boost import boost
-from zoo.clocked import Asked
+from zoo.clocked import Workload
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
@@ -120,7 +120,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 def _judge(arguments: argparse.Namespace) -> None:
     prompts = prompts_of(arguments.prompts, arguments.count)
-    asked = Asked(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
+    asked = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
     if not arguments.ssm:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))

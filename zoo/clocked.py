@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from zoo.pieces import UNKEPT, Pieces
 
-__all__ = ["LONGEST", "Asked", "Clock", "Round", "clock_runs"]
+__all__ = ["LONGEST", "Workload", "Clock", "Round", "clock_runs"]
 
 LONGEST = 8
 """Tokens of the longest chain that is timed."""
@@ -26,7 +26,7 @@ OTHERS = ("combine", "llm", "verify", "commit")  # lanes that are no drafter's
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Workload:
     """What is measured: prompts, each continued by `tokens`, at a temperature."""
 
     prompts: Sequence[str]
@@ -85,7 +85,7 @@ class Clock:
 
 def clock_runs(
     engine: Engine,
-    asked: Asked,
+    asked: Workload,
     contest: Mapping[str, SpeculationConfig],
     repeats: int = 1,
     pieces: Pieces = UNKEPT,
@@ -106,7 +106,7 @@ def clock_runs(
     return clocks
 
 
-def _request(asked: Asked, repeat: int, number: int, speculation: SpeculationConfig) -> Request:
+def _request(asked: Workload, repeat: int, number: int, speculation: SpeculationConfig) -> Request:
     sampling = SamplingParams(
         max_new_tokens=asked.tokens,
         temperature=asked.temperature,

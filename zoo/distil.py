@@ -23,7 +23,7 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import load_models
 from zoo.beginning import Start, initial_model
-from zoo.clocked import Asked
+from zoo.clocked import Workload
 from zoo.evaluate import check_vocabulary
 from zoo.foreseen import Foreseen, foreseen
 from zoo.losses import Distillation
@@ -151,7 +151,7 @@ class Teaching:
         for domain, (greedy, *_) in self.held_out().items():
             rows = greedy[:_PROMPTS, 1:prefix].tolist()
             prompts = [str(tokenizer.decode(ids)) for ids in rows]
-            asked = Asked(prompts, _MEASURED_TOKENS, repeats=1)
+            asked = Workload(prompts, _MEASURED_TOKENS, repeats=1)
             found[domain] = tokens_per_pass(engine, ssm.name, asked)
         return found
 

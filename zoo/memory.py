@@ -20,13 +20,13 @@ from core.errors import ConfigError
 from zoo.files import replace_file
 from zoo.tokenizer import token_type
 
-__all__ = ["Memory", "Said"]
+__all__ = ["Memory", "TopTokens"]
 
 BLOCK = 32  # windows
 AT_ONCE = 4
 
 
-class Said(NamedTuple):
+class TopTokens(NamedTuple):
     """Of each position the teacher's most probable tokens, most probable first, and the logarithms
     of their probabilities: int64 and float32, (batch, length, count)."""
 
@@ -66,13 +66,13 @@ class Memory:
             if new:
                 say(f"asked the LLM about {block + 1} of {number} blocks of text")
 
-    def said(self, inputs: Tensor) -> Said:
+    def said(self, inputs: Tensor) -> TopTokens:
         """Of windows' inputs (batch, length). Asks the teacher for what it was not asked before.
         KeyError for a window that is none of the rows'."""
         places = [self._places[_key(window)] for window in inputs.cpu().numpy()]
         ids, log_p = zip(*(self._of(place) for place in places), strict=True)
         device = inputs.device
-        return Said(
+        return TopTokens(
             torch.from_numpy(np.stack(ids).astype(np.int64)).to(device),
             torch.from_numpy(np.stack(log_p)).to(device),
         )

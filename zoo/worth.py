@@ -15,7 +15,7 @@ from core.config import SpeculationConfig, checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from lab.figures import estimate, middle
-from zoo.clocked import LONGEST, Asked, Clock, clock_runs
+from zoo.clocked import LONGEST, Clock, Workload, clock_runs
 from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
 
@@ -54,7 +54,7 @@ class Worth:
 
 
 def measure_worth(
-    engine: Engine, asked: Asked, say: Callable[[str], None], pieces: Pieces = UNKEPT
+    engine: Engine, asked: Workload, say: Callable[[str], None], pieces: Pieces = UNKEPT
 ) -> list[Worth]:
     """Every SSM of the engine by itself, then all of them as the preset `best` uses them. `pieces`:
     what was measured of these before."""
@@ -90,7 +90,7 @@ def measure_worth(
     ]
 
 
-def tokens_per_pass(engine: Engine, name: str, asked: Asked) -> float:
+def tokens_per_pass(engine: Engine, name: str, asked: Workload) -> float:
     """Of one SSM's chains of LONGEST, as the engine makes them."""
     plain = SpeculationConfig.preset("autoregressive", asked.temperature)
     chains = {name: _chain(plain, name, LONGEST)}
@@ -197,7 +197,7 @@ def _verdict(one: Worth) -> str:
     return "not worth using here" if one.high < WORTH else "not decided by these prompts"
 
 
-def as_json(found: Sequence[Worth], asked: Asked) -> dict[str, Any]:
+def as_json(found: Sequence[Worth], asked: Workload) -> dict[str, Any]:
     """The same as plain values."""
     settings = {name: getattr(asked, name) for name in ("tokens", "temperature", "repeats")}
     return settings | {"prompts": len(asked.prompts), "pairs": [asdict(one) for one in found]}

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from bench.contestants import load_module
-from bench.grown.manifest import Asked, digest_of, holds_grown
+from bench.grown.manifest import GrowthRecipe, digest_of, holds_grown
 from bench.grown.module import shape_of
 from bench.grown.shape import Plan, plan_growth
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
@@ -189,7 +189,7 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     dtype = DTYPES[wish.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
     asked = [
-        Asked(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
+        GrowthRecipe(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
         if one.plan
         else None
         for one in family.members
@@ -209,7 +209,7 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     return places
 
 
-def _write(one: Member, place: Path, asked: Asked, say: Say) -> None:
+def _write(one: Member, place: Path, asked: GrowthRecipe, say: Say) -> None:
     large = asked.plan.large
     say(f"growing {one.source} to {large.parameters:,} parameters: {large}")
     module = load_module(one.folder, DTYPES[asked.dtype])

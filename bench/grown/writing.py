@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from bench.contestants import load_module
-from bench.grown.manifest import Asked, Likeness, card, check_likeness, keep, likeness
+from bench.grown.manifest import GrowthRecipe, Likeness, card, check_likeness, keep, likeness
 from bench.grown.module import outline, sizes, tensors
 from bench.grown.shape import Plan
 from core.errors import ConfigError, OutOfMemoryError
@@ -35,7 +35,7 @@ BESIDE = (
 
 
 def write_grown(
-    folder: Path, source: Path, module: Any, asked: Asked, texts: Sequence[Sequence[int]]
+    folder: Path, source: Path, module: Any, asked: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
     """Grows `module`, the model of the folder `source`, and compares what was written with it over
     `texts` (token ids). The folder is there whole or not at all.

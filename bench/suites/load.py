@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.load import Served, arrivals, closed_loop, open_loop, percentile
+from bench.load import ServedRequest, arrivals, closed_loop, open_loop, percentile
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio
@@ -137,7 +137,10 @@ def _capacity(context: Context, engine: Engine) -> float:
 
 
 def _figures(
-    name: str, requests: Sequence[Request], served: Sequence[Served], texts: dict[str, list[int]]
+    name: str,
+    requests: Sequence[Request],
+    served: Sequence[ServedRequest],
+    texts: dict[str, list[int]],
 ) -> dict[str, Any]:
     """Percentiles, and how many texts are not plain decoding's: PLAIN runs first in every block."""
     pairs = list(zip(requests, served, strict=True))

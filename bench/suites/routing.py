@@ -15,7 +15,7 @@ from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, domains, load_prompts
-from bench.recorded import RecordedLlm, Spliced, splice
+from bench.recorded import RecordedLlm, SplicedText, splice
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio, speed
@@ -106,7 +106,7 @@ def _continuation_run(
 def _spliced_run(
     engine: Engine,
     llm: RecordedLlm,
-    texts: Mapping[str, Spliced],
+    texts: Mapping[str, SplicedText],
     config: SpeculationConfig,
     block: Block,
 ) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
     return {"tokens": tokens, "rounds": len(rounds), "seconds": seconds}, rounds
 
 
-def _run(engine: Engine, request: Request, text: Spliced | None = None) -> dict[str, Any]:
+def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
     """Tokens, rounds, seconds; of a routed run its regret, and how soon it followed each change."""
     found, rounds = run_counted(engine, request)
     found["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000

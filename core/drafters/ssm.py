@@ -20,7 +20,7 @@ from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all, new_growth
 from core.drafters.lockstep import Steps, run_steps
 from core.drafters.proposers import Frontier, proposer
-from core.drafters.ssm_state import Feeder, Pending, SsmState
+from core.drafters.ssm_state import Feeder, PendingTrie, SsmState
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
@@ -92,7 +92,7 @@ class SsmDrafter:
             (logits,) = self._run_unbatched(self._feeder.feed_text([state], [feed]))
             if not skim:
                 state.record_likelihoods(logits, sequence.tokens, first)
-        state.pending = Pending()  # the last token, the root, is fed by the first draft
+        state.pending = PendingTrie()  # the last token, the root, is fed by the first draft
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Many[int], window: int = AUDITION) -> Steps[list[float]]:
@@ -165,7 +165,7 @@ class SsmDrafter:
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self._feeder.drop_pending(state)
-            state.pending = Pending()  # its root logits belong to an earlier token
+            state.pending = PendingTrie()  # its root logits belong to an earlier token
             return
         # A fused round has committed on the device, calibration included.
         if draft.next_temperature is not None:

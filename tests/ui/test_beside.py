@@ -17,12 +17,12 @@ from tests.ui.reports import unpack_value
 from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.session import TabSession
-from ui.sessions.two_runs import Beside, both, compare_runs
+from ui.sessions.two_runs import TwoRuns, both, compare_runs
 from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 
 LONG, SHORT = 9, 4
-Pair = tuple[Beside, tuple[TabSession, TabSession]]
+Pair = tuple[TwoRuns, tuple[TabSession, TabSession]]
 
 
 @pytest.fixture

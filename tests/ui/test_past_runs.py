@@ -19,7 +19,7 @@ from ui.form.form import OWN, preset_config, request_of
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.exporting import FORMATS, export_progress, write_export
-from ui.sessions.history import Asker, More, drafter_choices, list_values, llm_choices
+from ui.sessions.history import Asker, RunFilters, drafter_choices, list_values, llm_choices
 from ui.sessions.repeat import asked_of, repeat_run, stop_again
 from ui.sessions.retention import about_run, keep_note, kept_runs, retention_shown, set_retention
 from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
@@ -55,7 +55,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     store.annotate(two, "for the lecture")
 
     def ids(**changes: Any) -> list[str]:
-        rows = list_values(made, ALL, "", "", "all", "newest", 1, More(**changes))[0]["rows"]
+        rows = list_values(made, ALL, "", "", "all", "newest", 1, RunFilters(**changes))[0]["rows"]
         return [row["id"] for row in rows.values()]
 
     assert set(ids()) == {one, two} and ids(noted=True) == [two]
@@ -66,7 +66,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     for event in (replace(started, created_utc=datetime.now(UTC).isoformat()), *rest):
         store.record(event)
     assert ids(since="the last hour") == ["synthetic-9"]
-    said = list_values(made, ALL, "", "", "all", "newest", 1, More(since="ever"))[1]
+    said = list_values(made, ALL, "", "", "all", "newest", 1, RunFilters(since="ever"))[1]
     assert "since is 'ever'" in text(said)
     row = list_values(made, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
     assert row["note"] == "for the lecture" and row["thinned"] is False

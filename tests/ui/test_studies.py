@@ -29,8 +29,8 @@ from ui.shared.past_studies import ROWS, listed_studies, press_list
 from ui.shared.studies import OpenedStudy, Studies, new_study, title_of
 from ui.shared.study_board import build_study_board
 from ui.shared.study_handlers import (
-    Drawn,
     StudyBoard,
+    StudyPictures,
     asked_for,
     begin_study,
     look_at_study,
@@ -201,7 +201,7 @@ class Tab:
         board, picture = layout()
         self.board = StudyBoard(context, "compare", "compare", board.progress, board.studies)
         self.desk, self.mine = TabSession(), mine(context)
-        self.drawn = Drawn((picture,), self.draw)
+        self.drawn = StudyPictures((picture,), self.draw)
         self.draws: list[int] = []
 
     def draw(self, opened: OpenedStudy | None) -> list[Any]:

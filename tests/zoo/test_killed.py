@@ -16,7 +16,7 @@ from tests.zoo.killing import ROOT, killed_before, killed_when
 from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
 from zoo import clocked, samples, worth
-from zoo.clocked import Asked
+from zoo.clocked import Workload
 from zoo.curve import Curve
 from zoo.evaluate import as_json, evaluate_folder, measure, trained_models
 from zoo.files import replace_folder, sha256_of
@@ -176,7 +176,7 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
     engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
     alone, _ = measure_worth(
-        engine, Asked(prompts_of(DEFAULT_PROMPTS, 2), 24, 0.0, 1), lambda _: None
+        engine, Workload(prompts_of(DEFAULT_PROMPTS, 2), 24, 0.0, 1), lambda _: None
     )
     resumed = read(tmp_path / "worth.json")["pairs"][0]
     for figure in ("acceptance", "tokens_per_pass"):

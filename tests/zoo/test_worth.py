@@ -15,7 +15,7 @@ from core.errors import ConfigError
 from core.length.cost_model.verify_costs import VerifyCosts
 from core.models.loading.load import load_models
 from zoo import worth
-from zoo.clocked import LONGEST, Asked, Clock, Round
+from zoo.clocked import LONGEST, Clock, Round, Workload
 from zoo.worth import Worth, measure_worth, prompts_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,7 +90,7 @@ def test_the_llm_foresees_itself_wholly() -> None:
     """And an SSM, asked of another domain than its own, does not; the engine's own account
     agrees."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
-    asked = Asked(["class Stack:\n    def push"], 28, repeats=1)
+    asked = Workload(["class Stack:\n    def push"], 28, repeats=1)
     itself, ssm, together = measure_worth(engine, asked, lambda _: None)
     assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
     assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1

@@ -25,8 +25,8 @@ from ui.shared.into_live import into_live
 from ui.shared.into_sessions import into_sessions
 from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import (
-    Drawn,
     StudyBoard,
+    StudyPictures,
     build_study_board,
     studies_of,
     wire_begin,
@@ -222,7 +222,7 @@ def wire_compare(
     """Connect everything of the tab; a configuration goes into Live, its run opens in Sessions."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
-    drawn = Drawn(pictures, lambda opened: drawn_values(context, opened))
+    drawn = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
     wire_study_board(board, visitor, tab, drawn)
     inputs = [*compare.inputs, own, *live.form.fields.values()]
     wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)

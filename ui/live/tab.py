@@ -29,7 +29,7 @@ from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
-from ui.shared.pending_fields import Sent
+from ui.shared.pending_fields import PendingFields
 from ui.shared.steering import wire_board
 
 __all__ = ["Live", "build_live", "wire_live"]
@@ -233,7 +233,7 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
 
 def _send(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
     """`values` for the fields, which until they come show what is `shown`."""
-    desk.sent = Sent.of(shown, values, time.monotonic())
+    desk.sent = PendingFields.of(shown, values, time.monotonic())
     return values
 
 

@@ -32,8 +32,8 @@ from ui.shared.prompt_source import (
 )
 from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import (
-    Drawn,
     StudyBoard,
+    StudyPictures,
     build_study_board,
     wire_begin,
     wire_study_board,
@@ -75,10 +75,10 @@ class Prompts:
         ]
 
     @property
-    def pictures(self) -> Drawn:
+    def pictures(self) -> StudyPictures:
         """A study's pictures; past runs shown there are removed."""
         outputs = (self.table, self.past.said, self.past.more)
-        return Drawn(outputs, partial(study_drawn, self.context))
+        return StudyPictures(outputs, partial(study_drawn, self.context))
 
 
 # -- layout --

@@ -162,7 +162,7 @@ def reduce(view: View, event: Event) -> View:
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
     """`reduce` over many events, from `view` or from nothing. What grows with a run is copied once
     for all of them: a page takes a hundred at a time, and the engine waits for Python's lock."""
-    run = _Growing(view or View())
+    run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
     return run.view()
@@ -191,7 +191,7 @@ def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundComp
     return replace(detail, completed=event)
 
 
-class _Growing:
+class _ViewBuilder:
     """A View while it takes events in."""
 
     def __init__(self, view: View) -> None:

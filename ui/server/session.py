@@ -32,7 +32,7 @@ from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
 from ui.shared.last_click import Presses
-from ui.shared.pending_fields import Sent
+from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
 from ui.shared.version_stamps import Stamps
 
@@ -120,7 +120,7 @@ class TabSession:
     side: LiveSource | None = None
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
-    sent: Sent | None = None
+    sent: PendingFields | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)

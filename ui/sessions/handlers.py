@@ -15,7 +15,14 @@ from core.config import Request
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
 from ui.sessions.exporting import export_progress
-from ui.sessions.history import More, asker_of, drafter_choices, list_values, llm_choices, menu
+from ui.sessions.history import (
+    RunFilters,
+    asker_of,
+    drafter_choices,
+    list_values,
+    llm_choices,
+    menu,
+)
 from ui.sessions.layout import Sessions
 from ui.sessions.repeat import asked_of, repeat_run, stop_again
 from ui.sessions.retention import about_run, keep_note, retention_shown, set_retention
@@ -55,7 +62,7 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
         text, status, order, page, *more = values
         number = 1 if turn is None else (page or 1) + turn
         asker = asker_of(context, request, visitor)
-        return list_values(context, asker, opened, text, status, order, number, More(*more))
+        return list_values(context, asker, opened, text, status, order, number, RunFilters(*more))
 
     return show
 

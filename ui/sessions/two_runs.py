@@ -38,7 +38,7 @@ from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
 
-__all__ = ["Beside", "Half", "build_beside", "both", "compare_runs", "select_round"]
+__all__ = ["TwoRuns", "Half", "build_beside", "both", "compare_runs", "select_round"]
 
 KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
@@ -68,7 +68,7 @@ class Half:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class TwoRuns:
     """The section for two runs."""
 
     section: gr.Column
@@ -105,7 +105,7 @@ class Beside:
 # -- layout --
 
 
-def build_beside(context: Context) -> Beside:
+def build_beside(context: Context) -> TwoRuns:
     """Hidden until two runs are chosen; the halves one below the other where it is narrow."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         said = notice("pair-said")
@@ -114,7 +114,7 @@ def build_beside(context: Context) -> Beside:
         bar = build_bar()
         with gr.Row(equal_height=False):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
-    return Beside(section, said, tables, close, bar, (halves[0], halves[1]))
+    return TwoRuns(section, said, tables, close, bar, (halves[0], halves[1]))
 
 
 def _build_half(page: str) -> Half:
@@ -136,7 +136,7 @@ def _build_half(page: str) -> Half:
 
 
 def compare_runs(
-    beside: Beside,
+    beside: TwoRuns,
     context: Context,
     desks: tuple[TabSession, TabSession],
     asker: Asker,
@@ -187,7 +187,7 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
 
 
 def both(
-    beside: Beside, desks: tuple[TabSession, TabSession], work: Callable[[], None]
+    beside: TwoRuns, desks: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
     """Do `work` with both runs, then show where they are."""
 

@@ -9,14 +9,14 @@ import gradio as gr
 
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
-from ui.sessions.two_runs import Beside, Half, both, select_round
+from ui.sessions.two_runs import Half, TwoRuns, both, select_round
 from ui.sessions.two_runs_bar import moved_both, paced_both, played_both, scrubbed_both
 from ui.shared.event_options import EACH, LATEST, QUIET
 
 __all__ = ["wire_beside"]
 
 
-def wire_beside(beside: Beside, context: Context) -> None:
+def wire_beside(beside: TwoRuns, context: Context) -> None:
     """The bar moves both halves; a click in one picture selects the round in all of its half."""
     for half in beside.halves:
         for picture in half.pictures.values():
@@ -44,7 +44,7 @@ def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
     return pick
 
 
-def _move_handler(beside: Beside, context: Context, name: str) -> Callable[..., list[Any]]:
+def _move_handler(beside: TwoRuns, context: Context, name: str) -> Callable[..., list[Any]]:
     def move(request: gr.Request) -> list[Any]:
         desks = beside.desks(context, request)
         return both(beside, desks, lambda: moved_both(desks, name))
@@ -52,7 +52,7 @@ def _move_handler(beside: Beside, context: Context, name: str) -> Callable[..., 
     return move
 
 
-def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]:
+def _scrub_handler(beside: TwoRuns, context: Context) -> Callable[..., list[Any]]:
     def move(request: gr.Request, number: float | None) -> list[Any]:
         desks = beside.desks(context, request)
         place, *drawn = both(beside, desks, lambda: scrubbed_both(desks, number))
@@ -63,14 +63,14 @@ def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]
     return move
 
 
-def _rate_handler(beside: Beside, context: Context) -> Callable[..., None]:
+def _rate_handler(beside: TwoRuns, context: Context) -> Callable[..., None]:
     def change(request: gr.Request, rate: float | None) -> None:
         guard_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
 
     return change
 
 
-def _play_handler(beside: Beside, context: Context) -> Callable[..., Iterator[list[Any]]]:
+def _play_handler(beside: TwoRuns, context: Context) -> Callable[..., Iterator[list[Any]]]:
     def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
         desks = beside.desks(context, request)
         quiet = [gr.skip() for _ in beside.moved_outputs]

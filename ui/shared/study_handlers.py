@@ -22,7 +22,7 @@ from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_words import progress_value, row_value
 
 __all__ = [
-    "Drawn",
+    "StudyPictures",
     "StudyBoard",
     "asked_for",
     "past_study_values",
@@ -56,7 +56,7 @@ class StudyBoard:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class StudyPictures:
     """A tab's own pictures: the components, and what they show of a study. Dict values are
     stamped, so that a late answer does not undo a newer one."""
 
@@ -65,7 +65,7 @@ class Drawn:
 
 
 def look_at_study(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, opening: bool = False
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, opening: bool = False
 ) -> list[Any]:
     """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
     opened, so that it turns to what is measured now, or to the newest study."""
@@ -80,7 +80,11 @@ def look_at_study(
 
 
 def begin_study(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, make: Callable[[], Study]
+    board: StudyBoard,
+    desk: TabSession,
+    mine: Studies,
+    drawn: StudyPictures,
+    make: Callable[[], Study],
 ) -> list[Any]:
     """Begin what `make` gives and look at it."""
 
@@ -94,7 +98,7 @@ def begin_study(
 
 
 def press_button(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, told: dict[str, Any]
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, told: dict[str, Any]
 ) -> list[Any]:
     """A button of the bar or the list was pressed; `told` comes from the browser."""
     study_id = str(told.get("study", ""))
@@ -135,7 +139,7 @@ def _answer(
     board: StudyBoard,
     desk: TabSession,
     mine: Studies,
-    drawn: Drawn,
+    drawn: StudyPictures,
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
@@ -185,7 +189,7 @@ def past_study_values(desk: TabSession, values: Sequence[Any]) -> list[Any]:
     return [_stamp(desk, str(i), value) for i, value in enumerate(values, start=1)]
 
 
-def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) -> list[Any]:
+def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures) -> list[Any]:
     """Bar, list, pictures; a study is read only where something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
     standing, place = mine.progress(), desk.study
