@@ -51,9 +51,18 @@ def deviation(of: EnumeratedCase) -> float:
     return total_variation(joint_of_walks(of, 2, 4, RepeatedNoise), plain_joint(of, 4))
 
 
-@pytest.mark.parametrize("name", CASES)
+# Two draws and two coins a round: four times the branches of the other cases.
+LONG = "a chain, traversal"
+
+
+@pytest.mark.parametrize("name", [one for one in CASES if one != LONG])
 def test_two_rounds_are_plain_sampling(name: str) -> None:
     assert deviation(ahead(name)) <= EXACT
+
+
+@pytest.mark.nightly
+def test_two_rounds_of_a_longer_chain_are_plain_sampling() -> None:
+    assert deviation(ahead(LONG)) <= EXACT
 
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
