@@ -21,6 +21,7 @@ class DraftKind:
     the SSMs draft one trunk together, `by_credit` with each one's score times its weight."""
 
     name: str
+    label: str = ""
     drawn: bool = False
     coupled: bool = False
     by_score: bool = False
@@ -31,35 +32,57 @@ class DraftKind:
 
 DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
     [
-        DraftKind("auto", meaning="`topk` at temperature 0, above it what suits `verify`"),
-        DraftKind("topk", meaning="the SSM's most probable tokens"),
+        DraftKind(
+            "auto",
+            "what suits verify",
+            meaning="`topk` at temperature 0, above it what suits `verify`",
+        ),
+        DraftKind("topk", "the likeliest tokens", meaning="the SSM's most probable tokens"),
         DraftKind(
             "coupled",
+            "with the LLM's own noise",
             coupled=True,
             meaning="the SSM's choice under the noise with which the LLM will choose",
         ),
-        DraftKind("sampled", drawn=True, meaning="tokens drawn from the SSM without replacement"),
         DraftKind(
-            "sampled_iid", drawn=True, meaning="tokens drawn independently, repeats included"
+            "sampled",
+            "drawn, each once",
+            drawn=True,
+            meaning="tokens drawn from the SSM without replacement",
+        ),
+        DraftKind(
+            "sampled_iid",
+            "drawn, with repeats",
+            drawn=True,
+            meaning="tokens drawn independently, repeats included",
         ),
         DraftKind(
             "best_first",
+            "likeliest paths first",
             coupled=True,
             by_score=True,
             meaning="no fixed shape: the most probable paths first, until the node budget is spent",
         ),
         DraftKind(
             "fused",
+            "SSMs write one chain, the surest decides",
             coupled=True,
             fused=True,
-            meaning="the SSMs write one chain, each token by the SSM of the highest score (CoSine)",
+            meaning=(
+                "the SSMs write one chain together: at each place each proposes a token, and that "
+                "of the surest SSM is taken (CoSine)"
+            ),
         ),
         DraftKind(
             "fused_credit",
+            "fused; who predicted well counts more",
             coupled=True,
             fused=True,
             by_credit=True,
-            meaning="`fused`, with an SSM's score times how well it predicted the text",
+            meaning=(
+                "as `fused`, but an SSM that has predicted this text well counts for more, so that "
+                "one that is sure and wrong stops being taken"
+            ),
         ),
     ]
 )

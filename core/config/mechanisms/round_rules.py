@@ -59,7 +59,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
         RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
         RoutingRule(
             "cosine",
-            "as CoSine has it",
+            "by how good its drafts were",
             "core.routing.cosine:CosineRouter",
             score=(
                 "how sure it was of the tokens that it drafted, and how near they came to the "
@@ -67,8 +67,9 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             ),
             fields=("routed_drafters",),
             meaning=(
-                "`routed_drafters` SSMs draft: those whose confident tokens were close to the "
-                "LLM's, and, while few are accepted, some that drafted least"
+                "`routed_drafters` SSMs draft: those that were sure of their tokens and came near "
+                "to the LLM's; after a round with few accepted tokens half of them are SSMs that "
+                "drafted least so far, to learn what they are worth (CoSine)"
             ),
         ),
         RoutingRule(
@@ -79,8 +80,9 @@ ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
             score="tokens a second that it is expected to bring if it drafted alone",
             fields=("routed_drafters",),
             meaning=(
-                "`routed_drafters` SSMs draft: those that predict the text best for their time; "
-                "all are scored again when the text changes"
+                "`routed_drafters` SSMs draft: those that give the text's last tokens the highest "
+                "probability, for the time they take; all SSMs are asked again now and then, and "
+                "at once when the text changes"
             ),
         ),
     ]
@@ -96,11 +98,11 @@ SCHEDULES: Mapping[str, ScheduleRule] = by_name(
         ),
         ScheduleRule(
             "cosine",
-            "as CoSine has it",
+            "like lengths together",
             "core.scheduling.cosine:Cosine",
             (
-                "requests of like length share a pass; the more requests wait, the fewer tokens "
-                "are drafted"
+                "requests whose texts are of like length share a pass; the more requests wait in "
+                "the queue, the fewer tokens are drafted, down to none (CoSine)"
             ),
         ),
         ScheduleRule(
