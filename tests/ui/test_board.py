@@ -13,11 +13,12 @@ from typing import Any
 import gradio as gr
 import pytest
 
+from core.config.mechanisms import MODEL_FREE, NGRAM
 from storage import RunQuery, RunStore
 from tests.ui.boards import context, live_of, notice_of, press, run
 from tests.ui.fakes import FakeWorker
 from tests.ui.model_hosts import other_worker
-from ui.form.fields import FIELD_NAMES, NGRAM
+from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, preset_values
 from ui.live.handlers import start_run
 from ui.server.context import Context, make_context
@@ -25,7 +26,7 @@ from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.shared.following import followed_fields, legend_of, opening_preset
 from ui.shared.last_click import Presses
-from ui.shared.pending_fields import LAPSE_S, Sent
+from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.steering import move, play_on, select_node, set_pace, told_again
 
 
@@ -172,7 +173,7 @@ def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
     assert said == ["3.0"]
 
 
-SENT = Sent.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
+SENT = PendingFields.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_all_have_come_once_none_shows_what_it_showed(shown: list[object], here:
 def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all() -> None:
     late = [["a"], "1,1,3", 8.0]
     assert not SENT.has_arrived(late, 100.0 + LAPSE_S) and SENT.has_arrived(late, 100.1 + LAPSE_S)
-    assert Sent.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
+    assert PendingFields.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
 
 
 BEFORE = ("ssm-a", "ssm-b")
@@ -220,7 +221,7 @@ def test_a_preset_means_the_loaded_models(store: RunStore, preset: str, temperat
     context, chosen = with_models(store, "new-1", "new-2"), MEANT[preset]
     values = preset_values(preset, temperature, BEFORE)
     name, made, choices, value = follow(context, preset, values, temperature)
-    assert name == preset and choices == ["new-1", "new-2", NGRAM] and value == chosen
+    assert name == preset and choices == ["new-1", "new-2", *MODEL_FREE] and value == chosen
     expected = preset_values(preset, temperature, ("new-1", "new-2"))
     assert made[:DRAFTERS] == expected[:DRAFTERS]
     assert made[DRAFTERS + 1 :] == expected[DRAFTERS + 1 :]
@@ -234,7 +235,7 @@ def test_settings_of_ones_own_stay_but_drafters_that_have_gone(store: RunStore) 
         values = preset_values("specinfer", 0.0, BEFORE)
         values[FIELD_NAMES.index("speculation_length")], values[DRAFTERS] = 3, chosen
         name, made, choices, value = follow(with_models(store, *names), "specinfer", values)
-        assert name == OWN and value == stay and choices == [*names, NGRAM], chosen
+        assert name == OWN and value == stay and choices == [*names, *MODEL_FREE], chosen
         assert all("value" not in str(one) for i, one in enumerate(made) if i != DRAFTERS)
 
 

@@ -138,7 +138,7 @@ def _why_none(fields: Mapping[str, Any]) -> str:
     if policy.chooses_drafters:
         return policy.no_drafts
     if _only_lookups(fields):
-        return "The lookup found nothing in this text that it could repeat."
+        return "Lookup found nothing that it could repeat."
     if policy.no_drafts:
         return policy.no_drafts.format_map(fields)
     return f"length={fields['length']} left nearly no round a draft."

@@ -115,7 +115,7 @@ def test_prompt_lookup_tells_its_score_where_it_spoke(heard: dict[str, list[floa
     assert ids_of_events(Engine(loaded_tables(llm, [ssm])).generate(request))[:4] == [2, 3, 1, 2]
     spoken = [p for p in heard["ngram"] if not math.isnan(p)]
     assert math.isnan(heard["ngram"][0])
-    assert len(spoken) >= 15 and spoken[0] <= 0.5 and spoken[-1] > 0.8
+    assert len(spoken) >= 15 and spoken[0] <= 0.5 and spoken[-1] > 0.75
 
 
 def by_hand(ssms: Sequence[TableModel], text: Sequence[int]) -> dict[str, float]:
