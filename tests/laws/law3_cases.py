@@ -67,6 +67,13 @@ TWO_ROUNDS: Cases = {
     "prompt lookup alone": partial(
         case, 0, "sampled", (1, 1), drafters=("ngram",), prompt_ids=LOOKUP_PROMPT
     ),
+    # Token 0 went on in two ways: two children, each proposed with certainty.
+    "prompt lookup with forks": partial(
+        case, 0, "sampled", (2, 1), drafters=("ngram",), prompt_ids=(0, 1, 0, 2, 0)
+    ),
+    "a fork of lookup before a drafter": partial(
+        case, 1, "sampled_iid", (2,), drafters=("suffix", "model-1"), prompt_ids=(0, 1, 0, 2, 0)
+    ),
     "prompt lookup after a drafter": partial(
         case, 1, "sampled", (1,), drafters=("model-1", "ngram"), prompt_ids=LOOKUP_PROMPT
     ),

@@ -17,7 +17,10 @@ from core.config import COMBINES, PIPELINES, ROUTINGS, WEIGHTS
 TREES: dict[str, Sequence[Any]] = {
     "expansion": ((4,), (2,), (1, 1, 3, 1, 1, 1, 1, 1), (3, 1, 2)),
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
-    "drafters": (("ngram",), ("first",), ("ssm-code", "ngram"), ("all",), ("ngram", "all")),
+    "drafters": (
+        *(("ngram",), ("suffix",), ("first",), ("ssm-code", "ngram"), ("all",)),
+        ("suffix", "all"),
+    ),
     "combine": COMBINES,
     "routing": ROUTINGS,
     "routed_drafters": (2, 1),
@@ -37,7 +40,7 @@ ROUNDS: dict[str, Sequence[Any]] = {
 
 Row = dict[str, Any]
 FUSED = ("fused", "fused_credit")
-ONE_SSM = (("ngram",), ("first",), ("ssm-code", "ngram"))
+ONE_SSM = (("ngram",), ("suffix",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 # What never drafts is no value of a pairwise field: every other would be idle beside it.
 NEVER: tuple[Row, ...] = (
@@ -88,7 +91,7 @@ def of_effect(row: Row) -> bool:
     pipeline, combine = row.get("pipeline", "off"), row.get("combine")
     idle = (
         # Looking n-grams up is not pipelined.
-        pipeline != "off" and row.get("drafters") == ("ngram",),
+        pipeline != "off" and row.get("drafters") in (("ngram",), ("suffix",)),
         pipeline == "across" and row.get("mode") == "alone",
         pipeline == "ahead" and combine == "log_pool",
         combine == "vote" and row.get("draft") == "best_first",
