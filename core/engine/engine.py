@@ -44,6 +44,7 @@ from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels
 from core.models.machine import TorchAlone
 from core.models.protocol import chain
+from core.models.stacking import has_shape_of
 from core.routing import make_router
 from core.sequence import Sequence
 
@@ -300,13 +301,15 @@ class Engine:
             self._llm.close_row(active.row)
 
     def _round_ms(self, ssms: Many[str], name: str) -> float:
-        """Predicted time of a round in which one SSM drafts a chain; an SSM that has not drafted
-        counts like the others do on average."""
+        """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape count alike:
+        their timings differ by noise. One that has not drafted counts like the others on average.
+        """
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
-        known = [one for one in costs.values() if one.start.value is not None]
-        own = [costs[name]] if costs[name].start.value is not None else known
+        known = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
+        models = self.models.ssms
+        alike = [one for ssm, one in known.items() if has_shape_of(models[ssm], models[name])]
         steps = ROUTED_CHAIN - 1
-        drafting = [one.start.get() + steps * one.step_ms for one in own]
+        drafting = [one.start.get() + steps * one.step_ms for one in alike or known.values()]
         draft_ms = sum(drafting) / len(drafting) if drafting else 0.0
         return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
 

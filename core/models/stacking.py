@@ -40,6 +40,7 @@ __all__ = [
     "stack_alike",
     "build_stack",
     "common_stack",
+    "has_shape_of",
 ]
 
 LogitsOrError = list[torch.Tensor] | BaseException
@@ -134,6 +135,16 @@ def stack_alike(models: Sequence[LanguageModel]) -> None:
         alike = [first, *(one for one in others if are_stackable(first, one))]
         left = [one for one in others if one not in alike]
         build_stack(alike)
+
+
+def has_shape_of(one: LanguageModel, other: LanguageModel) -> bool:
+    """Whether they are one model or members of one stack: their passes take equally long."""
+    return one is other or (
+        isinstance(one, HfModel)
+        and isinstance(other, HfModel)
+        and one.stack is not None
+        and one.stack is other.stack
+    )
 
 
 def are_stackable(one: HfModel, other: HfModel) -> bool:
