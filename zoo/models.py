@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading.catalog import is_folder
+from core.models.loading.catalog import is_path
 from zoo.files import sha256_of
 
 __all__ = ["named_id", "open_model", "weights_id"]
@@ -43,4 +43,4 @@ def weights_id(folder: Path) -> str:
 
 def named_id(name: str) -> str:
     """What tells the model of this name from others: of a folder its weights, of an id itself."""
-    return weights_id(Path(name).expanduser()) if is_folder(name) else name
+    return weights_id(Path(name).expanduser()) if is_path(name) else name

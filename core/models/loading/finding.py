@@ -1,0 +1,38 @@
+"""From a name to what transformers reads: a folder or a hub id. Downloads `smollm2` and dequantizes
+GGUF files on the way, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from core.errors import ModelLoadError
+from core.models.loading.catalog import BUNDLED, SMOLLM2, ModelSource, bundled_llm, is_gguf, locate
+from core.models.loading.gguf_cache import dequantized
+from core.models.loading.smollm2 import find_smollm2
+
+__all__ = ["find", "find_folder"]
+
+Say = Callable[[str], None]
+
+
+def find(name: str, say: Say) -> ModelSource:
+    """The folder or hub id behind any name. Raises ModelError."""
+    if name == BUNDLED:
+        name = str(bundled_llm())
+    source = find_smollm2(say) if name == SMOLLM2 else locate(name)
+    if not source.local or not is_gguf(source.name):
+        return source
+    folder = dequantized(Path(source.name), say)
+    return replace(source, name=str(folder), file=source.name)
+
+
+def find_folder(name: str, say: Say = lambda _: None) -> Path:
+    """The folder behind any name that is on this machine. Raises ModelError."""
+    source = find(name, say)
+    folder = Path(source.name)
+    if not folder.is_dir():
+        raise ModelLoadError(f"model is {name!r}: a folder or a GGUF file is allowed")
+    return folder
