@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 from bench.clocked import timed
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.prompts import domains
+from bench.prompts import Prompt, domains, load_prompts
 from bench.recorded import RecordedLlm, Spliced, spliced
 from bench.results import Results
 from bench.settings import Settings
@@ -25,7 +26,7 @@ from core.routing.regret import regret_of
 from lab.figures import Estimate
 from lab.order import Block
 
-ALL, CREDIT, COSINE = "all SSMs", "credit, 2", "cosine, 2"
+ALL, CREDIT, CREDIT_ONE, COSINE = "all SSMs", "credit, 2", "credit, 1", "cosine, 2"
 ALONE = "alone: "
 NODES = 32
 TREE = SpeculationConfig(
@@ -41,6 +42,8 @@ ORDERS = (
 )
 SEGMENT = 48
 FOLLOWED = 24
+# The same request in other words, by the prompt's id.
+REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 
 
 def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
@@ -48,6 +51,7 @@ def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
     return {
         ALL: TREE,
         CREDIT: replace(TREE, routing="credit"),
+        CREDIT_ONE: replace(TREE, routing="credit", routed_drafters=1),
         COSINE: replace(TREE, routing="cosine"),
         **{f"{ALONE}{name}": replace(TREE, drafters=(name,)) for name in ssms},
     }
@@ -71,6 +75,7 @@ class Routing(Suite):
         with closing(Engine(models)) as engine:
             runs = {n: partial(_own, context, engine, c) for n, c in configs.items()}
             own.measure(runs, warm=Block(own.items[0], 0))
+            _compare_wordings(context, engine, configs)
             known = set(domains(context.all_prompts))
             orders = [order for order in self.orders if known.issuperset(order)]
             texts = {
@@ -110,6 +115,28 @@ def _mixed(
     sampling = SamplingParams(len(text.token_ids), ignore_eos=True)
     request = Request("spliced", sampling, config, prompt_token_ids=text.prompt_ids)
     return _run(engine, request, text)
+
+
+def _compare_wordings(
+    context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
+) -> None:
+    """Which SSMs `credit` chooses for a prompt, and for the same prompt in other words."""
+    ids = {prompt.id for prompt in context.all_prompts}
+    others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
+    for prompt in context.all_prompts:
+        if prompt.id not in others or context.results.has(reworded=prompt.id):
+            continue
+        choices = {
+            name: [_first_choice(engine, one, configs[name]) for one in (prompt, others[prompt.id])]
+            for name in (CREDIT, CREDIT_ONE)
+        }
+        context.results.add({"reworded": prompt.id, "choices": choices})
+
+
+def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> list[str]:
+    events = engine.generate(Request(prompt.text, SamplingParams(1), config))
+    first = next(event for event in events if isinstance(event, RoundCompleted))
+    return sorted(one.drafter for one in first.routing if one.role == "routed")
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
@@ -186,7 +213,18 @@ def routing_tables(results: Results) -> tuple[str, ...]:
         }
         made.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
         claims += _routing_claims(kind, rows)
-    return (*made, claims_table(claims)) if claims else tuple(made)
+    claims += [_wording_claim(results, name) for name in (CREDIT, CREDIT_ONE)]
+    return (*made, claims_table(list(filter(None, claims))))
+
+
+def _wording_claim(results: Results, name: str) -> list[str]:
+    """Empty where no prompt has other words."""
+    pairs = [sample["choices"][name] for sample in results.samples if "choices" in sample]
+    if not pairs:
+        return []
+    equal = sum(one == other for one, other in pairs) / len(pairs)
+    share = Estimate(equal, equal, equal, len(pairs))
+    return claim_row(f"`{name}`: other words leave the choice as it was", share, 0.9)
 
 
 def _against_all(value: Any, digits: int, group: Group) -> str:
@@ -216,11 +254,11 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     ]
     if kind == "spliced":
         best = _best_alone(rows)
-        found = Group([*credit.rows, *best], [*credit.rows, *best], **OPTIONS)
-        faster = found.of(contestant=CREDIT).ratio(speed, contestant=ALONE)
-        lines.append(
-            claim_row("spliced: tokens per second against the best single SSM", faster, 1.15)
-        )
+        for name in (CREDIT, CREDIT_ONE):
+            mine = [*every.of(contestant=name).rows, *best]
+            faster = Group(mine, mine, **OPTIONS).of(contestant=name).ratio(speed, contestant=ALONE)
+            what = f"spliced: `{name}` against the best single SSM, tokens per second"
+            lines.append(claim_row(what, faster, 1.15))
     counts = [n for row in credit.rows for n in (row.get("followed") or [row["found_at"]])]
     limit = FOLLOWED if kind == "spliced" else 16
     within = sum(count <= limit for count in counts) / max(1, len(counts))

@@ -94,7 +94,7 @@ def served(samples: Samples) -> None:
 
 def routed_texts(samples: Samples) -> None:
     """The spliced text's recorded tokens are all there, whoever drafts."""
-    own, mixed = samples
+    own, mixed = (sample for sample in samples if "text" in sample)
     assert {figures["tokens"] for figures in own["figures"].values()} == {4}
     assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
     credit = mixed["figures"][CREDIT]
@@ -134,7 +134,14 @@ CASES = (
     ),
     case(
         Routing(orders=(("stories", "code"),)),
-        *(2, routed_texts, "| credit, 2 |", "Spliced texts", "changes followed"),
+        *(
+            2 + 24,
+            routed_texts,
+            "| credit, 2 |",
+            "other words",
+            "Spliced texts",
+            "changes followed",
+        ),
         tokens=4,
         prompts=1,
     ),
