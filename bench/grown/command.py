@@ -22,6 +22,7 @@ from bench.settings import Parser, count, whole
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading.catalog import BUNDLED, ModelSource, is_path, locate, snapshot
+from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
@@ -103,6 +104,7 @@ def family_of(wish: Wish) -> Family:
 
 
 def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
+    name = find_folder(name)
     folder = Path(locate(name).name) if is_path(name) else snapshot(name)
     if folder is None:
         raise ModelLoadError(

@@ -23,6 +23,7 @@ __all__ = [
     "ALLOWED",
     "BUNDLED",
     "FAMILIES",
+    "GGUF_SUFFIX",
     "PARAMETERS",
     "SMOLLM2",
     "SMOLLM2_ID",

@@ -8,8 +8,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from core.errors import ModelLoadError
-from core.models.loading.catalog import BUNDLED, SMOLLM2, ModelSource, bundled_llm, is_gguf, locate
+from huggingface_hub import snapshot_download
+
+from core.models.loading.catalog import (
+    BUNDLED,
+    SMOLLM2,
+    ModelSource,
+    bundled_llm,
+    is_gguf,
+    is_path,
+    locate,
+)
 from core.models.loading.gguf_cache import dequantized
 from core.models.loading.smollm2 import find_smollm2
 
@@ -29,10 +38,9 @@ def find(name: str, say: Say) -> ModelSource:
     return replace(source, name=str(folder), file=source.name)
 
 
-def find_folder(name: str, say: Say = lambda _: None) -> Path:
-    """The folder behind any name that is on this machine. Raises ModelError."""
+def find_folder(name: str, say: Say = lambda _: None) -> str:
+    """The folder of a GGUF file or of `smollm2`; any other name unchanged. Raises ModelError."""
+    if name != SMOLLM2 and not (is_path(name) and is_gguf(name)):
+        return name
     source = find(name, say)
-    folder = Path(source.name)
-    if not folder.is_dir():
-        raise ModelLoadError(f"model is {name!r}: a folder or a GGUF file is allowed")
-    return folder
+    return source.name if is_path(source.name) else snapshot_download(source.name)

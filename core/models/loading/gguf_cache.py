@@ -30,6 +30,7 @@ from core.errors import (
     SpecScopeError,
     UnsupportedModelError,
 )
+from core.models.loading.catalog import GGUF_SUFFIX
 from core.models.loading.gguf_header import GgufHeader, read_header
 from core.models.machine import available_bytes, readable
 
@@ -74,14 +75,13 @@ def dequantized(file: Path, say: Say) -> Path:
     the cache yet. Raises ModelError where the file cannot be loaded or does not fit."""
     header = read_header(file)
     try:
-        folder = cache_folder() / "gguf" / sha256_of(file)
-        if _is_whole(folder):
+        entry = cache_folder() / "gguf" / sha256_of(file)
+        if (folder := _whole_folder(entry)) is not None:
             return folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_suffix(".lock"), say):
-            if not _is_whole(folder):  # another process may have written it meanwhile
-                _write(file, header, folder, say)
-        return folder
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(entry.with_suffix(".lock"), say):
+            # Another process may have written it meanwhile.
+            return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
         raise ModelLoadError(
             f"model is {str(file)!r}: it cannot be dequantized into {cache_folder()} ({error}); "
@@ -122,6 +122,11 @@ def _record_of(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def _whole_folder(entry: Path) -> Path | None:
+    """An entry holds one folder, named like the file it was written from."""
+    return next((path.parent for path in entry.glob(f"*/{RECORD}") if _is_whole(path.parent)), None)
+
+
 def _is_whole(folder: Path) -> bool:
     """Whether every file is there as it was written, by the versions that are installed now."""
     record = _record_of(folder)
@@ -147,23 +152,25 @@ def _mark(file: Path) -> list[Any]:
 # -- writing --
 
 
-def _write(file: Path, header: GgufHeader, folder: Path, say: Say) -> None:
-    partial = folder.with_suffix(".part")
+def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
+    partial = entry.with_suffix(".part")
+    folder = partial / file.name.removesuffix(GGUF_SUFFIX)
     _remove(partial)  # a killed process left it: the lock is ours
     try:
-        partial.mkdir()
-        warnings = _dequantize(file, header, partial, say)
+        folder.mkdir(parents=True)
+        warnings = _dequantize(file, header, folder, say)
         record = {
             "file": file.name,
             "versions": _versions(),
             "warnings": list(warnings),
-            "files": {path.name: _mark(path) for path in sorted(partial.iterdir())},
+            "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
         }
-        (partial / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
-        _remove(folder)  # one that is not whole
-        partial.rename(folder)
+        (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        _remove(entry)  # one that is not whole
+        partial.rename(entry)
     finally:
         _remove(partial)
+    return entry / folder.name
 
 
 def _remove(folder: Path) -> None:

@@ -65,7 +65,7 @@ def test_values_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     file = write_model(tmp_path / f"tiny.{kind}.gguf", kind)
     theirs = by_transformers(file)
     ours = load_models(str(file), [])
-    kept = load_file(find_folder(str(file)) / gguf_cache.WEIGHTS)
+    kept = load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
     for name, weight in theirs.state_dict().items():
         assert torch.equal(kept[name].float(), weight), name
     narrow = {"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32)
@@ -100,7 +100,7 @@ def test_files_beside_it_are_not_read(q8: Path, tmp_path: Path) -> None:
 def test_a_tied_head_is_kept_once(tmp_path: Path) -> None:
     file = write_model(tmp_path / "tied.gguf", "F16", module_of(tie_word_embeddings=True))
     models = load_models(str(file), [])
-    assert "lm_head.weight" not in load_file(find_folder(str(file)) / gguf_cache.WEIGHTS)
+    assert "lm_head.weight" not in load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
     assert torch.equal(models.llm._module.lm_head.weight, by_transformers(file).lm_head.weight)
 
 
@@ -167,10 +167,10 @@ def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
     elif damage == "versions":
         record.write_bytes(before[record.name].replace(b'"format": 1', b'"format": 0'))
     else:
-        folder.rename(folder.with_suffix(".part"))  # a process that was killed
+        folder.parent.rename(folder.parent.with_suffix(".part"))  # a process that was killed
     assert dequantized(q8, ignore) == folder
     assert {name: (folder / name).read_bytes() for name in before} == before
-    assert not list(folder.parent.glob("*.part"))
+    assert not list(folder.parent.parent.glob("*.part"))
 
 
 def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
@@ -188,7 +188,7 @@ def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
     folder = dequantized(q8, ignore)
     shutil.rmtree(folder)
-    held = gguf_cache.FileLock(folder.with_suffix(".lock"))
+    held = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))
     held.acquire()
     waited: list[str] = []
 
