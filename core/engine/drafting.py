@@ -256,13 +256,15 @@ def plan_draft_requests(state: RoundState, beyond: int = 0) -> list[DraftRequest
     request, sequence, choice = state.request, state.request.sequence, state.choice
     config = state.speculation
     shape = config.shape(max(0, min(choice.length, sequence.room - beyond)))
+    if not shape:
+        return []
     indices = request.drafters_for(choice)
     draft_requests = []
     for index, budget in zip(indices, request.budgets(shape_nodes(shape), indices), strict=True):
         # Best first spends its budget by score; the others are cut beforehand.
         cut = shape if draft_kind(config.draft).by_score else cut_shape(shape, budget)
         name = request.drafters[index].name
-        if shape and budget and cut:
+        if budget and cut:
             draft_request = DraftRequest(
                 sequence, index, config.draft, cut, budget, name, choice.stop, beyond
             )

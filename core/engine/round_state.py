@@ -17,7 +17,7 @@ from core.drafters.weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead, Scheduled
 from core.events.parts import Timed
-from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome
+from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, SharesPass
 from core.metrics import LLM_LANE
 from core.routing import Route, Router
 from core.scheduling import FREE, Grant
@@ -81,6 +81,11 @@ class ActiveRequest:
     grant: Grant = FREE
     waited: int = 0
     auditioned: bool = False
+    shares_pass: SharesPass | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Looked up once: to ask for a protocol takes longer than what it is asked for.
+        self.shares_pass = self.policy if isinstance(self.policy, SharesPass) else None
 
     def drop_drafter(self, index: int, error: BaseException) -> None:
         """Drops a failed drafter for the rest of the run and notes the error for its next event."""

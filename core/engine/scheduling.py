@@ -13,7 +13,7 @@ from dataclasses import replace
 from core.config.mechanisms import NGRAM, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.events.parts import Scheduled, Timed
-from core.length import BatchLoad, SharesPass
+from core.length import BatchLoad
 from core.length.cost_model import Costs
 from core.metrics import LLM_LANE, NOT_DRAFTING, union_ms
 from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan, make_scheduler
@@ -64,6 +64,16 @@ class BatchSchedule:
         `RoundState.is_worth_verifying`."""
         assert self._scheduler is not None, "not called with `each`"
         start = time.perf_counter()
+        self._drafted = {}
+        if any(state.drafts for state in states):
+            self._divide(states)
+        end, share = time.perf_counter(), 1 / max(1, len(states))
+        for state in states:
+            state.timings.append(Timed("combine", "combine", start, end, share))
+        self._record(states)
+
+    def _divide(self, states: Many[RoundState]) -> None:
+        assert self._scheduler is not None
         merged = [
             merge_and_select(one.speculation.combine, one.drafts, one.vote_weights)
             for one in states
@@ -84,10 +94,6 @@ class BatchSchedule:
                 state.combined = select(whole, replace(chosen, nodes=nodes))
             else:
                 state.combined = select(whole, chosen, state.is_worth_verifying)
-        end, share = time.perf_counter(), 1 / max(1, len(states))
-        for state in states:
-            state.timings.append(Timed("combine", "combine", start, end, share))
-        self._record(states)
 
     def _record(self, states: Many[RoundState]) -> None:
         """Gives each request of this pass the record of its part."""
@@ -144,8 +150,8 @@ class BatchSchedule:
 
 def _grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None:
     request.grant = grant
-    if isinstance(request.policy, SharesPass):
-        request.policy.share(load)
+    if request.shares_pass is not None:
+        request.shares_pass.share(load)
 
 
 def _live(request: ActiveRequest) -> LiveRequest:

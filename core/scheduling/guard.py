@@ -15,7 +15,7 @@ HORIZON = 32.0
 # Rounds with drafts before they are judged.
 ENOUGH = 4
 # Rounds without drafts before the next trial: doubled by each trial that is lost.
-FIRST, LAST = 64, 1024
+FIRST, LAST = 256, 4096
 # Of every so many rounds with drafts one is made plain, which costs far less than 1 %: so the time
 # of plain rounds stays measured.
 PROBE_EVERY = 64
@@ -60,8 +60,12 @@ class PlainGuard:
             if self._log.weight >= ENOUGH and self._log.get() < -self._error():
                 self._wait = FIRST  # it pays: a later loss is another load's
             return False
-        self._allowed, self._plain = False, 0
+        self.forbid()
         return True
+
+    def forbid(self) -> None:
+        """No drafts until the next trial."""
+        self._allowed, self._plain = False, 0
 
     def observe_plain(self) -> bool:
         """A round without drafts; whether drafting is tried again from now on."""

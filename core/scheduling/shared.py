@@ -7,7 +7,6 @@ pass of the whole batch.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -58,7 +57,7 @@ class Shared:
 
     def __init__(self, times: BatchTimes) -> None:
         self._times = times
-        self._measured: defaultdict[int, _SizeRecord] = defaultdict(_SizeRecord)
+        self._measured: dict[int, _SizeRecord] = {}
         # A round's milliseconds outside the models, per request: plain, and with drafts.
         self._overhead = {False: Meter(), True: Meter()}
         # Of one request: the time in which SSMs read its prompt, and the tokens it is for.
@@ -75,24 +74,35 @@ class Shared:
         self._price = 0.0
         if count < 2:
             return Plan(group, every, reason=ALONE)
-        measured = self._measured[size_class(count)]
+        measured = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / len(live)
-        load = self._load(count, sum(one.context for one in live) // len(live), measured)
         news, self._news = self._news, ""
         if not measured.guard.drafts:
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
             reason = news or (probe if measured.guard.allowed else lost)
             plain = (Grant(length=0),) * len(live)
-            return Plan(group, plain, load, reason, "plain" if news else "")
+            return Plan(group, plain, None, reason, "plain" if news else "")
         if not measured.ms.weight:
             return Plan(group, every, reason=f"the first rounds of {count} requests are measured")
+        load = self._load(count, sum(one.context for one in live) // len(live), measured)
         self._price = load.price
         reason = news or (
             f"{1000 * load.price:.0f} tokens a second in all, and a node adds {load.node_ms:.2f} "
             f"ms: it is verified if its probability is at least {load.price * load.node_ms:.2f}"
         )
         return Plan(group, every, load, reason, "drafts" if news else "")
+
+    def _record(self, count: int) -> _SizeRecord:
+        """Of batches of about this size. A new one begins without drafts where the next smaller
+        size has none: the more requests share a pass, the less a node has of it for nothing."""
+        size = size_class(count)
+        if size not in self._measured:
+            self._measured[size] = record = _SizeRecord()
+            smaller = max((one for one in self._measured if one < size), default=size)
+            if not self._measured[smaller].guard.allowed:
+                record.guard.forbid()
+        return self._measured[size]
 
     def _load(self, count: int, context: int, measured: _SizeRecord) -> BatchLoad:
         plain_ms = self._plain_ms(count, context)
@@ -131,7 +141,7 @@ class Shared:
             self._open_ms.add(outcome.open_ms / outcome.num_opened)
         if count < 2 or not outcome.tokens:
             return
-        measured = self._measured[size_class(count)]
+        measured = self._record(count)
         ms = outcome.wall_ms - outcome.open_ms
         measured.tokens.add(outcome.tokens)
         measured.ms.add(ms)

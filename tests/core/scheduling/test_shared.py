@@ -113,6 +113,20 @@ def test_drafts_that_cost_more_than_they_bring_stop(
     assert machine.against_plain > max(0.97, at_first)
 
 
+def test_a_larger_batch_begins_without_drafts_where_a_smaller_one_has_none() -> None:
+    machine = Machine(4, draft_ms=5.0, accepted=1.0)
+    machine.run(40)
+    assert not machine.kinds[-1]
+    machine.live, machine.kinds = [LiveRequest(64, 8)] * 16, []
+    machine.run(FIRST)
+    assert not any(machine.kinds)
+    machine.run(2)
+    assert machine.kinds[-1], "then it is tried"
+    machine.live, machine.kinds = [LiveRequest(64, 8)] * 2, []
+    machine.run(3)
+    assert any(machine.kinds), "a smaller batch has nothing to go by"
+
+
 def test_the_guard_backs_off_and_forgives() -> None:
     guard = PlainGuard()
     waits = []
