@@ -22,7 +22,7 @@ from tests.laws.margins import Divergences
 from tests.laws.runs import PLAIN, ids_of, transformers_ids
 from tests.smollm2 import chat_prompts, smollm2
 
-pytestmark = [pytest.mark.nightly]
+nightly = pytest.mark.nightly
 SAMPLING = SamplingParams(max_new_tokens=16)
 DRAWN = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
 NODES = 12  # a given number is not measured
@@ -91,6 +91,7 @@ def check(engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any) 
         divergences.check(prompt_ids(engine, prompt), ours, should, SAMPLING)
 
 
+@nightly
 def test_weights_are_those_of_transformers(engine: Engine, theirs: Any) -> None:
     ours: Any = engine.models.llm
     kept = ours._module.state_dict()
@@ -99,10 +100,12 @@ def test_weights_are_those_of_transformers(engine: Engine, theirs: Any) -> None:
     assert Path(find_folder(SMOLLM2)).is_dir()
 
 
+@nightly
 def test_plain_decoding_of_all_prompts(engine: Engine, theirs: Any) -> None:
     check(engine, theirs, PLAIN, PROMPTS)
 
 
+@nightly
 @pytest.mark.parametrize("preset", DRAFTING)
 def test_every_preset(engine: Engine, theirs: Any, preset: str) -> None:
     part = DRAFTING.index(preset)
@@ -115,10 +118,12 @@ def test_every_preset_on_all_prompts(engine: Engine, theirs: Any, preset: str) -
     check(engine, theirs, config_of(preset), PROMPTS)
 
 
+@nightly
 def test_prompt_lookup_alone(engine: Engine, theirs: Any) -> None:
     check(engine, theirs, replace(config_of("best"), drafters=("ngram",)), PROMPTS[:6])
 
 
+@nightly
 @pytest.mark.parametrize("preset", ["best", "specinfer"])
 def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
     config = config_of(preset, DRAWN.temperature)
@@ -127,6 +132,7 @@ def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
         assert drafted == ids_of(engine, request(prompt, PLAIN, DRAWN)), prompt
 
 
+@nightly
 def test_bfloat16_equals_its_own_plain_decoding(random_ssm: Path) -> None:
     engine = Engine(load_models(SMOLLM2, [SMOLLM2, str(random_ssm)], "bfloat16"))
     for i, preset in enumerate(DRAFTING):

@@ -251,7 +251,10 @@ def test_what_the_header_offers(store: RunStore) -> None:
         context = make_context(host, store, access, "specinfer", RunQuery)
         assert context.offer == offered
     loaded = ModelHost(FakeWorker(), Loader(lambda: other_worker()), ModelPair(SMOLLM2, ()))
-    assert make_context(loaded, store, Access("127.0.0.1"), "best", RunQuery).offer == ""
+    context = make_context(loaded, store, Access("127.0.0.1"), "best", RunQuery)
+    assert context.offer == "" and not context.answers
+    loaded._served.chat = True
+    assert context.answers, "with its template a prompt is a message"
 
 
 FORM = ("other", "small", "auto", "auto")

@@ -79,6 +79,11 @@ class Context:
         return self.hub.model_host.chat
 
     @property
+    def answers(self) -> bool:
+        """Whether a prompt is a message to the LLM unless a visitor says otherwise."""
+        return self.chat and self.hub.model_host.pair.llm == SMOLLM2
+
+    @property
     def offer(self) -> str:
         """What the header offers to load: the chat model, where it is not loaded and visitors of
         this server may load at all."""
