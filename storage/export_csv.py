@@ -155,10 +155,10 @@ def _stages(done: RoundCompleted) -> dict[str, float]:
 def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
     """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
-    for draft in one.drafted.drafts if one.drafted else ():
-        drafted[draft.drafter] += len(draft.token_ids)
-    emitted = one.verified.path[: one.completed.num_accepted] if one.verified else ()
     fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
+    for draft in one.drafted.drafts if one.drafted else ():
+        drafted[draft.drafter] += sum(not fused or rank == 0 for rank in draft.ranks)
+    emitted = one.verified.path[: one.completed.num_accepted] if one.verified else ()
     for node, proposals in enumerate(one.combined.proposals if one.combined else ()):
         for name in {one.drafter for one in proposals if not fused or one.rank == 0}:
             proposed[name] += 1

@@ -13,7 +13,7 @@ from typing import cast
 from sqlite_utils import Database, Migrations
 from sqlite_utils.db import Table
 
-from storage import figures, views, views_shared
+from storage import figures, views, views_fused, views_shared
 from storage.search_index import create_index
 
 __all__ = ["migrations"]
@@ -343,3 +343,15 @@ def m018_scheduling(db: Database) -> None:
     """A request's part in a round scheduled together with others'; NULL where each has its own
     budget, as in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN scheduled_json TEXT")
+
+
+@migrations()
+def m019_own_tokens(db: Database) -> None:
+    """Tokens of a fused draft that an SSM was only fed do not count as drafted or proposed by it.
+    What rounds that were thinned before counted stays: their ranks are gone."""
+    db.execute(
+        f"UPDATE drafts SET num_tokens = {views_fused.NUM_OWN_TOKENS} WHERE (run, round) IN ("
+        " SELECT run, round FROM rounds WHERE thinned = 0 AND coalesce(origins_json, '[]') <> '[]')"
+    )
+    db.execute("DROP VIEW ssm_scoreboard")
+    _create_views(db, views_fused.M019)

@@ -7,7 +7,7 @@ was of it is written with the end, and the columns of the missing events are NUL
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from core.events import (
@@ -42,7 +42,7 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)
     for event in events:
-        writer.add(event, found.get(Verified))
+        writer.add(event, found)
     return writer.finish()
 
 
@@ -52,12 +52,16 @@ class _RoundWriter:
         self.rows: Rows = {table.name: [] for table in ROUND_TABLES}
         self.values: Values = {"run": key[0], "round": key[1]}
 
-    def add(self, event: RoundEvent, verified: RoundEvent | None) -> None:
+    def add(self, event: RoundEvent, found: Mapping[type[RoundEvent], RoundEvent]) -> None:
+        """`found`: all events of the round by their class."""
         if isinstance(event, Drafted):
             self._head("drafted", event)
-            self._drafts(event.drafts)
+            combined = found.get(Combined)
+            fused = isinstance(combined, Combined) and bool(combined.origins)
+            self._drafts(event.drafts, fused)
         elif isinstance(event, Combined):
             self._head("combined", event)
+            verified = found.get(Verified)
             self._tree(event, verified if isinstance(verified, Verified) else None)
         elif isinstance(event, Verified):
             self._head("verified", event)
@@ -74,14 +78,15 @@ class _RoundWriter:
         self.values[f"{prefix}_seq"] = event.seq
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
-    def _drafts(self, drafts: Sequence[DraftRecord]) -> None:
+    def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
+        """Of fused drafts `num_tokens` counts an SSM's own tokens, not those that it was fed."""
         self.rows["drafts"] = [
             (
                 *self.key,
                 ordinal,
                 self.model_id(draft.drafter),
                 draft.drafted_ahead,
-                len(draft.token_ids),
+                sum(rank == 0 for rank in draft.ranks) if fused else len(draft.token_ids),
                 to_json({name: getattr(draft, name) for name in TOKEN_FIELDS}),
                 to_json([_span_values(span) for span in draft.spans]),
             )

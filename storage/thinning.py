@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from core.errors import ConfigError
 from storage.codec import from_json, to_json
 from storage.tables import DRAFTS
+from storage.views_fused import OWN_PROPOSAL
 
 __all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
 
@@ -114,7 +115,8 @@ def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
     found = connection.execute(
         "SELECT round, model, count(*) AS nodes, count(score) AS scored, sum(score) AS total FROM ("
         " SELECT round, model, score, row_number() OVER ("
-        f" PARTITION BY round, node, model) AS place FROM proposals WHERE {WITHIN}"
+        " PARTITION BY round, node, model) AS place FROM proposals JOIN rounds USING (run, round)"
+        f" WHERE {OWN_PROPOSAL.format(proposals='proposals')} AND {WITHIN}"
         ") WHERE place = 1 GROUP BY round, model",
         stretch,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from storage.views import SCOREBOARD_COUNTED_010, SCOREBOARD_FIGURES_010
 
-__all__ = ["M013"]
+__all__ = ["M013", "SCOREBOARD_TIMED"]
 
 SPAN_TIMES = """
 WITH labelled AS (

@@ -149,6 +149,7 @@ class DraftKind:
     the SSMs draft one trunk together, `by_credit` with each one's score times its weight."""
 
     name: str
+    label: str = ""
     drawn: bool = False
     coupled: bool = False
     by_score: bool = False
@@ -333,35 +334,57 @@ LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = _by_name(
 
 DRAFT_KINDS: Mapping[str, DraftKind] = _by_name(
     [
-        DraftKind("auto", meaning="`topk` at temperature 0, above it what suits `verify`"),
-        DraftKind("topk", meaning="the SSM's most probable tokens"),
+        DraftKind(
+            "auto",
+            "what suits verify",
+            meaning="`topk` at temperature 0, above it what suits `verify`",
+        ),
+        DraftKind("topk", "the likeliest tokens", meaning="the SSM's most probable tokens"),
         DraftKind(
             "coupled",
+            "with the LLM's own noise",
             coupled=True,
             meaning="the SSM's choice under the noise with which the LLM will choose",
         ),
-        DraftKind("sampled", drawn=True, meaning="tokens drawn from the SSM without replacement"),
         DraftKind(
-            "sampled_iid", drawn=True, meaning="tokens drawn independently, repeats included"
+            "sampled",
+            "drawn, each once",
+            drawn=True,
+            meaning="tokens drawn from the SSM without replacement",
+        ),
+        DraftKind(
+            "sampled_iid",
+            "drawn, with repeats",
+            drawn=True,
+            meaning="tokens drawn independently, repeats included",
         ),
         DraftKind(
             "best_first",
+            "likeliest paths first",
             coupled=True,
             by_score=True,
             meaning="no fixed shape: the most probable paths first, until the node budget is spent",
         ),
         DraftKind(
             "fused",
+            "SSMs write one chain, the surest decides",
             coupled=True,
             fused=True,
-            meaning="the SSMs write one chain, each token by the SSM of the highest score (CoSine)",
+            meaning=(
+                "the SSMs write one chain together: at each place each proposes a token, and that "
+                "of the surest SSM is taken (CoSine)"
+            ),
         ),
         DraftKind(
             "fused_credit",
+            "fused; who predicted well counts more",
             coupled=True,
             fused=True,
             by_credit=True,
-            meaning="`fused`, with an SSM's score times how well it predicted the text",
+            meaning=(
+                "as `fused`, but an SSM that has predicted this text well counts for more, so that "
+                "one that is sure and wrong stops being taken"
+            ),
         ),
     ]
 )
@@ -429,7 +452,7 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
         RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
         RoutingRule(
             "cosine",
-            "as CoSine has it",
+            "by how good its drafts were",
             "core.routing.cosine:CosineRouter",
             score=(
                 "how sure it was of the tokens that it drafted, and how near they came to the "
@@ -437,8 +460,9 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
             ),
             fields=("routed_drafters",),
             meaning=(
-                "`routed_drafters` SSMs draft: those whose confident tokens were close to the "
-                "LLM's, and, while few are accepted, some that drafted least"
+                "`routed_drafters` SSMs draft: those that were sure of their tokens and came near "
+                "to the LLM's; after a round with few accepted tokens half of them are SSMs that "
+                "drafted least so far, to learn what they are worth (CoSine)"
             ),
         ),
         RoutingRule(
@@ -449,8 +473,9 @@ ROUTING_RULES: Mapping[str, RoutingRule] = _by_name(
             score="tokens a second that it is expected to bring if it drafted alone",
             fields=("routed_drafters",),
             meaning=(
-                "`routed_drafters` SSMs draft: those that predict the text best for their time; "
-                "all are scored again when the text changes"
+                "`routed_drafters` SSMs draft: those that give the text's last tokens the highest "
+                "probability, for the time they take; all SSMs are asked again now and then, and "
+                "at once when the text changes"
             ),
         ),
     ]
@@ -467,11 +492,11 @@ SCHEDULES: Mapping[str, ScheduleRule] = _by_name(
         ),
         ScheduleRule(
             "cosine",
-            "as CoSine has it",
+            "like lengths together",
             "core.scheduling.cosine:Cosine",
             (
-                "requests of like length share a pass; the more requests wait, the fewer tokens "
-                "are drafted"
+                "requests whose texts are of like length share a pass; the more requests wait in "
+                "the queue, the fewer tokens are drafted, down to none (CoSine)"
             ),
         ),
         ScheduleRule(

@@ -35,6 +35,7 @@ from core.engine.round import RoundSteps, count_event, overlapped_round, serial_
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_failed, run_started
 from core.engine.scheduling import EACH, BatchSchedule
+from core.engine.snapshot import ScheduleDecision
 from core.errors import MODEL_FAULTS, EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
@@ -107,6 +108,11 @@ class Engine:
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]
+
+    @property
+    def schedule_decision(self) -> ScheduleDecision | None:
+        """The latest decision of the present schedule."""
+        return self._schedule.decision
 
     def generate(self, request: Request) -> Iterator[Event]:
         """The events of one request; closing the iterator cancels within a round."""

@@ -20,7 +20,7 @@ from core.events.parts import Timed
 from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, SharesPass
 from core.metrics import LLM_LANE
 from core.routing import Route, Router
-from core.scheduling import FREE, Grant
+from core.scheduling import FREE, Grant, Plan
 from core.sequence import Sequence
 from core.trees.combine import CombinedTree, VoteWeights
 from core.trees.draft import Draft, chances_of
@@ -60,8 +60,8 @@ class ActiveRequest:
     `ahead_drafts`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
     the round's event. `likelihood_history`: token likelihoods that its weights have seen.
     `router` chooses among the `routed_ssms`; None: all of them draft. `grant`: what the scheduler
-    allows; `waited`: rounds since the request was last verified; `auditioned`: its SSMs have been
-    scored on the prompt.
+    allows; `waited`: rounds since the request was last verified; `decision`: a plan with a decision
+    that none of its rounds has recorded yet; `auditioned`: its SSMs have been scored on the prompt.
     """
 
     sequence: Sequence
@@ -80,6 +80,7 @@ class ActiveRequest:
     routed_ssms: frozenset[str] = frozenset()
     grant: Grant = FREE
     waited: int = 0
+    decision: Plan | None = None
     auditioned: bool = False
     shares_pass: SharesPass | None = field(init=False)
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from core.config.mechanisms import NGRAM, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
+from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
 from core.length import BatchLoad
 from core.length.cost_model import Costs
@@ -34,7 +35,9 @@ class BatchSchedule:
         self.name = name
         self._scheduler = make_scheduler(name, costs)
         self._plan = Plan((), ())
-        self._waiting = self._live = 0
+        self._waiting = self._live = self._passes = 0
+        # The last plan with a decision, and the number of the pass that it was for.
+        self._decided: tuple[Plan, int] | None = None
         self._began = 0.0
         self._drafted: dict[str, int] = {}
 
@@ -43,19 +46,33 @@ class BatchSchedule:
         """Whether rounds are planned together at all."""
         return self._scheduler is not None
 
+    @property
+    def decision(self) -> ScheduleDecision | None:
+        """The latest decision; may be read in any thread."""
+        if self._decided is None:
+            return None
+        plan, number = self._decided
+        return ScheduleDecision(plan.decision, plan.reason, self._passes - number)
+
     def plan(self, requests: Many[ActiveRequest], waiting: int) -> list[ActiveRequest]:
         """The requests of the next round's group; grants and loads are given to all requests.
         `waiting`: requests in the queue."""
         if self._scheduler is None:
             for request in requests:
-                if request.grant is not FREE:  # of the schedule before this one
+                request.decision = None  # of the schedule before this one
+                if request.grant is not FREE:
                     _grant(request, FREE, None)
             return list(requests)
         self._began, self._waiting, self._live = time.perf_counter(), waiting, len(requests)
         self._plan = self._scheduler.plan([_live(one) for one in requests], waiting)
+        self._passes += 1
+        if self._plan.decision:
+            self._decided = (self._plan, self._passes)
         for request, grant in zip(requests, self._plan.grants, strict=True):
             _grant(request, grant, self._plan.load)
             request.waited += 1
+            if self._plan.decision:
+                request.decision = self._plan
         return [requests[index] for index in self._plan.group]
 
     def make_trees(self, states: Many[RoundState]) -> None:
@@ -103,6 +120,8 @@ class BatchSchedule:
         for state in states:
             state.request.waited = 0
             grant = state.request.grant
+            # One of a pass that was not its own is told with its next pass.
+            told, state.request.decision = state.request.decision or plan, None
             state.scheduled = Scheduled(
                 schedule=self.name,
                 num_live=self._live,
@@ -115,8 +134,8 @@ class BatchSchedule:
                 batch_drafted=drafted,
                 batch_granted=granted,
                 tokens_per_ms=load.price if load else 0.0,
-                decision=plan.decision,
-                reason=plan.reason,
+                decision=told.decision,
+                reason=told.reason,
             )
 
     def end_round(self, states: Many[RoundState]) -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "LiveRun",
     "RoundFacts",
     "RunRound",
+    "ScheduleDecision",
     "Snapshot",
     "lanes_of",
     "live_run",
@@ -67,7 +68,8 @@ class Lane:
 class LiveRun:
     """A request that is being decoded. `round`: its last one, -1 before the first; of that round
     are `num_verified` nodes, the `num_accepted` of them, the time of the LLM (`llm_ms`) and of the
-    drafters (`draft_ms`), and `scheduled`. `num_waited`: rounds of others since then."""
+    drafters (`draft_ms`), and `scheduled`. `num_waited`: rounds of others since then.
+    `max_tree_nodes`: its own node budget, None for none."""
 
     run_id: str
     num_tokens: int
@@ -79,21 +81,37 @@ class LiveRun:
     draft_ms: float = 0.0
     num_waited: int = 0
     scheduled: Scheduled | None = None
+    max_tree_nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDecision:
+    """What a scheduler decided last, `passes` of the LLM ago; see Scheduled."""
+
+    decision: str
+    reason: str
+    passes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A worker's queue, places and live requests; `lanes`: the LLM first, empty while idle."""
+    """A worker's queue, places and live requests; `lanes`: the LLM first, empty while idle;
+    `decision`: the latest of the present schedule."""
 
     schedule: str
     num_waiting: int
     max_live: int
     runs: tuple[LiveRun, ...] = ()
     lanes: tuple[Lane, ...] = ()
+    decision: ScheduleDecision | None = None
 
 
 def live_run(
-    run_id: str, num_tokens: int, max_tokens: int, rounds: Sequence[RoundFacts]
+    run_id: str,
+    num_tokens: int,
+    max_tokens: int,
+    rounds: Sequence[RoundFacts],
+    max_tree_nodes: int | None = None,
 ) -> LiveRun:
     """A run, as the worker's last `rounds` show it."""
     for waited, facts in enumerate(reversed(rounds)):
@@ -110,8 +128,9 @@ def live_run(
                 draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
                 num_waited=waited,
                 scheduled=done.scheduled,
+                max_tree_nodes=max_tree_nodes,
             )
-    return LiveRun(run_id, num_tokens, max_tokens)
+    return LiveRun(run_id, num_tokens, max_tokens, max_tree_nodes=max_tree_nodes)
 
 
 def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:

@@ -179,11 +179,16 @@ class Worker:
             max_live=self._max_live,
             runs=tuple(
                 live_run(
-                    run.run_id, run.sequence.num_new, run.sequence.sampling.max_new_tokens, rounds
+                    run.run_id,
+                    run.sequence.num_new,
+                    run.sequence.sampling.max_new_tokens,
+                    rounds,
+                    request.max_tree_nodes,
                 )
-                for run, _ in active
+                for run, request in active
             ),
             lanes=lanes_of(rounds) if active else (),
+            decision=self.engine.schedule_decision,
         )
 
     def place(self, run: Run) -> int:

@@ -197,7 +197,8 @@ class Scheduled:
     before it drafted, None for no limit. `num_drafted` nodes after the combine rule, `num_granted`
     of them verified; `batch_*`: of all requests in the pass. `tokens_per_ms`: the price of time
     that the budget was computed with, 0 without one. `decision`: `more`, `fewer`, `plain` or
-    `drafts` where the limits have changed, else empty; `reason`: a sentence for the reader.
+    `drafts` where the limits have changed since this request's last round, else empty; `reason`: a
+    sentence for the reader.
     """
 
     schedule: str

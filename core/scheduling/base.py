@@ -20,6 +20,7 @@ __all__ = [
     "LiveRequest",
     "Plan",
     "Scheduler",
+    "counted",
 ]
 
 
@@ -62,6 +63,11 @@ class Plan:
     load: BatchLoad | None = None
     reason: str = ""
     decision: str = ""
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in a scheduler's reasons."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from core.scheduling.base import counted
+
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
 # Rounds with the same signal before a step is made; doubled, up to LONGEST, after a step that takes
@@ -61,13 +63,24 @@ class SpeculationControl:
         back = self._last_step == -signal
         self._patience = min(LONGEST, 2 * self._patience) if back else self._patience
         self.limit, self._last_step = after, signal
-        why = (
-            f"{queue} requests wait"
-            if signal < 0
-            else f"the LLM is busy for {busy:.0%} of a round and no request waits"
-        )
-        self.reason = f"{why}: at most {after.length} tokens by {after.drafters} SSMs"
+        self.reason = _reason(after, limit, queue, busy)
         return "fewer" if signal < 0 else "more"
+
+
+def _reason(after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float) -> str:
+    """Why the limit has become what it is after the step."""
+    drafts = f"a draft has at most {counted(after.length, 'token')}"
+    drafts += f" by {counted(after.drafters, 'SSM')}"
+    if queue:
+        waits = "1 request waits" if queue == 1 else f"{queue} requests wait"
+        most = drafts if after.length else "no request drafts"
+        return f"{most} from now on: {waits} in the queue"
+    if not before.length:
+        return f"drafting begins again, since no request waits: {drafts}"
+    return (
+        f"{drafts} from now on, more than before: the LLM worked for {busy:.0%} of a round only, "
+        "and no request waits"
+    )
 
 
 def _fewer(limit: SpeculationLimit) -> SpeculationLimit:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, counted
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
@@ -108,11 +108,19 @@ class Cosine:
     def _reason(self, live: Sequence[LiveRequest], group: Group, decision: str) -> str:
         if decision:
             return self._control.reason
+        size, tokens = len(group.members), counted(sum(group.lengths), "token")
+        if len(live) == 1:
+            return f"one request is decoded: every pass is its own, and it may draft {tokens}"
+        if size == 1:
+            return (
+                f"1 of {len(live)} requests has this pass for itself, and may draft {tokens}: "
+                "to share it was expected to take more time a request"
+            )
         contexts = [live[i].context for i in group.members]
-        size = len(group.members)
-        who = f"{size} of {len(live)} requests share a pass" if size > 1 else "one request's pass"
-        spread = f"{min(contexts)} to {max(contexts)}" if size > 1 else f"{contexts[0]}"
-        return f"{who}, of {spread} cached tokens, with {sum(group.lengths)} tokens to draft"
+        return (
+            f"{size} of {len(live)} requests share this pass, with texts of like length "
+            f"({min(contexts)} to {max(contexts)} tokens); together they may draft {tokens}"
+        )
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
         """See Scheduler; lengths are cut before drafting."""

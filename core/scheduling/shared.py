@@ -22,7 +22,7 @@ HORIZON = 32.0
 TINY_MS = 1e-6
 # Nodes over which the time of one more is averaged: a pass grows in steps.
 SLOPE = 4
-ALONE = "one request is live: it has its own budget"
+ALONE = "one request is decoded: it has its own budget"
 
 
 def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int], float]) -> int:
@@ -40,6 +40,13 @@ def node_budget(chances: Sequence[float], price: float, added_ms: Callable[[int]
         if (worth := total - price * added_ms(count)) > value:
             best, value = count, worth
     return best
+
+
+def _in_turns(count: int, live: int, reason: str) -> str:
+    """Of `live` requests `count` share a pass: with `across` the rest is drafted meanwhile."""
+    if count == live:
+        return reason
+    return f"{count} of {live} requests share a pass, SSMs draft for the others meanwhile; {reason}"
 
 
 @dataclass
@@ -73,7 +80,8 @@ class Shared:
         count = len(live) - sum(one.overlapped for one in live) // 2
         self._price = 0.0
         if count < 2:
-            return Plan(group, every, reason=ALONE)
+            turns = f"{len(live)} requests take turns in the LLM's passes: each has its own budget"
+            return Plan(group, every, reason=ALONE if len(live) == 1 else turns)
         measured = self._record(count)
         self._run_tokens = sum(one.tokens for one in live) / len(live)
         news, self._news = self._news, ""
@@ -81,16 +89,21 @@ class Shared:
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
             reason = news or (probe if measured.guard.allowed else lost)
+            reason = _in_turns(count, len(live), reason)
             plain = (Grant(length=0),) * len(live)
             return Plan(group, plain, None, reason, "plain" if news else "")
         if not measured.ms.weight:
-            return Plan(group, every, reason=f"the first rounds of {count} requests are measured")
+            reason = f"the first rounds of {count} requests are measured"
+            return Plan(group, every, reason=_in_turns(count, len(live), reason))
         load = self._load(count, sum(one.context for one in live) // len(live), measured)
         self._price = load.price
+        least = load.price * load.node_ms
         reason = news or (
-            f"{1000 * load.price:.0f} tokens a second in all, and a node adds {load.node_ms:.2f} "
-            f"ms: it is verified if its probability is at least {load.price * load.node_ms:.2f}"
+            f"a node is verified if its probability is at least {least:.2f}: it adds "
+            f"{load.node_ms:.2f} ms to the pass, in which all requests together write {least:.2f} "
+            f"tokens ({1000 * load.price:.0f} a second)"
         )
+        reason = _in_turns(count, len(live), reason)
         return Plan(group, every, load, reason, "drafts" if news else "")
 
     def _record(self, count: int) -> _SizeRecord:

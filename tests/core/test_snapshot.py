@@ -1,13 +1,15 @@
 """Worker.snapshot: the pool, the queue, each request's last round, lanes idle or busy."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core import Engine, Worker
-from core.engine.snapshot import RoundFacts, Snapshot, lanes_of, live_run
+from core.engine.snapshot import RoundFacts, ScheduleDecision, Snapshot, lanes_of, live_run
 from core.events import Combined, Event, RoundCompleted, Span, Verified
+from core.scheduling import FREE, BatchOutcome, LiveRequest, Plan
 from tests.core.gated import GatedModel, all_of, both_running, release, request, until
 from tests.synthetic import synthetic_run
 
@@ -38,7 +40,47 @@ def test_it_says_what_the_events_say(worker: Worker, engine: Engine, llm: GatedM
         assert (run.num_verified, run.num_accepted) == (nodes[key], paths[key])
         assert run.scheduled is not None and run.scheduled == done[key].scheduled
         assert run.llm_ms == pytest.approx(sum(s.ms for s in done[key].spans if s.lane == "llm"))
-    assert worker.snapshot() == Snapshot("cosine", 0, 2)
+    assert replace(worker.snapshot(), decision=None) == Snapshot("cosine", 0, 2)
+
+
+class InTurns:
+    """See Scheduler: one request a pass, in turn; the third plan has a decision."""
+
+    def __init__(self) -> None:
+        self.plans = 0
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        self.plans += 1
+        group = ((self.plans - 1) % len(live),)
+        decision = "fewer" if self.plans == 3 else ""
+        return Plan(group, (FREE,) * len(live), None, f"plan {self.plans}", decision)
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        return None
+
+
+def test_the_last_decision_stays_and_every_live_request_is_told_of_it(
+    worker: Worker, engine: Engine, llm: GatedModel
+) -> None:
+    engine.schedule = "cosine"
+    engine._schedule._scheduler = scheduler = InTurns()
+    llm.open.clear()
+    runs = [worker.submit(request(seed=i)) for i in range(2)]
+    until(lambda: both_running(worker, llm))
+    assert worker.snapshot().decision is None
+    release(llm)
+    events = [[e for e in all_of(run) if isinstance(e, RoundCompleted)] for run in runs]
+    for rounds in events:
+        parts = [e.scheduled for e in rounds if e.scheduled is not None]
+        decided = [(one.decision, one.reason) for one in parts if one.decision]
+        assert decided == [("fewer", "plan 3")], "once in each request's rounds"
+    last = ScheduleDecision("fewer", "plan 3", scheduler.plans - 3)
+    assert worker.snapshot().decision == last and last.passes > 0
+    engine.schedule = "each"
+    assert worker.snapshot().decision is None
 
 
 def rounds_of(*spans: tuple[Span, ...]) -> list[RoundFacts]:

@@ -16,7 +16,7 @@ from core.errors import StoreError
 from storage import RunQuery, RunStore
 from storage.database import locate, open_database
 from storage.migrations import migrations
-from tests.synthetic import synthetic_run
+from tests.synthetic import Mechanisms, synthetic_run
 
 ROOT = Path(__file__).parents[2]
 TABLES = {
@@ -39,7 +39,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions", "m006_overlap",
         "m007_studies", "m008_notes", "m009_lists", "m010_thinning", "m011_seen", "m012_baselines",
         "m013_shares", "m014_between", "m015_fingerprints", "m016_routing", "m017_fusion",
-        "m018_scheduling",
+        "m018_scheduling", "m019_own_tokens",
     ]  # fmt: skip
 
 
@@ -192,3 +192,20 @@ def test_a_locked_new_file_is_refused(path: Path, sql: Any, monkeypatch: pytest.
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         assert "locked by another program" in refused(path)
+
+
+def test_fed_tokens_of_older_fused_runs_are_not_drafted_ones(
+    path: Path, keep: Any, sql: Any
+) -> None:
+    fused = Mechanisms(routing="cosine", draft="fused")
+    with RunStore(path) as store:
+        keep(store, synthetic_run(20, mechanisms=fused, hostile=True))
+        keep(store, synthetic_run(20, seed=1))
+    board = "SELECT * FROM ssm_scoreboard ORDER BY run_id, drafter"
+    counted = "SELECT num_tokens FROM drafts ORDER BY run, round, ordinal"
+    rows, tokens = sql(board), sql(counted)
+    sql("UPDATE drafts SET num_tokens = json_array_length(tokens_json, '$.ranks')")
+    assert sql(counted) != tokens
+    sql("DELETE FROM _sqlite_migrations WHERE name = 'm019_own_tokens'")
+    open_database(path)
+    assert (sql(board), sql(counted)) == (rows, tokens)

@@ -131,16 +131,23 @@ def test_the_summary_names_the_run(store: RunStore, keep: Any) -> None:
         assert row[name] == getattr(run, name)
 
 
-def test_the_scoreboard_counts_what_each_drafter_gave(store: RunStore, keep: Any) -> None:
-    events = synthetic_run(40, seed=2)
+FUSED = Mechanisms(routing="cosine", draft="fused")
+
+
+@pytest.mark.parametrize("uses", [None, FUSED], ids=["trees", "fused"])
+def test_the_scoreboard_counts_what_each_drafter_gave(
+    store: RunStore, keep: Any, uses: Mechanisms | None
+) -> None:
+    events = synthetic_run(40, seed=2, mechanisms=uses)
     keep(store, events)
+    own = (0,) if uses else range(100)  # of a fused draft the rest was only fed
     drafted, rounds, nodes, accepted, alone, busy = (Counter[str]() for _ in range(6))
     tree: Combined | None = None
     verdict: Verified | None = None
     for event in events:
         if isinstance(event, Drafted):
             for draft in event.drafts:
-                drafted[draft.drafter] += len(draft.token_ids)
+                drafted[draft.drafter] += sum(rank in own for rank in draft.ranks)
                 rounds[draft.drafter] += 1
         elif isinstance(event, Combined):
             tree = event
@@ -149,7 +156,7 @@ def test_the_scoreboard_counts_what_each_drafter_gave(store: RunStore, keep: Any
         elif isinstance(event, RoundCompleted):
             emitted = verdict.path[: event.num_accepted]
             for node, proposals in enumerate(tree.proposals):
-                names = {proposal.drafter for proposal in proposals}
+                names = {proposal.drafter for proposal in proposals if proposal.rank in own}
                 for name in names:
                     nodes[name] += 1
                     accepted[name] += node in emitted

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from core.engine.snapshot import Lane, LiveRun, Snapshot
+from core.engine.snapshot import Lane, LiveRun, ScheduleDecision, Snapshot
 from core.errors import ConfigError
 from core.events import Scheduled
 from storage import RunStore
 from tests.ui.boards import context as context_of
 from tests.ui.fakes import recorded, request
 from tests.ui.model_hosts import OTHER, Loader, other_worker
+from ui.run.granted import nodes_words
 from ui.server.model_host import ModelHost
 from ui.shared.all_requests import NOT_YOURS, _values, choose_schedule, requests_value
 
@@ -51,10 +52,51 @@ def test_own_requests_are_marked_and_others_have_no_text(scene: Scene) -> None:
     assert "secret" not in str(value) and scene.theirs not in str(value)
     assert (mine["drafted"], mine["granted"], mine["accepted"], mine["round"]) == (7, 3, 2, 4)
     assert (mine["limit"], mine["state"]) == ("5 tokens, 1 SSM", "in the pass")
+    assert (mine["number"], theirs["number"]) == (1, 2)
+    assert mine["why"] == "of all requests the likeliest 6 of 11"
+    assert theirs["why"] == "of all requests the likeliest 6 of 11" and value["decided"] == ""
     assert theirs["state"] == "waits for 2 rounds"
     assert value["reason"] == PART.reason, "of the pass made last"
     assert value["pool"] == "2 of 8 places are taken; 4 requests wait in the queue."
     assert [lane["busy"] for lane in value["lanes"].values()] == [0.51, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("passes", "when"), [(0, "in this round"), (1, "1 round ago"), (41, "41 rounds ago")]
+)
+def test_the_last_decision_is_shown_until_the_next(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, passes: int, when: str
+) -> None:
+    worker = scene.context.hub.worker
+    last = ScheduleDecision("fewer", "3 requests wait", passes)
+    now = replace(worker.snapshot(), decision=last)
+    monkeypatch.setattr(worker, "snapshot", lambda: now)
+    value = requests_value(scene.context, "me")
+    assert value["decided"] == f"shorter drafts, {when}: 3 requests wait"
+    assert value["reason"] == PART.reason
+
+
+@pytest.mark.parametrize(
+    ("part", "verified", "budget", "words"),
+    [
+        (None, 4, None, "all it drafted"),
+        (None, 4, 4, "all it drafted: its own budget (max_tree_nodes) is 4"),
+        (None, 0, 4, "it drafted nothing"),
+        (PART, 3, 7, "of all requests the likeliest 6 of 11"),
+        (replace(PART, num_granted=7), 7, 8, "all it drafted"),
+        (replace(PART, num_drafted=0, num_granted=0), 0, 8, "it drafted nothing"),
+        (
+            replace(PART, num_drafted=0, num_granted=0, length_limit=0),
+            0,
+            8,
+            "the scheduler allowed no draft",
+        ),
+    ],
+)
+def test_why_so_many_nodes(
+    part: Scheduled | None, verified: int, budget: int | None, words: str
+) -> None:
+    assert nodes_words(part, verified, budget) == words
 
 
 def test_an_idle_engine_is_asked_seldom(context: Any) -> None:

@@ -54,7 +54,7 @@ def asked(number: int, tokens: int = 300) -> Request:
 def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: Axe) -> None:
     url, context = scheduled
     page = opened(browser_page(url, width=1920, height=1080))
-    page.locator("#requests-schedule").get_by_text("cosine: as CoSine has it").click()
+    page.locator("#requests-schedule").get_by_text("cosine: like lengths together").click()
     sites.until(page, lambda: context.model_host.schedule == "cosine")
     page.evaluate(WATCH)
     sites.choose(page, "preset", "cosine")

@@ -13,6 +13,7 @@ from core.engine.worker import Worker
 from tests.ui import decoded, sites
 from tests.ui.browser.looks import at_rest, turn_to
 from tests.ui.reading import becomes, in_looks, read
+from ui.run.route_reasons import route_reason
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -113,7 +114,7 @@ def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> No
     names, done, tree = run.started.drafters, run.completed[number], run.combined[number]
     said = read(page, f"(where) => {{ const said = ({SAID})(where); return said.startsWith("
                 f"'Round {number + 1}:') && said; }}", where)  # fmt: skip
-    assert f"Why? {done.routing_reason}." in said
+    assert f"Why? {route_reason(done.routing_reason, number)}." in said
     for one in done.routing:
         assert f"{'ABCDE'[names.index(one.drafter)]} {one.drafter}" in said
     letters = ["ABCDE"[names.index(whose)] for whose in tree.origins]

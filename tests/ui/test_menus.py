@@ -93,7 +93,8 @@ def test_best_first_says_what_it_is_in_a_vote(temperature: float, becomes: str) 
     label = f"best_first (as {becomes}: a vote is over sequences, one token a step)"
     assert (label, "best_first") in menus.draft_choices(temperature, combine="vote")
     for combine in set(COMBINES) - {"vote"}:
-        assert ("best_first", "best_first") in menus.draft_choices(temperature, combine=combine)
+        shown = menus.draft_choices(temperature, combine=combine)
+        assert ("best_first (likeliest paths first)", "best_first") in shown
 
 
 def idle(**changes: Any) -> set[str]:

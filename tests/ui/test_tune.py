@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 from dataclasses import replace
@@ -18,6 +19,7 @@ from lab.prompts import StudyPrompt
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import notice_of
 from tests.ui.test_form import form_values
+from ui.api.tune import _tune
 from ui.form.form import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
@@ -65,6 +67,16 @@ def test_the_form_makes_a_study_with_plain_decoding_first(context: Context) -> N
     assert [one.text for one in study.prompts] == ["Once", "Twice"]
     assert study.sampling.max_new_tokens == 16 and made.refused == ()
     assert study.title == "speculation_length (2 values) x expansion (2 values) on 2 prompts"
+
+
+@pytest.mark.parametrize(
+    ("server", "preset"), [("cosine", "cosine"), ("best", "best"), ("autoregressive", "specinfer")]
+)
+def test_the_endpoint_measures_the_preset_of_the_server(
+    context: Context, server: str, preset: str
+) -> None:
+    endpoint = _tune(replace(context, preset=server))
+    assert inspect.signature(endpoint).parameters["preset"].default == preset
 
 
 def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Context) -> None:

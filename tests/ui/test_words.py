@@ -155,6 +155,12 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
             "playing back",
             Frame(**behind, ended=True, mode="slow"),
         ),
+        # The eighth round has begun, seven are complete.
+        (
+            "The engine runs on, you are at round 8 of 8",
+            "running",
+            Frame(**(behind | {"known_rounds": 7}), mode="step"),
+        ),
         ("Interrupted: ", "interrupted", Frame(**behind, ended=True, at_end=True)),
         ("Finished: ", "completed", end_frame(VIEW)),
         ("The engine closed", None, Frame(run_id="x", ended=True)),

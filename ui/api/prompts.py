@@ -107,7 +107,7 @@ def _configurations(context: Context, given: Any, temperature: float) -> tuple[C
     """Plain decoding, then what is asked for; nothing beside the figures is recorded, as on the
     page."""
     if given is None:
-        given = ["specinfer" if context.preset == "autoregressive" else context.preset]
+        given = [context.drafting_preset]
     if not isinstance(given, list):
         raise ConfigError.of("configurations", given, "a list")
     chosen = [configuration_from(entry, temperature) for entry in given]

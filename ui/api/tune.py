@@ -37,7 +37,7 @@ def _tune(context: Context) -> Callable[..., Any]:
         gradio_request: gr.Request,
         prompts: list[str],
         fields: dict[str, list[Any]],
-        preset: str = "specinfer",
+        preset: str = context.drafting_preset,
         max_new_tokens: int = 64,
         temperature: float = 0.0,
         top_k: int = 0,

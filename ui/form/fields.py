@@ -44,12 +44,12 @@ TREE_SIZES = ["auto", "uncut", "8", "16", "32", "64"]
 
 MEANINGS = {
     "drafters": "Who drafts: the small models (SSMs), and ngram, which looks the prompt up.",
-    "draft": "How an SSM picks: its top k, with the LLM's own noise (coupled), or drawn.",
+    "draft": "How tokens are picked: an SSM's likeliest, drawn, or (fused) the surest SSM's.",
     "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
     "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",
     "combine": "How the drafts of several SSMs become the one tree that the LLM verifies.",
-    "routing": "Which SSMs draft in a round: all, or a few by what they are worth to this text.",
-    "routed_drafters": "How many SSMs draft in a round where routing chooses them.",
+    "routing": "Which SSMs draft in a round: all, or a few, chosen anew as the text goes on.",
+    "routed_drafters": "How many SSMs draft in a round; routing chooses which.",
     "weights": "Whose word counts: by how well an SSM foretold the text, or by votes won.",
     "vote_nodes": "Nodes that vote_tree keeps: few is close to a vote, all is the union.",
     "eta": "A won vote multiplies or divides a weight by 1 + eta; then all are rescaled to mean 1.",

@@ -72,7 +72,7 @@ def _draft_label(draft: str, verify: str, temperature: float, combine: str) -> s
     if draft_kind(draft).by_score and combine_rule(combine).chains:
         becomes = SpeculationConfig(draft=draft, combine=combine).resolved(temperature).draft
         return f"{draft} (as {becomes}: a {combine} is over sequences, one token a step)"
-    return draft
+    return f"{draft} ({draft_kind(draft).label})"
 
 
 def verify_choices(draft: str, temperature: float, combine: str = "union") -> Choices:

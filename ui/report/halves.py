@@ -10,7 +10,7 @@ from typing import Any
 from ui.run.charts import choice_value, round_value
 from ui.run.frame import Baseline, Frame
 from ui.run.routes import chosen_route
-from ui.run.values import inspector_value, picture_values, tree_value
+from ui.run.values import chosen_words, inspector_value, picture_values, tree_value
 from ui.run.votes import proposals_value
 
 __all__ = ["round_values", "inspector_values", "of_the_place"]
@@ -38,7 +38,7 @@ def round_values(frame: Frame) -> Value:
     }
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
     return {
-        "strip": {"sel": frame.selected_round},
+        "strip": chosen_words(frame),
         **mine,
         "routing": chosen_route(frame),
         "lengths": {"sel": frame.selected_round, **length},

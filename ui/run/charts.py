@@ -11,6 +11,7 @@ from typing import Any
 from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
+from ui.run.granted import decision_values, granted_words
 from ui.run.switching import trial_of
 from ui.run.view import RoundView, View
 
@@ -37,7 +38,8 @@ def drafters_value(view: View) -> Value:
 def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     """Accepted tokens and speculation length per round, with their histogram and rates.
 
-    `before` and `before_rates`: the same of the run before, for a pale line behind.
+    `before` and `before_rates`: the same of the run before, for a pale line behind. `decisions`: of
+    the scheduler, by round.
     """
     view = frame.view
     shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
@@ -53,13 +55,15 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
         if before
         else {},
         "before_rates": _rates(before.stats) if before else {},
+        "decisions": decision_values(shown),
         "sel": frame.selected_round,
         **choice_value(frame),
     }
 
 
 def choice_value(frame: Frame) -> Value:
-    """What the controller chose behind the selected round, and what it expects of each length."""
+    """What the controller chose behind the selected round, and what it expects of each length; what
+    the request was granted in the round beside others."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(_setting(frame.view, "length"))
     return {
@@ -79,6 +83,7 @@ def choice_value(frame: Frame) -> Value:
             for e in (completed.estimates if completed else ())
         },
         "lately": _lately(frame),
+        "granted": granted_words(frame.detail),
     }
 
 

@@ -16,9 +16,11 @@ from ui.run.explain import letter, percent
 from ui.run.frame import Frame
 from ui.run.listed import listed
 from ui.run.regret_words import regret_value
+from ui.run.route_reasons import route_reason
+from ui.run.served import served_parts
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["chosen_route", "drafting_ssms", "routing_value"]
+__all__ = ["chosen_route", "drafting_ssms", "route_in_short", "routing_value"]
 
 Value = dict[str, Any]
 DRAFTING = ("routed", "explored")
@@ -27,7 +29,8 @@ CHOSEN = "chosen"
 
 def routing_value(frame: Frame) -> Value:
     """Each SSM's part and score in each round, where the routed set changed and why; the selected
-    round and the cost of asking in sentences. `rule` is empty where all SSMs draft."""
+    round and the cost of asking in sentences; of a whole run, which drafter served which part of
+    the text. `rule` is empty where all SSMs draft."""
     view = frame.view
     rule = _rule(view)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
@@ -43,6 +46,7 @@ def routing_value(frame: Frame) -> Value:
         "switches": {str(number): True for number in _switches(view.rounds)},
         "reasons": _reasons(routed),
         "cost": _cost(view, rule) if rule else "",
+        "parts": served_parts(view, _ssms(view)) if rule and frame.whole else {},
         "ask": rule is not None and frame.whole,
         "regret": regret_value(frame.regret, view.drafters) if frame.regret else {},
         **chosen_route(frame),
@@ -54,6 +58,24 @@ def chosen_route(frame: Frame) -> Value:
     rule = _rule(frame.view)
     sentence = _sentence(frame.view, frame.detail) if rule else ""
     return {"sel": frame.selected_round, "sentence": sentence}
+
+
+def route_in_short(frame: Frame) -> str:
+    """Which SSMs drafted in the selected round, and why; empty where none was chosen."""
+    view, detail = frame.view, frame.detail
+    done = detail.completed if detail else None
+    if done is None or not done.routing or _rule(view) is None:
+        return ""
+    names = [
+        f"{letter(i)} {name}"
+        for i, name in enumerate(view.drafters)
+        if name in _drafting(done.routing)
+    ]
+    drafted = detail is not None and detail.combined is not None and detail.combined.token_ids
+    words = f"drafted by {listed(names)}" if drafted else "nothing was drafted"
+    reason = route_reason(done.routing_reason, done.round)
+    why = f" Why? {reason}." if drafted and reason else ""
+    return f"Round {done.round + 1}: {words}.{why}"
 
 
 def drafting_ssms(view: View) -> tuple[str, ...]:
@@ -105,7 +127,8 @@ def _reasons(routed: Sequence[RoundView]) -> Value:
     before = ""
     for line in routed:
         if line.routing_reason != before:
-            before = found[str(line.number)] = line.routing_reason
+            before = line.routing_reason
+            found[str(line.number)] = route_reason(before, line.number)
     return found
 
 
@@ -141,7 +164,7 @@ def _sentence(view: View, detail: Detail | None) -> str:
         said.append(f"{listed(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
     if parts["lost"]:
         said.append(f"{listed(parts['lost'])} {_verb('was', parts['lost'])} lost")
-    reason = detail.completed.routing_reason
+    reason = route_reason(detail.completed.routing_reason, detail.round)
     return f"{'; '.join(said)}. {f'Why? {reason}.' if reason else ''}".strip()
 
 

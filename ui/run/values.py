@@ -18,13 +18,13 @@ from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.probabilities import probability_words
-from ui.run.routes import routing_value
+from ui.run.routes import route_in_short, routing_value
 from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
 from ui.run.votes import proposals_value
 
-__all__ = ["PICTURES", "PictureMaker", "names_value", "picture_values"]
+__all__ = ["PICTURES", "PictureMaker", "chosen_words", "names_value", "picture_values"]
 
 Value = dict[str, Any]
 
@@ -138,12 +138,17 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             else _cached_token(token, made)
             for i, token in enumerate(view.tokens[first:])
         },
-        "sel": frame.selected_round,
+        **chosen_words(frame),
         "done": frame.whole,
         "notes": {
             str(line.number): " ".join(told) for line in view.rounds if (told := _fault_notes(line))
         },
     }
+
+
+def chosen_words(frame: Frame) -> Value:
+    """What of the text follows from the selected round: which SSMs a rule chose, and why."""
+    return {"sel": frame.selected_round, "said": route_in_short(frame)}
 
 
 def _fault_notes(line: RoundView) -> list[str]:

@@ -59,6 +59,11 @@ class Context:
     desks: TabSessions = field(default_factory=TabSessions)
 
     @property
+    def drafting_preset(self) -> str:
+        """The preset of the page, for what is measured beside plain decoding: one that drafts."""
+        return "specinfer" if self.preset == "autoregressive" else self.preset
+
+    @property
     def model_host(self) -> ModelHost:
         """The host of the loaded models, which can exchange them."""
         return self.hub.model_host

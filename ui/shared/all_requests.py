@@ -16,6 +16,7 @@ import gradio as gr
 from core.config.mechanisms import SCHEDULES
 from core.engine.snapshot import LiveRun, Snapshot
 from core.errors import ConfigError, SpecScopeError
+from ui.run.granted import DECISIONS, nodes_words
 from ui.server.context import Context
 from ui.shared.event_options import LATEST
 from ui.shared.parts import part
@@ -56,6 +57,7 @@ def build_all_requests(context: Context) -> AllRequests:
             [(f"{name}: {one.label}", name) for name, one in SCHEDULES.items()],
             value=next(iter(SCHEDULES)),
             label="How requests that run at once share the LLM",
+            info=". ".join(f"{name}: {one.meaning}" for name, one in SCHEDULES.items()) + ".",
             elem_id="requests-schedule",
         )
         view = requests_view("requests")
@@ -73,7 +75,7 @@ def requests_view(elem_id: str) -> gr.HTML:
 def requests_value(context: Context, owner: str, may_schedule: bool = True) -> dict[str, Any]:
     """What the view shows to the visitor with this key: dicts of plain text and numbers."""
     now = context.model_host.worker.snapshot()
-    rows = [_row(run, *_whose(context, run.run_id, owner)) for run in now.runs]
+    rows = [_row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(now.runs)]
     most = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
     return {
         "n": time.monotonic_ns() // 1000,
@@ -81,6 +83,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
         "schedule": now.schedule,
         "meaning": SCHEDULES[now.schedule].meaning,
         "reason": _reason(now),
+        "decided": _decided(now),
         "rows": {str(i): row for i, row in enumerate(rows)},
         "most": most,
         "lanes": {
@@ -99,12 +102,13 @@ def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
     return own, source.prompt if source is not None and own else ""
 
 
-def _row(run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
+def _row(number: int, run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
     part = run.scheduled
     begins = " ".join(prompt.split())
     short = begins if len(begins) <= PROMPT_LENGTH else f"{begins[: PROMPT_LENGTH - 1]}…"
     return {
         "own": own,
+        "number": number,
         "who": "your request" if own else "another visitor's request",
         "text": visible(short),
         "run": run.run_id if own else "",
@@ -114,6 +118,7 @@ def _row(run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
         "limit": _limit(run),
         "drafted": part.num_drafted if part else run.num_verified,
         "granted": part.num_granted if part else run.num_verified,
+        "why": nodes_words(part, run.num_verified, run.max_tree_nodes) if run.round >= 0 else "",
         "accepted": run.num_accepted,
         "state": _state(run),
     }
@@ -153,6 +158,17 @@ def _reason(now: Snapshot) -> str:
     last = min(now.runs, key=lambda run: run.num_waited, default=None)
     why = last.scheduled.reason if last is not None and last.scheduled is not None else ""
     return visible(why or SCHEDULES[now.schedule].meaning)
+
+
+def _decided(now: Snapshot) -> str:
+    """The scheduler's last decision, until the next one; empty before the first."""
+    last = now.decision
+    if last is None:
+        return ""
+    rounds = "round" if last.passes == 1 else "rounds"
+    when = f"{last.passes} {rounds} ago" if last.passes else "in this round"
+    kind = DECISIONS.get(last.decision, last.decision)
+    return visible(f"{kind}, {when}: {last.reason}")
 
 
 def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:

@@ -124,7 +124,8 @@ def _waiting(frame: Frame) -> str:
 
 def _behind(frame: Frame) -> str:
     here = frame.view.current.round + 1 if frame.view.current else 0
-    at = f"you are at round {here} of {frame.known_rounds}"
+    # A round that has begun is not known to be complete yet.
+    at = f"you are at round {here} of {max(here, frame.known_rounds)}"
     stage = frame.view.current.stage if frame.view.current else ""
     step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
     engine = "Engine finished" if frame.ended else "The engine runs on"

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 from typing import Any, cast
 
 import pytest
@@ -81,10 +82,19 @@ def test_a_growing_queue_ends_drafting_and_an_idle_llm_brings_it_back() -> None:
     control = SpeculationControl()
     for queue in range(1, 40):
         control.observe(0.9, queue, ASKED)
-    assert control.limit == SpeculationLimit(0, 1) and "wait" in control.reason
+    assert control.limit == SpeculationLimit(0, 1)
+    ended = r"no request drafts from now on: \d+ requests wait in the queue"
+    assert re.fullmatch(ended, control.reason)
+    reasons = []
     for _ in range(2 * LONGEST + 400):
-        control.observe(0.3, 0, ASKED)
+        if control.observe(0.3, 0, ASKED):
+            reasons.append(control.reason)
     assert control.limit == ASKED
+    first, second, *_ = reasons
+    assert first == (
+        "drafting begins again, since no request waits: a draft has at most 1 token by 1 SSM"
+    )
+    assert second.startswith("a draft has at most 2 tokens by 1 SSM from now on, more than before:")
 
 
 def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> None:

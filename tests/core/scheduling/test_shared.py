@@ -47,6 +47,28 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
     assert found == pytest.approx(best, abs=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("across", "begins"),
+    [
+        (0, ""),
+        (4, "2 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
+        (2, "3 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
+    ],
+)
+def test_the_reason_says_that_half_are_drafted_meanwhile(across: int, begins: str) -> None:
+    shared = Shared(BatchTimes(Costs(cast(Any, None), TABLE)))
+    live = [LiveRequest(64, 4, overlapped=i < across) for i in range(4)]
+    count = 4 - across // 2
+    first = f"{begins}the first rounds of {count} requests are measured"
+    assert shared.plan(live, 0).reason == first
+    shared.observe(BatchOutcome(count, 64, 8, 8, 5.0, 1.0, 8.0, steps=4))
+    reason = shared.plan(live, 0).reason
+    assert reason.startswith(f"{begins}a node is verified if its probability is at least 0.")
+    two = [LiveRequest(64, 4, overlapped=True)] * 2
+    assert shared.plan(two, 0).reason.startswith("2 requests take turns in the LLM's passes")
+    assert shared.plan(two[:1], 0).reason.startswith("one request is decoded")
+
+
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 
 

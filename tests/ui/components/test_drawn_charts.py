@@ -54,6 +54,26 @@ def test_lengths_hold_rounds_estimates_and_what_the_budget_bounds(pictures: Pict
     assert lengths.get_by_text("position", exact=True).count() == 1
 
 
+TICKS = """(axis) => {
+  const boxes = [...document.querySelectorAll(`#picture-lengths .${axis}tick text`)]
+    .map((one) => one.getBoundingClientRect()).sort((a, b) => a.left - b.left);
+  return boxes.slice(1).map((box, i) => box.left - boxes[i].right); }"""
+
+
+@pytest.mark.parametrize("most", [9, 10, 12, 16])
+def test_the_numbers_below_the_histogram_do_not_touch(pictures: Pictures, most: int) -> None:
+    value = dict(values_of("verify")["lengths"])
+    value["histogram"] = {str(j): 1 + j % 3 for j in range(most + 1)}
+    value["per_position"] = {str(j): 1 - j / 20 for j in range(most)}
+    pictures.show("verify", "lengths")
+    pictures.give({"lengths": value})
+    for width, large in ((1280, False), (1000, False), (390, False), (1280, True), (390, True)):
+        page = pictures.look(width=width, large=large)
+        for axis in ("x2", "x3"):
+            gaps = page.evaluate(TICKS, axis)
+            assert gaps and min(gaps) > 3, (axis, width, large, gaps)
+
+
 def bound_by_the_budget(pictures: Pictures) -> None:
     """A length that the budget bounds is drawn where it is bound."""
     panel = pictures.page.locator("#picture-lengths")

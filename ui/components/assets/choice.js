@@ -11,7 +11,9 @@ export function createChoice(panel) {
   const none = h("p", { class: "ss-choice-none" });
   const meant = h("p", { class: "ss-choice-meant" }, MEANT);
   const budget = h("p", { class: "ss-choice-budget" });
-  const node = h("div", { class: "ss-choice" }, said, chart.node, none, meant, budget);
+  const granted = h("p", { class: "ss-sentence ss-choice-granted" });
+  const marked = h("p", { class: "ss-choice-meant" }, MARKED);
+  const node = h("div", { class: "ss-choice" }, granted, marked, said, chart.node, none, meant, budget);
   panel.body.append(node);
   return {
     restyle: chart.restyle,
@@ -21,6 +23,9 @@ export function createChoice(panel) {
       set(panel.section, "data-controlled", known ? value.policy : null);
       if (!known) return;
       setText(said, sentence(value));
+      granted.hidden = !value.granted;
+      setText(granted, prose(value.granted));
+      marked.hidden = !Object.keys(value.decisions ?? {}).length;
       const shown = candidates(value);
       chart.draw(shown);
       none.hidden = Boolean(shown) || !value.no_estimates;
@@ -35,6 +40,8 @@ export function createChoice(panel) {
 // The columns and the choice answer different questions.
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end early where their drafter is "
   + "unsure: ▸ marks the longest allowed, and the dashed line is what the rounds of late have yielded that way.";
+
+const MARKED = "▼ marks rounds from which on the scheduler allowed longer or shorter drafts, or none: hover for its reason.";
 
 function sentence(value) {
   if (value.sel == null || value.sel < 0) return `${value.policy} decides the length.`;
@@ -66,7 +73,7 @@ export function choiceTable(value) {
     length, fixed(t, 2), fixed(took, 2), fixed(tps, 1), n, Number(length) === value.next ? "▸ next" : "",
   ]);
   return {
-    caption: prose([sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
+    caption: prose([value.granted, sentence(value), lately(value), value.budget].filter(Boolean).join(" ")),
     head: rows.length ? ["length", "expected tokens", "expected ms", "tokens per second", "nodes", "chosen"] : [],
     rows,
   };

@@ -3,10 +3,10 @@
 import { entries } from "./dom.js";
 import { CHART_PACE, createChart, axis, heading } from "./charts.js";
 import { choiceTable, createChoice } from "./choice.js";
-import { fixed, percent, plural } from "./text.js";
+import { fixed, percent, plural, prose } from "./text.js";
 
 const MANY = 150;
-const OF_ROUNDS = new Set(["accepted", "speculation length"]);
+const OF_ROUNDS = new Set(["accepted", "speculation length", "scheduler"]);
 
 export function create(panel) {
   const chart = createChart(panel, {
@@ -62,6 +62,7 @@ function figure(value, look) {
       marker: { color: look.muted, ...thin }, text: rates.map(([, rate]) => percent(rate)), textposition: "none",
       hovertemplate: "position %{x}: accepted in %{text} of rounds<extra></extra>" },
     ...earlier(value, look),
+    ...decided(value, look),
   ];
   return { data, layout: look.narrow ? stacked(value, look) : sideBySide(value, look) };
 }
@@ -93,6 +94,28 @@ function earlier(value, look) {
       text: rates.map(([, rate]) => percent(rate)), xaxis: "x3", yaxis: "y3",
       hovertemplate: "the run before, position %{x}: %{text}<extra></extra>" },
   ].filter((trace) => trace.x.length);
+}
+
+// Rounds from which on the scheduler allowed longer or shorter drafts, with its reason.
+function decided(value, look) {
+  const found = entries(value.decisions);
+  if (!found.length) return [];
+  return [{
+    type: "scatter", mode: "markers", name: "scheduler", x: found.map(([round]) => Number(round) + 1), y: found.map(() => tallestOf(value)),
+    marker: { symbol: "triangle-down", size: 10 * look.scale, color: look.ink }, cliponaxis: false,
+    text: found.map(([, one]) => broken(prose(`${one.k}: ${one.t}`))), hovertemplate: "scheduler, round %{x}: %{text}<extra></extra>",
+  }];
+}
+
+// In lines short enough for a small window.
+const LINE = 60;
+function broken(words) {
+  const lines = [""];
+  for (const word of words.split(" ")) {
+    if (lines.at(-1).length + word.length > LINE) lines.push("");
+    lines.push(`${lines.pop()} ${word}`.trim());
+  }
+  return lines.map((line) => line.replace(/[<>&]/g, "")).join("<br>");
 }
 
 function sideBySide(value, look) {
@@ -140,10 +163,10 @@ function axes(value, look, xs, ys) {
   const count = (most, ticks) => ({ tickformat: "d", rangemode: "tozero", dtick: nice(most / ticks) });
   const rounds = Object.values(value.rounds ?? {});
   const earlier = Object.values(value.before ?? {});
-  const tallest = peak([...rounds.flatMap((round) => [round.a, aim(round)]), ...earlier]);
+  const tallest = tallestOf(value);
   const often = peak(Object.values(value.histogram ?? {}));
   const many = Math.max(Object.keys(value.histogram ?? {}).length, Object.keys(value.per_position ?? {}).length);
-  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (look.narrow && large(look) && many > 10 ? 4 : 9)) };
+  const steps = { tickformat: "d", showgrid: false, dtick: nice(many / (many > 10 ? 4 : 9)) };  // two digits take more room
   return {
     uirevision: value.run,
     bargap: 0.25,
@@ -158,6 +181,11 @@ function axes(value, look, xs, ys) {
     xaxis3: axis(look, { domain: xs[2], anchor: "y3", title: "position", ...steps, visible: !noRates(value) }),
     yaxis3: axis(look, { visible: !noRates(value), domain: ys[2], anchor: "x3", range: [0, 1.02], tickformat: ".0%", nticks: 5 }),
   };
+}
+
+function tallestOf(value) {
+  const rounds = Object.values(value.rounds ?? {});
+  return Math.max(1, ...rounds.flatMap((round) => [round.a, aim(round)]), ...Object.values(value.before ?? {}));
 }
 
 const large = (look) => look.scale > 1.1;
@@ -198,7 +226,10 @@ function oftenTable(value) {
 function roundTable(value) {
   const less = bounded(value);
   const allowed = (told) => (less ? [aim(told)] : []);
-  const rows = entries(value.rounds).map(([round, told]) => [Number(round) + 1, told.a, told.d, ...allowed(told), told.s]);
-  const head = ["round", "accepted", "tree depth", ...(less ? ["depth allowed"] : []), "speculation length"];
+  const decisions = value.decisions ?? {};
+  const any = Object.keys(decisions).length > 0;
+  const decision = (round) => (any ? [round in decisions ? prose(`${decisions[round].k}: ${decisions[round].t}`) : ""] : []);
+  const rows = entries(value.rounds).map(([round, told]) => [Number(round) + 1, told.a, told.d, ...allowed(told), told.s, ...decision(round)]);
+  const head = ["round", "accepted", "tree depth", ...(less ? ["depth allowed"] : []), "speculation length", ...(any ? ["the scheduler"] : [])];
   return { caption: "Round by round", head, rows };
 }

@@ -5,6 +5,7 @@ import { frame, text } from "./minichart.js";
 import { textWidth } from "./measure.js";
 import { byKey, badge } from "./palette.js";
 import { card, hide, show } from "./tip.js";
+import { createParts, partsTable } from "./parts.js";
 import { createRegret, regretTable } from "./regret.js";
 import { fixed, plain, prose, roundName } from "./text.js";
 
@@ -26,7 +27,8 @@ export function create(panel) {
   const meant = h("p", { class: "ss-meant" });
   const cost = h("p", { class: "ss-routing-cost" });
   const regret = createRegret();
-  panel.body.append(chart.node, key, cost, meant, regret.node);
+  const parts = createParts(panel);
+  panel.body.append(parts.node, chart.node, key, cost, meant, regret.node);
   const ask = panel.button("Regret", "Count afterwards what another choice of SSMs would have cost", () => panel.ask());
   panel.finishTools({ tableForm: true });
   listen(chart, panel);
@@ -39,13 +41,14 @@ export function create(panel) {
       const told = stripOf(value);
       chart.node.style.setProperty("--ss-rows", told.rows.length);
       chart.draw(told);
+      parts.draw(value);
       drawKey(key, value);
       setText(cost, prose(value.cost));
       ask.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
       setText(meant, `At the right the scores of the selected round: ${prose(value.score)}.`);
     },
-    table: (value) => [tableOf(value), regretTable(value)],
+    table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
     exported: () => panel.body,
   };
 }

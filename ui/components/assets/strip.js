@@ -90,7 +90,8 @@ function drawSurroundings(value, { prompt, old, panel, state }) {
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
   const count = Object.keys(value.tokens ?? {}).length;
   const empty = !value.run;
-  panel.say(empty ? "The text will appear here, coloured by who drafted it." : "Click a token to see its round everywhere.");
+  panel.say(empty ? "The text will appear here, coloured by who drafted it." : value.said || "Click a token to see its round everywhere.");
+  set(panel.section, "data-routed", Boolean(value.said));
   set(panel.section, "data-empty", empty && count === 0);
   state.empty = empty;
 }

@@ -24,6 +24,7 @@ function widen(part, share) {
 const parts = {
   pool: node("p", "sp-all-pool"),
   reason: node("p", "sp-all-reason"),
+  decided: node("p", "sp-all-reason"),
   note: node("p", "sp-line sp-warn"),
   body: node("tbody"),
   lanes: node("dl", "sp-lanes"),
@@ -51,9 +52,11 @@ const whole = node("section", "sp-all");
 whole.setAttribute("aria-label", "All requests now");
 const why = node("div", "sp-all-why");
 why.append(node("b", "", "The scheduler: "), parts.reason);
+const decided = node("div", "sp-all-why");
+decided.append(node("b", "", "Its last change: "), parts.decided);
 const busy = node("div", "sp-all-lanes");
 busy.append(parts.title, parts.lanes);
-whole.append(parts.pool, why, table(), busy, parts.note);
+whole.append(parts.pool, why, decided, table(), busy, parts.note);
 root.append(whole);
 function rowMade() {
   const made = node("tr");
@@ -63,7 +66,7 @@ function rowMade() {
   const written = node("td");
   written.append(bar("sp-all-done"), node("span", "sp-all-number"));
   const nodes = node("td");
-  nodes.append(bar("sp-all-granted", "sp-all-left"), node("span", "sp-all-number"));
+  nodes.append(bar("sp-all-granted", "sp-all-left"), node("span", "sp-all-number"), node("span", "sp-all-because"));
   made.append(who, written, node("td"), nodes, node("td", "sp-all-number"), node("td"));
   return made;
 }
@@ -71,7 +74,7 @@ function rowDrawn(made, row, most) {
   const [who, written, limit, nodes, accepted, now] = made.children;
   made.className = row.own ? "sp-own" : "";
   Object.assign(made.dataset, { run: row.run, round: row.round, drafted: row.drafted, granted: row.granted, accepted: row.accepted });
-  say(who.firstChild, (row.own ? "▸ " : "") + row.who);
+  say(who.firstChild, `${row.own ? "▸ " : ""}${row.number}. ${row.who}`);
   say(who.lastChild, row.text);
   widen(written.firstChild.firstChild, row.tokens / row.most_tokens);
   say(written.lastChild, `${row.tokens} of ${row.most_tokens}`);
@@ -79,7 +82,8 @@ function rowDrawn(made, row, most) {
   const [granted, left] = nodes.firstChild.children;
   widen(granted, row.granted / most);
   widen(left, (row.drafted - row.granted) / most);
-  say(nodes.lastChild, row.round ? `${row.granted} of ${row.drafted}` : "–");
+  say(nodes.children[1], row.round ? `${row.granted} of ${row.drafted}` : "–");
+  say(nodes.lastChild, row.why);
   say(accepted, row.round ? row.accepted : "–");
   say(now, row.state);
 }
@@ -109,6 +113,8 @@ function draw() {
   const lanes = Object.values(shown.lanes || {});
   say(parts.pool, shown.pool || "Asking the engine …");
   say(parts.reason, shown.reason);
+  say(parts.decided, shown.decided);
+  decided.hidden = !shown.decided;
   say(parts.note, shown.note);
   parts.note.hidden = !shown.note;
   filled(parts.body, rows, rowMade, (made, row) => rowDrawn(made, row, Math.max(1, shown.most)));

@@ -1,0 +1,61 @@
+"""What a scheduler granted a request, in its own history: the selected round's sentence, and the
+rounds in which the scheduler changed its mind."""
+
+from dataclasses import replace
+
+from core.events import Event, RoundCompleted, Scheduled
+from tests.synthetic import synthetic_run
+from ui.run.frame import Frame
+from ui.run.granted import granted_words
+from ui.run.values import picture_values
+from ui.run.view import detail_of, reduce_all
+
+PART = Scheduled("shared", 4, 2, 1, None, None, 13, 4, 49, 15, 0.6, "", "0.31 is the least")
+
+
+def scheduled(rounds: dict[int, Scheduled]) -> list[Event]:
+    return [
+        replace(event, scheduled=rounds.get(event.round))
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in synthetic_run(8, seed=2)
+    ]
+
+
+def words(part: Scheduled | None) -> str:
+    return granted_words(detail_of(scheduled({3: part} if part else {}), 3))
+
+
+def test_the_selected_round_says_what_was_granted_and_why() -> None:
+    begins = (
+        "Round 4, schedule shared: 2 of 4 requests were verified in this pass of the LLM; this "
+    )
+    assert words(PART) == (
+        f"{begins}one had 4 of its 13 drafted nodes verified, of all requests the likeliest 15 of "
+        "49. Why? 0.31 is the least."
+    )
+    assert words(replace(PART, num_granted=13)) == (
+        f"{begins}one had all 13 nodes that it drafted verified. Why? 0.31 is the least."
+    )
+    assert words(replace(PART, num_drafted=0, num_granted=0, length_limit=0)) == (
+        f"{begins}one had no node, the scheduler allowed no draft. Why? 0.31 is the least."
+    )
+    assert words(None) == ""
+
+
+def test_decisions_are_marked_in_the_run_s_own_history() -> None:
+    parts = {
+        number: replace(PART, decision=decision, reason=reason)
+        for number, decision, reason in ((1, "", "a"), (2, "fewer", "b"), (6, "drafts", "c"))
+    }
+    events = scheduled(parts)
+    frame = Frame(view=reduce_all(events), detail=detail_of(events, 6), run_id="x", ended=True)
+    value = picture_values(frame)["lengths"]
+    assert value["decisions"] == {
+        "2": {"k": "shorter drafts", "t": "b"},
+        "6": {"k": "drafts again", "t": "c"},
+    }
+    assert value["granted"].endswith("Why? c.")
+    plain = reduce_all(synthetic_run(8, seed=2))
+    alone = picture_values(Frame(view=plain, run_id="x", ended=True))["lengths"]
+    assert alone["decisions"] == {} and alone["granted"] == ""

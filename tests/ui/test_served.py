@@ -1,0 +1,120 @@
+"""Which drafter serves which part of a text: the cut, its figures, what of it is counted."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core.events import RoundCompleted
+from tests.synthetic import Mechanisms, synthetic_run
+from tests.ui.test_routes import FIVE, run
+from ui.run.frame import Frame
+from ui.run.route_reasons import route_reason
+from ui.run.routes import route_in_short, routing_value
+from ui.run.served import CHANGE, _cut, served_parts
+from ui.run.values import picture_values
+from ui.run.view import TokenView, View, detail_of, reduce_all
+
+
+def worth(shares: list[list[float]], chosen: tuple[int, ...]) -> float:
+    changes = sum(a != b for a, b in itertools.pairwise(chosen))
+    return sum(own[i] for own, i in zip(shares, chosen, strict=True)) - CHANGE * changes
+
+
+def test_the_cut_is_the_best_there_is() -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        shares = [[draw.choice([0.0, 0.5, 4.0]) for _ in range(2)] for _ in range(9)]
+        parts = _cut(shares, 2)
+        assert [first for first, _, _ in parts[1:]] == [end for _, end, _ in parts[:-1]]
+        found = tuple(best for first, end, best in parts for _ in range(first, end))
+        best = max(worth(shares, one) for one in itertools.product(range(2), repeat=9))
+        assert worth(shares, found) == best
+
+
+def text_of(owners: str) -> View:
+    """A view whose accepted tokens are of these drafters, four a round; `-` is the LLM's own."""
+    view = reduce_all(run())
+    tokens = tuple(
+        TokenView(i, f"w{i} ", f"w{i}", i // 4, "plain" if who == "-" else "accepted", 0.5,
+                  () if who == "-" else (("ABCDE".index(who), 0.5),))
+        for i, who in enumerate(owners)
+    )  # fmt: skip
+    return replace(view, tokens=tokens)
+
+
+def test_a_text_that_changes_domain_has_two_parts() -> None:
+    parts = served_parts(text_of("AAA-AAA-ABA-AAA-" + "EEE-EEE-EBE-EEE-"), FIVE)
+    assert [(one["d"], one["from"], one["to"]) for one in parts.values()] == [
+        ("0", 0, 3), ("4", 4, 7)
+    ]  # fmt: skip
+    first, second = (one["why"] for one in parts.values())
+    assert first.startswith("11 of 12 accepted tokens are its; it drafted in ")
+    assert second.startswith("11 of 12 accepted tokens are its; it drafted in ")
+    assert parts["0"]["text"].startswith("“w0 w1 ") and parts["1"]["text"].startswith("“w16 w17 ")
+    assert len(served_parts(text_of("AAA-BBB-AAA-"), FIVE)) == 1, "too short to be a part"
+    assert served_parts(text_of("----"), FIVE)["0"]["why"] == "no drafted token was accepted here"
+
+
+def test_it_is_shown_of_a_whole_run_that_routes() -> None:
+    view = reduce_all(run())
+    whole: dict[str, Any] = {"run_id": "x", "ended": True, "at_end": True}
+    assert routing_value(Frame(view=view, **whole))["parts"]
+    assert routing_value(Frame(view=view, run_id="x"))["parts"] == {}, "not while it runs"
+    plain = reduce_all(synthetic_run(8, mechanisms=Mechanisms()))
+    assert routing_value(Frame(view=plain, **whole))["parts"] == {}
+
+
+def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
+    events = run()
+    view, detail = reduce_all(events), detail_of(events, 3)
+    assert detail is not None and detail.completed is not None
+    done: RoundCompleted = detail.completed
+    frame = Frame(view=view, detail=detail, run_id="x", ended=True, at_end=True)
+    said = picture_values(frame)["strip"]["said"]
+    assert said == route_in_short(frame)
+    assert said.startswith("Round 4: drafted by ") and said.endswith(
+        f" Why? {route_reason(done.routing_reason, 3)}."
+    )
+    for one in done.routing:
+        assert (one.drafter in said.split(" Why?")[0]) == (one.role in ("routed", "explored"))
+    events = synthetic_run(8)
+    frame = Frame(view=reduce_all(events), detail=detail_of(events, 3), run_id="x")
+    assert picture_values(frame)["strip"]["said"] == ""
+
+
+@pytest.mark.parametrize(
+    ("recorded", "number", "words"),
+    [
+        (
+            "1 accepted, fewer than 2: ssm-math tried for having drafted least; the batch grants 1",
+            4,
+            "the LLM accepted only 1 drafted token in the round before, so ssm-math (drafted least "
+            "so far) may show what it can do; the scheduler allows 1 SSM",
+        ),
+        (
+            "0 accepted, fewer than 2: ssm-code tried for having drafted least",
+            0,
+            "no SSM has drafted yet, so the first in order are tried",
+        ),
+        (
+            "3 accepted: the best by score",
+            7,
+            "they have the highest scores; the LLM accepted 3 drafted tokens in the round before",
+        ),
+        ("a for b: the text changed", 7, "a took the place of b: the text changed"),
+        ("of another version", 7, "of another version"),
+    ],
+)
+def test_recorded_reasons_are_told_in_plain_words(recorded: str, number: int, words: str) -> None:
+    assert route_reason(recorded, number) == words
+
+
+def test_the_words_know_every_reason_that_is_recorded() -> None:
+    done = [event for event in run() if isinstance(event, RoundCompleted) and event.routing_reason]
+    told = [route_reason(event.routing_reason, event.round) for event in done]
+    assert told and all(a != b.routing_reason for a, b in zip(told, done, strict=True))

@@ -1,0 +1,44 @@
+// Which drafter served which part of a text, and why: part of the routing picture, of a run that has ended.
+
+import { h, entries } from "./dom.js";
+import { byKey, badge } from "./palette.js";
+import { plain, prose } from "./text.js";
+
+const HEAD = ["part of the text", "rounds", "served by", "why"];
+const LONGEST = 40;
+
+// A row for each part; a click shows its first round everywhere.
+export function createParts(panel) {
+  const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
+  const body = h("tbody");
+  const rows = h("table", { class: "ss-parts-rows" }, h("caption", {}, "Which drafter served which part of the text"), h("thead", {}, head), body);
+  const node = h("div", { class: "ss-parts ss-scroll", hidden: true, tabindex: 0, role: "region", "aria-label": "Parts of the text" }, rows);
+  return {
+    node,
+    draw(value) {
+      const found = entries(value.parts);
+      node.hidden = !found.length;
+      const told = JSON.stringify([value.run, value.parts ?? {}]);
+      if (body.ssShown === told) return;
+      body.ssShown = told;
+      const who = byKey(value);
+      body.replaceChildren(...found.map(([, part]) => row(part, who.get(part.d), panel)));
+    },
+  };
+}
+
+function row({ text, from, to, why }, drafter, panel) {
+  const first = h("button", { type: "button", class: "ss-part-text", title: "Show its first round everywhere", onclick: () => panel.select(from) }, prose(text));
+  const whose = h("span", { class: "ss-part-drafter" }, badge(drafter), ` ${plain(drafter.name, LONGEST)}`);
+  return h("tr", {}, h("td", {}, first), h("td", {}, span(from, to)), h("td", {}, whose), h("td", {}, prose(why)));
+}
+
+const span = (from, to) => (from === to ? String(from + 1) : `${from + 1}–${to + 1}`);
+
+export function partsTable(value) {
+  const found = entries(value.parts);
+  if (!found.length) return null;
+  const who = byKey(value);
+  const rows = found.map(([, { text, from, to, d, why }]) => [prose(text), span(from, to), plain(who.get(d).name, LONGEST), prose(why)]);
+  return { caption: "Which drafter served which part of the text", head: HEAD, rows };
+}

@@ -1,0 +1,72 @@
+"""What a scheduler granted a request beside others, and why, in words; where it changed its mind.
+
+Pure: a request's part in a round in. core/scheduling has the rules.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.events import Scheduled
+from ui.run.view import Detail, RoundView
+
+__all__ = ["DECISIONS", "decision_values", "granted_words", "nodes_words"]
+
+DECISIONS = {
+    "more": "longer drafts",
+    "fewer": "shorter drafts",
+    "plain": "no drafts",
+    "drafts": "drafts again",
+}
+
+
+def nodes_words(part: Scheduled | None, verified: int, budget: int | None) -> str:
+    """Why so many of a request's nodes were verified, short. `budget`: its own `max_tree_nodes`,
+    None for none; `verified` nodes where no schedule told anything (`part` is None)."""
+    drafted = part.num_drafted if part else verified
+    if not drafted:
+        none = part is not None and part.length_limit == 0
+        return "the scheduler allowed no draft" if none else "it drafted nothing"
+    if part is not None and part.num_granted < drafted:
+        return f"of all requests the likeliest {part.batch_granted} of {part.batch_drafted}"
+    if budget is not None and drafted >= budget:
+        return f"all it drafted: its own budget (max_tree_nodes) is {budget}"
+    return "all it drafted"
+
+
+def granted_words(detail: Detail | None) -> str:
+    """What the request got in the selected round beside others, and the scheduler's reason; empty
+    where it had a budget of its own."""
+    done = detail.completed if detail else None
+    part = done.scheduled if done else None
+    if done is None or part is None:
+        return ""
+    of = "request was" if part.num_live == 1 else "requests were"
+    sent = [
+        f"Round {done.round + 1}, schedule {part.schedule}: {part.num_batch} of {part.num_live} "
+        f"{of} verified in this pass of the LLM"
+    ]
+    if part.num_granted < part.num_drafted:
+        sent.append(
+            f"this one had {part.num_granted} of its {part.num_drafted} drafted nodes verified, "
+            f"{nodes_words(part, 0, None)}"
+        )
+    elif part.num_drafted:
+        nodes = "node that it drafted" if part.num_drafted == 1 else "nodes that it drafted"
+        sent.append(f"this one had all {part.num_drafted} {nodes} verified")
+    else:
+        sent.append(f"this one had no node, {nodes_words(part, 0, None)}")
+    return f"{'; '.join(sent)}. Why? {part.reason}."
+
+
+def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:
+    """By round, what a scheduler has decided since the one before: its kind in words (`k`), and
+    why (`t`)."""
+    return {
+        str(line.number): {
+            "k": DECISIONS.get(line.scheduled.decision, line.scheduled.decision),
+            "t": line.scheduled.reason,
+        }
+        for line in rounds
+        if line.scheduled is not None and line.scheduled.decision
+    }

@@ -1,0 +1,46 @@
+"""A router's reason in plain words. What is recorded is short and never changes: logs are read for
+ever; core/routing makes it."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["route_reason"]
+
+GRANTED = re.compile(r"; the batch grants (\d+)$")
+EXPLORED = re.compile(r"(\d+) accepted, fewer than \d+: (.+) tried for having drafted least")
+BEST = re.compile(r"(\d+) accepted: the best by score")
+SWITCHED = re.compile(r"([^:]+ for [^:]+): (.+)", re.DOTALL)
+UNASKED = "before the first audition: the first in order"
+
+
+def route_reason(recorded: str, number: int) -> str:
+    """Of round `number`; what no router of ours has written stays as it is."""
+    granted = GRANTED.search(recorded)
+    reason = _in_words(GRANTED.sub("", recorded), number)
+    if granted is None:
+        return reason
+    count = int(granted[1])
+    return f"{reason}; the scheduler allows {count} SSM{'' if count == 1 else 's'}"
+
+
+def _in_words(reason: str, number: int) -> str:
+    if found := EXPLORED.fullmatch(reason):
+        if number == 0:
+            return "no SSM has drafted yet, so the first in order are tried"
+        return (
+            f"the LLM accepted only {_tokens(found[1])} in the round before, so {found[2]} "
+            "(drafted least so far) may show what it can do"
+        )
+    if found := BEST.fullmatch(reason):
+        tokens = _tokens(found[1])
+        return f"they have the highest scores; the LLM accepted {tokens} in the round before"
+    if reason == UNASKED:
+        return "the SSMs were not asked about the text yet: the first in order"
+    if found := SWITCHED.fullmatch(reason):
+        return f"{found[1].replace(' for ', ' took the place of ')}: {found[2]}"
+    return reason
+
+
+def _tokens(count: str) -> str:
+    return "1 drafted token" if count == "1" else f"{count} drafted tokens"

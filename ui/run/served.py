@@ -1,0 +1,125 @@
+"""Which drafter serves which part of a text, and why: the run's tokens cut into few parts.
+
+Pure: a View in, plain JSON out. An accepted token counts for the drafter whose token it is, for
+several that proposed it in equal shares. The cut is the best there is: every part goes to one
+drafter, and a change of drafter must gain at least CHANGE tokens.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from core.config.mechanisms import NGRAM
+from core.events import RoutedDrafter
+from ui.run.explain import letter, quote
+from ui.run.view import RoundView, TokenView, View
+
+__all__ = ["served_parts"]
+
+Value = dict[str, Any]
+
+CHANGE = 6.0
+WORDS = 24
+
+
+def served_parts(view: View, ssms: Sequence[str]) -> Value:
+    """The parts of a routed run's text in order: its rounds (`from`, `to`), the begin of its text
+    (`text`), its drafter (`d`, the slot) and the reason in a sentence (`why`)."""
+    slots = [slot for slot, name in enumerate(view.drafters) if name in {*ssms, NGRAM}]
+    if not view.tokens or not slots:
+        return {}
+    rounds = [list(of) for _, of in itertools.groupby(view.tokens, lambda token: token.round)]
+    parts = _cut([_sum(_shares(token, slots) for token in of) for of in rounds], len(slots))
+    return {
+        str(i): _part(view, [token for of in rounds[first:end] for token in of], slots[best])
+        for i, (first, end, best) in enumerate(parts)
+    }
+
+
+def _sum(shares: Iterable[Sequence[float]]) -> list[float]:
+    return [sum(of) for of in zip(*shares, strict=True)]
+
+
+def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
+    whose = [slot for slot, _ in token.scores if slot in slots]
+    if token.kind != "accepted" or not whose:
+        return [0.0] * len(slots)
+    return [1 / len(whose) if slot in whose else 0.0 for slot in slots]
+
+
+def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
+    """Parts (first round, end, drafter) with the largest sum of shares, CHANGE taken off for each
+    further part."""
+    worth = [0.0] * count
+    came_from: list[list[int]] = []
+    for own in shares:
+        best = max(range(count), key=lambda i: worth[i])
+        before = [i if worth[i] >= worth[best] - CHANGE else best for i in range(count)]
+        worth = [max(worth[i], worth[best] - CHANGE) + own[i] for i in range(count)]
+        came_from.append(before)
+    drafter = max(range(count), key=lambda i: worth[i])
+    chosen = []
+    for before in reversed(came_from):
+        chosen.append(drafter)
+        drafter = before[drafter]
+    chosen.reverse()
+    starts = [i for i in range(len(chosen)) if not i or chosen[i] != chosen[i - 1]]
+    return [
+        (first, end, chosen[first])
+        for first, end in zip(starts, [*starts[1:], len(chosen)], strict=True)
+    ]
+
+
+def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
+    first, last = tokens[0].round, tokens[-1].round
+    text = " ".join("".join(token.text for token in tokens).split())
+    short = text if len(text) <= WORDS else f"{text[: WORDS - 1]}…"
+    return {
+        "from": first,
+        "to": last,
+        "text": quote(short),
+        "d": str(slot),
+        "why": _why(view, tokens, slot),
+    }
+
+
+def _why(view: View, tokens: Sequence[TokenView], slot: int) -> str:
+    """How many of the part's accepted tokens are the drafter's, how often it drafted, and its mean
+    score beside the next best's."""
+    accepted = [token for token in tokens if token.kind == "accepted"]
+    own = sum(slot in [one for one, _ in token.scores] for token in accepted)
+    if not accepted:
+        return "no drafted token was accepted here"
+    sentence = f"{own} of {len(accepted)} accepted tokens are its"
+    rounds = view.rounds[tokens[0].round : tokens[-1].round + 1]
+    name = view.drafters[slot]
+    routed = [one for line in rounds for one in line.routing if one.drafter == name]
+    if not routed:
+        return sentence
+    drafted = sum(one.role in ("routed", "explored") for one in routed)
+    sentence += f"; it drafted in {drafted} of {len(rounds)} rounds"
+    means = _mean_scores(rounds)
+    others = {one: mean for one, mean in means.items() if one != name}
+    if not others:
+        return sentence
+    best = max(others, key=lambda one: others[one])
+    called = f"{letter(view.drafters.index(best))} {best}" if best in view.drafters else best
+    beside = "the next" if means[name] >= others[best] else "the best"
+    return (
+        f"{sentence}, mean score {_score(means[name])} ({beside}: {_score(others[best])}, {called})"
+    )
+
+
+def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
+    found: dict[str, list[RoutedDrafter]] = {}
+    for line in rounds:
+        for one in line.routing:
+            found.setdefault(one.drafter, []).append(one)
+    return {name: sum(one.score for one in of) / len(of) for name, of in found.items()}
+
+
+def _score(score: float) -> str:
+    """With as many digits as the picture of the scores has."""
+    return f"{score:.0f}" if score >= 100 else f"{score:.1f}" if score >= 10 else f"{score:.2f}"
