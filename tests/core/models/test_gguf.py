@@ -2,7 +2,11 @@
 cache that is whole or written anew."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from core.models.loading.placing import need_of
 from tests.core.models.folders import refused, saved
 from tests.core.models.gguf_files import TEMPLATE, TOKENS, module_of, write_model
 
+ROOT = Path(__file__).resolve().parents[3]
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_1")
 
 
@@ -182,6 +187,31 @@ def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
         load_models(str(q8), [], say=stop)
     assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
     load_models(str(q8), [])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from core.models.loading.gguf_cache import dequantized
+
+def say(stage):
+    if stage.startswith(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+dequantized(Path(sys.argv[1]), say)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("stage", ["dequantizing 5", "writing"])
+def test_after_a_kill_it_is_written_anew(q8: Path, cache: Path, stage: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(q8), stage]
+    killed = subprocess.run(command, cwd=ROOT, check=False, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (cache / "gguf").glob("*.part")
+    folder = dequantized(q8, ignore)
+    assert not left.exists() and gguf_cache.CACHE_VARIABLE in os.environ
+    assert json.loads((folder / gguf_cache.RECORD).read_text())["file"] == q8.name
 
 
 def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
