@@ -18,9 +18,9 @@ from typing import Any
 from bench.context import Context, Report, Suite, family_in, loader
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
-from bench.prompts import load_prompts, spread
+from bench.prompts import load_prompts, take_round_robin
 from bench.results import Results, write_text
-from bench.settings import DTYPES, Parser, Settings, whole
+from bench.settings import DTYPES, Parser, Settings, int_argument
 from bench.suites import SUITES, check_used
 from core.config.checks import choice
 from core.errors import SpecScopeError
@@ -37,13 +37,15 @@ def parser() -> Parser:
     p = Parser(prog="python -m bench", description=ABOUT)
     p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
     p.add_argument("--list", action="store_true", help="name the suites with their defaults")
-    p.add_argument("--prompts", type=whole("prompts"), help="spread evenly over the domains")
-    p.add_argument("--tokens", type=whole("tokens"), help="new tokens a prompt")
-    p.add_argument("--repeats", type=whole("repeats"), help="times each, or seeds each")
+    p.add_argument("--prompts", type=int_argument("prompts"), help="spread evenly over the domains")
+    p.add_argument("--tokens", type=int_argument("tokens"), help="new tokens a prompt")
+    p.add_argument("--repeats", type=int_argument("repeats"), help="times each, or seeds each")
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
-    p.add_argument("--threads", type=whole("threads"), help="default: cores - 1")
+    p.add_argument("--threads", type=int_argument("threads"), help="default: cores - 1")
     p.add_argument(
-        "--processes", type=whole("processes"), help="of `laws`, `acceptance`: how many share it"
+        "--processes",
+        type=int_argument("processes"),
+        help="of `laws`, `acceptance`: how many share it",
     )
     p.add_argument("--grown", type=Path, help="keeps `cpu-grown`'s models; `overhead` of them too")
     p.add_argument("--family", type=Path, help="of `acceptance`: a folder of llm and ssm-*")
@@ -95,7 +97,7 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
     }
     prompts, family = load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
-    given = (settings, spread(prompts, settings.prompts), prompts, results)
+    given = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
     return Context(*given, loader(family), teller(), arguments.grown, family)
 
 

@@ -83,7 +83,7 @@ def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | Non
     for col, figures in enumerate(drawn.values(), start=1):
         known = {name: each for name, each in zip(names, figures, strict=True) if each}
         values = [each.value for each in known.values()]
-        shown = {"orientation": "h", "error_x": _spread(known), "marker_color": COLOURS[0]}
+        shown = {"orientation": "h", "error_x": _error_bars(known), "marker_color": COLOURS[0]}
         bar = go.Bar(x=values, y=list(known), **shown)
         page.add_trace(bar, row=1, col=col)
         if all(each.ratio for each in known.values()):
@@ -138,11 +138,11 @@ def bar(
     """A bar with its interval for each group that has an estimate; `base`: where they begin."""
     known = {group: each for group in groups if (each := found.get(group)) is not None}
     values = [each.value - options.get("base", 0.0) for each in known.values()]
-    error = {**_spread(known), "thickness": 1, "width": 2}
+    error = {**_error_bars(known), "thickness": 1, "width": 2}
     return go.Bar(name=name, x=list(known), y=values, error_y=error, **options)
 
 
-def _spread(known: Mapping[str, Any]) -> dict[str, Any]:
+def _error_bars(known: Mapping[str, Any]) -> dict[str, Any]:
     """The intervals of figures or estimates, as plotly takes them."""
     high = [each.high - each.value for each in known.values()]
     return {

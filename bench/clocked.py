@@ -15,7 +15,7 @@ Passes = Callable[[Any], float] | None
 """Seconds of passes, from a call's result; None: the wall time of the call."""
 
 
-def timed(call: Callable[[], T]) -> tuple[T, float]:
+def time_call(call: Callable[[], T]) -> tuple[T, float]:
     """What the call returns, and its wall time in seconds."""
     start = time.perf_counter()
     found = call()
@@ -58,7 +58,7 @@ def _with_timer(
     made: Callable[..., Any], role: str, clock: PassClock, passes: Passes
 ) -> Callable[..., Any]:
     def call(*asked: Any) -> Any:
-        found, whole = timed(lambda: made(*asked))
+        found, whole = time_call(lambda: made(*asked))
         clock.add(role, 1000 * (whole if passes is None else passes(found)))
         return found
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.prompts import Prompt
 from bench.settings import Settings
 from core.config import Request, SamplingParams, SpeculationConfig
@@ -121,7 +121,7 @@ class Theirs:
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
         """A case's new tokens and its seconds, prefill included."""
         ids = self.tokenize(case.prompt.text)
-        found, seconds = timed(
+        found, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
         )
         return {"tokens": len(found), "seconds": seconds}

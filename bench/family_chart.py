@@ -48,20 +48,20 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
         asked = str(after.header.get("settings"))
         raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
     both = [_measured_rows(results) for results in (before, after)]
-    groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.fresh}
+    groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.is_fresh}
     temperatures = (0.0, TEMPERATURE)
     told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
     page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
     for row, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
             # With how many nodes are verified, at temperature 0 and over all domains.
-            one = _chosen(both[1], name, 0.0, figures.fresh)
+            one = _best_row(both[1], name, 0.0, figures.is_fresh)
             label = name if one is None else f"{name} ({figures.nodes_of(both[1][one]):.0f} nodes)"
             for after_it, rows in enumerate(both):
                 lengths = {
                     group: figures.length_of(rows[best], wanted)
                     for group, wanted in groups.items()
-                    if (best := _chosen(rows, name, temperature, wanted)) is not None
+                    if (best := _best_row(rows, name, temperature, wanted)) is not None
                 }
                 shown = {"marker_color": colour, "opacity": 1.0 if after_it else PALE}
                 legend = {"legendgroup": name, "showlegend": row == 1 and bool(after_it)}
@@ -75,14 +75,14 @@ def _measured_rows(results: Results) -> figures.Found:
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    found = figures.measured(results, acceptance_rows(ssms))
+    found = figures.prompts_by_row(results, acceptance_rows(ssms))
     if not found:
         allowed = "a file of the acceptance suite's samples"
         raise ConfigError.of("results", str(results.path), allowed)
     return found
 
 
-def _chosen(found: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
+def _best_row(found: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
     """A combine rule's row; of the SSMs alone the best of the wanted continuations; or None."""
     rows = [row for row in found if row.kind.temperature == temperature]
     if name == ALONE:

@@ -35,7 +35,7 @@ class Blocks:
         return {**self.key, self.item: item, "repeat": block.repeat}
 
     @property
-    def missing(self) -> list[Block]:
+    def missing_blocks(self) -> list[Block]:
         results, repeats = self.context.results, self.repeats or self.context.settings.repeats
         every = blocks(self.items, repeats)
         return [block for block in every if not results.has(**self.fields(block))]
@@ -50,7 +50,7 @@ class Blocks:
         """Measures what is missing, a sample a block with the machine's load and `more` fields;
         `kept` makes what is stored of what the contestants returned. `warm`: a block that each runs
         before, uncounted."""
-        todo = self.missing
+        todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():
                 run(warm)

@@ -16,11 +16,11 @@ from core.engine.engine import Engine
 from core.engine.worker import Run, Worker
 from core.events import Event, RoundCompleted, RunCompleted
 
-__all__ = ["Served", "arrivals", "closed_loop", "open_loop", "percentile"]
+__all__ = ["ServedRequest", "arrivals", "closed_loop", "open_loop", "percentile"]
 
 
 @dataclass
-class Served:
+class ServedRequest:
     """One request under load; seconds on one clock. `arrived`: when it was submitted."""
 
     arrived: float
@@ -44,11 +44,11 @@ class _Clients:
 
     def __init__(self, engine: Engine, live: int) -> None:
         self.worker = Worker(engine, max_live=live, threads=1)
-        self.served: list[Served] = []
+        self.served: list[ServedRequest] = []
         self.ended = threading.Semaphore(0)
 
     def submit(self, request: Request) -> Run:
-        one = Served(time.perf_counter())
+        one = ServedRequest(time.perf_counter())
         self.served.append(one)
 
         def tap(event: Event) -> None:
@@ -63,7 +63,7 @@ class _Clients:
 
 def closed_loop(
     engine: Engine, requests: Sequence[Request], clients: int
-) -> tuple[float, list[Served]]:
+) -> tuple[float, list[ServedRequest]]:
     """So many clients, each of which sends its next request when the last one ends. Tokens per
     second from the end of the first so many requests, when the clients are out of step, until there
     are fewer clients; and every request."""
@@ -100,7 +100,7 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
-) -> tuple[float, list[Served]]:
+) -> tuple[float, list[ServedRequest]]:
     """Requests at given seconds, whatever is being served; at most `live` at once. Tokens per
     second from the first arrival to the last token, and every request."""
     load = _Clients(engine, live)

@@ -45,6 +45,7 @@ def code_digest(family: Path | None = None) -> str:
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(HOUSE).as_posix(): path for path in HOUSE.glob("core/**/*.py")}
     files |= {
+        # By one name wherever the folder is: copies of the weights have one digest.
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
         for kind in ("safetensors", "bin")
         for path in weights.glob(f"*/*.{kind}")
@@ -79,6 +80,7 @@ def _processor() -> str:
         for line in known.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
+    # Last: on Linux it names the architecture at most.
     return platform.processor() or platform.machine()
 
 

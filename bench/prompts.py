@@ -31,7 +31,7 @@ def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(prompt.domain for prompt in prompts))
 
 
-def spread(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
+def take_round_robin(prompts: tuple[Prompt, ...], count: int) -> tuple[Prompt, ...]:
     """The first `count`, taken round-robin from the domains, in the file's order."""
     by_domain = {name: [p for p in prompts if p.domain == name] for name in domains(prompts)}
     longest = max(map(len, by_domain.values()), default=0)

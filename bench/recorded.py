@@ -17,15 +17,16 @@ from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.models.protocol import Feed, LanguageModel
-from core.trees.tree import ROOT
+from core.trees.tree import depths_of
 
-__all__ = ["RecordedLlm", "Spliced", "spliced"]
+__all__ = ["RecordedLlm", "SplicedText", "splice"]
 
+# A logit; all others are 0, so that its probability is 1 in float32.
 LIKELY = 100.0
 
 
 @dataclass(frozen=True)
-class Spliced:
+class SplicedText:
     """A prompt, and a text behind it made of segments; `domains` and `starts` of each of them."""
 
     name: str
@@ -49,22 +50,21 @@ class RecordedLlm:
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         """See LanguageModel."""
         logits = self._llm.forward(feeds)
-        return [self._chosen(feed, own) for feed, own in zip(feeds, logits, strict=True)]
+        return [self._recorded_logits(feed, own) for feed, own in zip(feeds, logits, strict=True)]
 
-    def _chosen(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
-        depths: list[int] = []
-        for parent in feed.parents:
-            depths.append(0 if parent == ROOT else depths[parent] + 1)
-        behind = [self._llm.length(feed.row) + depth + 1 for depth in depths[-len(logits) :]]
+    def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
+        depths = depths_of(feed.parents)[-len(logits) :]
+        behind = [self._llm.length(feed.row) + depth for depth in depths]
         chosen = torch.zeros_like(logits)
         for row, place in enumerate(behind):
+            # A node behind the text's end is never committed: any token does.
             chosen[row, self.text[place] if place < len(self.text) else 0] = LIKELY
         return chosen
 
 
-def spliced(
+def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
-) -> Spliced:
+) -> SplicedText:
     """`tokens` tokens of the LLM's own continuation of a prompt of each domain, one behind another;
     the prompt is that of the first."""
     plain = SpeculationConfig.preset("autoregressive")
@@ -79,4 +79,4 @@ def spliced(
                 parts += event.token_ids
     first = next(one for one in prompts if one.domain == domains[0])
     prompt_ids = tuple(engine.models.tokenizer(first.text)["input_ids"])
-    return Spliced(" > ".join(domains), prompt_ids, tuple(parts), tuple(domains), tuple(starts))
+    return SplicedText(" > ".join(domains), prompt_ids, tuple(parts), tuple(domains), tuple(starts))

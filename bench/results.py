@@ -33,6 +33,7 @@ class Results:
 
         Raises ConfigError where the file is of something else, unreadable or cannot be written.
         """
+        # As it is read back, tuples as lists: it is compared with a file's.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)
@@ -43,6 +44,7 @@ class Results:
                     raise ConfigError.of("--out", str(path), allowed)
             samples = old.samples
         results = cls(path, header, samples)
+        # At once: a place that cannot be written fails now, not after the first hour.
         results._write()
         return results
 

@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
         raise ConfigError(message)
 
 
-def whole(field: str) -> Callable[[str], int]:
+def int_argument(field: str) -> Callable[[str], int]:
     """An argparse type whose error names the field, its value and what is allowed."""
     return _parser_of(field, int, "a whole number")
 

@@ -77,6 +77,7 @@ class Group:
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
         """The median of the quotients with the rows of the same block that have the fields `base`,
         over the blocks that have both."""
+        # Within a block: a machine's speed drifts over minutes, more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         found = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(

@@ -14,7 +14,7 @@ from core.errors import CellInterruptedError
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded, StudyEvent
 from lab.order import Cell
 
-__all__ = ["Kept", "always", "conduct"]
+__all__ = ["ResultStore", "always", "conduct"]
 
 T = TypeVar("T")
 Result = TypeVar("Result", contravariant=True)
@@ -22,7 +22,7 @@ PATIENCE = 200
 """How often one cell may be interrupted before the study gives up: other runs may never end."""
 
 
-class Kept(Protocol[Result]):
+class ResultStore(Protocol[Result]):
     """Where results are kept: on disk when `keep` returns."""
 
     def cells(self) -> Collection[Cell]: ...
@@ -36,7 +36,7 @@ def always() -> bool:
 
 def conduct(
     cells: Sequence[Cell],
-    kept: Kept[T],
+    kept: ResultStore[T],
     measure: Callable[[Cell], T],
     go: Callable[[], bool] = always,
 ) -> Generator[StudyEvent[T], None, None]:

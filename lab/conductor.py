@@ -21,7 +21,7 @@ from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.checked import check, naming_cell
 from lab.conduct import conduct
 from lab.events import CellBegun, CellLost, CellMeasured, StudyBegun, StudyEnded
-from lab.keeping import Keeping, Rests
+from lab.keeping import Rests, StoredCells
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.progress import Pace, Progress
@@ -161,7 +161,7 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            kept = Keeping(self._store, study.study_id, self._tell_log, self._stop)
+            kept = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
@@ -197,7 +197,7 @@ class Conductor:
                 asked = study.request(first)
                 tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
                 short = replace(asked, sampling=replace(asked.sampling, max_new_tokens=tokens))
-                self._alone(short, "", kept=False)
+                self._run_to_end(short, "", kept=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
         with suppress(*EXPECTED_ERRORS):  # half a run that stays does no harm
@@ -258,7 +258,7 @@ class Conductor:
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         begun = self._runs.num_begun()
         asked = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
-        run = self._alone(asked, owner)
+        run = self._run_to_end(asked, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
@@ -279,7 +279,7 @@ class Conductor:
         while self._lost:
             self._runs.forget(self._lost.pop())
 
-    def _alone(self, request: Request, owner: str, kept: bool = True) -> RunLike:
+    def _run_to_end(self, request: Request, owner: str, kept: bool = True) -> RunLike:
         """One run to its end; interrupted if a visitor's run begins beside it. The first run that
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, kept)

@@ -14,7 +14,7 @@ from lab.measured import Measured
 from lab.order import Cell
 from lab.runs import StudyStore
 
-__all__ = ["Keeping", "Rests"]
+__all__ = ["StoredCells", "Rests"]
 
 KEEP_TRYING_S = 120.0
 """How long a measured cell waits for a log that cannot be written: a lock passes, and measuring
@@ -22,7 +22,7 @@ again costs as much as the first time."""
 AGAIN_S = 1.0
 
 
-class Keeping:
+class StoredCells:
     """The cells of one study in the store. `tell` is called with a reason while the log cannot be
     written and with an empty text afterwards; `stop` ends the retries."""
 
@@ -74,7 +74,7 @@ class Rests:
             self._owed[study_id] = (state, reason)
             self._write()
             if self._owed and self._thread is None:
-                self._thread = threading.Thread(target=self._again, name="rests", daemon=True)
+                self._thread = threading.Thread(target=self._retry_loop, name="rests", daemon=True)
                 self._thread.start()
 
     @contextmanager
@@ -95,7 +95,7 @@ class Rests:
             self._thread = None
         self._closing.clear()
 
-    def _again(self) -> None:
+    def _retry_loop(self) -> None:
         while not self._closing.wait(AGAIN_S):
             with self._turn:
                 self._write()

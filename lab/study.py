@@ -146,7 +146,7 @@ class Study:
                 prompts=tuple(StudyPrompt(**one) for one in values["prompts"]),
                 repeats=values["repeats"],
                 chat=values["chat"],
-                axes=_frozen(values.get("axes", ())),
+                axes=_as_tuples(values.get("axes", ())),
             )
         except (KeyError, TypeError) as error:
             raise ConfigError.of("study", values, f"a study of this version ({error})") from error
@@ -178,5 +178,5 @@ def _as_lists(value: Any) -> Any:
     return [_as_lists(part) for part in value] if isinstance(value, (list, tuple)) else value
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, (list, tuple)) else value
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, (list, tuple)) else value

@@ -18,7 +18,7 @@ from sqlite_utils import Database
 from core.errors import StoreError
 from storage.migrations import migrations
 
-__all__ = ["connect", "explain", "locate", "open_database", "reading"]
+__all__ = ["connect", "explain", "locate", "open_database", "read_connection"]
 
 ENVIRONMENT = "SPECSCOPE_DB"
 ELSEWHERE = f"name another file with --db or {ENVIRONMENT}"
@@ -71,7 +71,7 @@ def connect(
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
+def read_connection(path: Path) -> Iterator[sqlite3.Connection]:
     """A short-lived connection whose statements all see one snapshot. Raises StoreError."""
     try:
         with closing(connect(path, read_only=True, timeout=READ_TIMEOUT_S)) as connection:

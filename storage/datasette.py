@@ -22,14 +22,14 @@ def datasette_command(path: Path) -> str:
     description is written beside it, never over a file that is not ours. Where that cannot be, the
     command does without.
     """
-    described = METADATA if path.stem == USUAL else _beside(path)
+    described = METADATA if path.stem == USUAL else _renamed_metadata(path)
     words = ["uvx", "datasette", str(path)]
     if described is not None:
         words += ["-m", str(described)]
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 
 
-def _beside(path: Path) -> Path | None:
+def _renamed_metadata(path: Path) -> Path | None:
     text = METADATA.read_text(encoding="utf-8")
     named = text.replace(f"\n  {USUAL}:\n", f"\n  {json.dumps(path.stem)}:\n", 1)
     names = (f"{path.stem}.metadata.yaml", f"{path.stem}.{USUAL}.metadata.yaml")

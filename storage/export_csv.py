@@ -39,7 +39,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     rows = [_row(one, drafters, thinned) for one in _rounds(events)]
-    writer.writerow([csv_cell(head) for head in _row(_nothing(), drafters, thinned)])
+    writer.writerow([csv_cell(head) for head in _row(_empty_round(), drafters, thinned)])
     for row in rows:
         writer.writerow([csv_cell(value) for value in row.values()])
     return out.getvalue()
@@ -56,7 +56,7 @@ class _FinishedRound:
     begin_ms: float
 
 
-def _nothing() -> _FinishedRound:
+def _empty_round() -> _FinishedRound:
     """An empty round: its row has the column names."""
     done = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
     return _FinishedRound(None, None, None, done, 0.0)

@@ -41,8 +41,8 @@ def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
             "format": FORMAT,
             "run_id": events[0].run_id if events else "",
             "thinned": is_thinned(events),
-            "summary": _plain(summary_of(events, status)),
-            "events": [{"event": type(event).__name__, **_plain(event)} for event in events],
+            "summary": _to_plain(summary_of(events, status)),
+            "events": [{"event": type(event).__name__, **_to_plain(event)} for event in events],
         }
     )
 
@@ -94,7 +94,7 @@ def _stats(events: Sequence[Event]) -> Any:
 
 def safe_json(value: Any) -> str:
     """`value` as JSON that every reader takes."""
-    return _script_safe_json(_plain(value))
+    return _script_safe_json(_to_plain(value))
 
 
 def _script_safe_json(plain: Any) -> str:
@@ -104,7 +104,7 @@ def _script_safe_json(plain: Any) -> str:
     return text
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Dataclasses as dicts, numbers that are none as None; what is plain already stays as it is,
     which most of an event's long rows are."""
     if isinstance(value, (str, int)) or value is None:
@@ -115,10 +115,12 @@ def _plain(value: Any) -> Any:
         kinds = set(map(type, value))
         if kinds <= SAFE or (kinds == {float} and all(map(math.isfinite, value))):
             return value
-        return [_plain(item) for item in value]
+        return [_to_plain(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return {name: _plain(getattr(value, name)) for name in _fields(cast("Hashable", type(value)))}
+        return {key: _to_plain(item) for key, item in value.items()}
+    return {
+        name: _to_plain(getattr(value, name)) for name in _fields(cast("Hashable", type(value)))
+    }
 
 
 @cache

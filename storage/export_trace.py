@@ -47,7 +47,7 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     entries = [_name("process_name", 0, name=f"SpecScope run {start.run_id if start else ''}")]
     thread = 0
     for lane, slices in lanes.items():
-        for number, apart in enumerate(_apart(slices)):
+        for number, apart in enumerate(_threads_without_overlap(slices)):
             thread += 1
             shown = lane if number == 0 else f"{lane} ({number + 1})"
             entries.append(_name("thread_name", thread, name=shown))
@@ -118,7 +118,7 @@ def _round_args(
     }
 
 
-def _apart(slices: Iterable[Slice]) -> list[list[Slice]]:
+def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
     """The slices on as few threads as they need so that none overlap on one."""
     threads: list[list[Slice]] = []
     for one in sorted(slices, key=lambda slice_: slice_[:2]):

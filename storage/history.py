@@ -72,6 +72,7 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
         if not owner.is_gone(run["heard_at"]):
             continue
         with connection:
+            # The write lock first, then the look: another process may have ended the run meanwhile.
             connection.execute("BEGIN IMMEDIATE")
             events = read_events(connection, text_back(run["run_id"]))
             if events and _still_running(connection, run["id"]):

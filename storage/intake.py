@@ -13,7 +13,7 @@ from storage.codec import EndEvent
 from storage.queries import PlainSpeed
 from storage.round_encoder import RoundEvent
 
-__all__ = ["BOUNDARIES", "Beside", "End", "Hole", "Intake", "Round", "Start", "Unit"]
+__all__ = ["BOUNDARIES", "BaselineRecord", "End", "Hole", "Intake", "Round", "Start", "Unit"]
 
 END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
@@ -69,7 +69,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class BaselineRecord:
     """What was measured beside a run, during it or after its end. No event of it: `seq` goes on."""
 
     run_id: str
@@ -77,9 +77,9 @@ class Beside:
     num_events: int = 0
 
 
-Unit = Start | Round | Hole | End | Beside
+Unit = Start | Round | Hole | End | BaselineRecord
 # After what is taken in there is a unit to write.
-BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, Beside)
+BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, BaselineRecord)
 
 
 @dataclass(slots=True)
@@ -100,9 +100,9 @@ class Intake:
         self.dropped = 0
         self._runs: dict[str, _Run] = {}
 
-    def take(self, event: Event | Beside, owner: str) -> list[Unit]:
+    def take(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
         """The units that this event completes, in the order in which they are to be written."""
-        if isinstance(event, Beside):
+        if isinstance(event, BaselineRecord):
             return [event]
         if isinstance(event, RunStarted):
             self._runs[event.run_id] = _Run(expected=event.seq + 1, kept=event.seq + 1)

@@ -54,6 +54,7 @@ def decode_rounds(
 
     `rows` holds the run's rows by table, in the order of the tables' keys.
     """
+    # A run is read with one query a table, not one a round.
     by_round: dict[int, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
     for name, found in rows.items():
         for row in found:
@@ -107,6 +108,7 @@ def _decode_combined(of: _RoundRows) -> Combined:
         dropped=tuple((name, i) for name, i in from_json(values["dropped_json"])),
         root_token_id=values["root_token_id"],
         root_text=text_back(values["root_text"]),
+        # An event's own defaults stand where a round is older than the columns.
         **(_vote_fields(values) if values["combine_rule"] is not None else {}),
     )
 
@@ -180,11 +182,11 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         ),
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
-        scheduled=_scheduled(values["scheduled_json"]),
+        scheduled=_decode_scheduled(values["scheduled_json"]),
     )
 
 
-def _scheduled(stored: str | None) -> Scheduled | None:
+def _decode_scheduled(stored: str | None) -> Scheduled | None:
     return None if stored is None else Scheduled(*from_json(stored))
 
 

@@ -135,7 +135,7 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
     indexed = [word for word in words if _is_indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
     # The index first, where it can: it leaves few texts to be searched for the piece.
-    spelled = [_spelled(word) for word in words]
+    spelled = [_strip_punctuation(word) for word in words]
     pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in spelled if not _is_plain(word)]
     if not pieces:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
@@ -153,7 +153,7 @@ def _words(text: str) -> list[str]:
     return [word[:MAX_WORD] for word in clean.split()[:MAX_WORDS]]
 
 
-def _spelled(word: str) -> str:
+def _strip_punctuation(word: str) -> str:
     """The word without the punctuation of a sentence around it; a word of nothing else as it is."""
     return word.strip(SENTENCE) or word
 

@@ -15,7 +15,7 @@ from typing import Any
 from storage.codec import EndEvent, encode_end, encode_models, encode_start, text_back, text_in
 from storage.database import connect
 from storage.figures import figures_of, write_drafters
-from storage.intake import Beside, End, Hole, Round, Start, Unit
+from storage.intake import BaselineRecord, End, Hole, Round, Start, Unit
 from storage.process import Process
 from storage.round_encoder import encode_round
 from storage.tables import ROUND_TABLES, RUN_MODELS, RUNS, Row, Table, merge_rows
@@ -126,7 +126,7 @@ class Sink:
                 lose(connection, self._runs[unit.run_id], unit.num_lost)
             elif isinstance(unit, Hole):
                 lose(connection, self._runs[unit.run_id], unit.num_lost)
-            elif isinstance(unit, Beside):
+            elif isinstance(unit, BaselineRecord):
                 measured_beside(connection, unit)
 
     def _start(self, connection: sqlite3.Connection, unit: Start) -> None:
@@ -157,7 +157,7 @@ class Sink:
 
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
         """Note that the unit is missing; False if its run was deleted, which is no loss."""
-        if isinstance(unit, (Start, Beside)):  # a second run of the same name; no event
+        if isinstance(unit, (Start, BaselineRecord)):  # a second run of the same name; no event
             return True
         run = self._runs.get(unit.run_id, -1)
         if isinstance(unit, End):  # over, though how cannot be told
@@ -184,7 +184,7 @@ def lose(connection: sqlite3.Connection, run: int, num_lost: int) -> bool:
     return connection.execute(query, (num_lost, run)).rowcount == 1
 
 
-def measured_beside(connection: sqlite3.Connection, unit: Beside) -> None:
+def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
     """Keep a run's baseline, in place of the one it has; of a deleted run there is nothing to keep.
 
     By its name: the run may have ended, in this process or before it began.

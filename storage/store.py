@@ -15,10 +15,17 @@ from pathlib import Path
 from core.errors import ConfigError, StoreError, UnknownRunError
 from core.events import Event
 from storage.codec import text_in
-from storage.database import OPEN_TIMEOUT_S, connect, explain, locate, open_database, reading
+from storage.database import (
+    OPEN_TIMEOUT_S,
+    connect,
+    explain,
+    locate,
+    open_database,
+    read_connection,
+)
 from storage.datasette import datasette_command
 from storage.history import mark_interrupted, read_events
-from storage.intake import Beside
+from storage.intake import BaselineRecord
 from storage.process import Process
 from storage.queries import PlainSpeed, RunChoices, RunPage, RunQuery, RunSummary
 from storage.selection import select_choices, select_run, select_runs
@@ -91,7 +98,7 @@ class RunStore:
         As `record`: never waits for the disk, never raises. `plain_run_id` names that measurement.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note)
-        self._writer.enqueue(Beside(run_id, plain), "")
+        self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
         """Write at once what is waiting; False if that was not possible within `timeout` (s)."""
@@ -107,7 +114,7 @@ class RunStore:
         What a run still going on records later is ignored.
         """
         self._catch_up()
-        with self._changing() as connection:
+        with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
             found = connection.execute(query, (text_in(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged, the
@@ -126,7 +133,7 @@ class RunStore:
         if not isinstance(note, str) or len(note) > MAX_NOTE:
             raise ConfigError.of("note", note, f"a text of at most {MAX_NOTE} characters")
         self._catch_up()
-        with self._changing() as connection:
+        with self._write_connection() as connection:
             query = "UPDATE runs SET note = ? WHERE run_id = ?"
             found = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
         if not found:
@@ -139,7 +146,7 @@ class RunStore:
         """
         if keep is not None:
             check_keep(keep)
-        with self._changing() as connection:
+        with self._write_connection() as connection:
             write_retention(connection, keep)
         self._writer.tidy()
 
@@ -153,7 +160,7 @@ class RunStore:
         check_keep(keep)
         self._catch_up()
         total = 0
-        with self._changing() as connection:
+        with self._write_connection() as connection:
             while (finished := thin_some(connection, keep)) is not None:
                 total += finished
                 time.sleep(REST_S)
@@ -169,14 +176,14 @@ class RunStore:
         (recorded events wait in memory, see `LogStatus`).
         """
         self._catch_up()
-        with self._changing() as connection:
+        with self._write_connection() as connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
         """Give runs whose process is gone the status `interrupted`, as opening does. StoreError."""
-        with self._changing() as connection:
+        with self._write_connection() as connection:
             mark_interrupted(connection)
 
     def close(self) -> None:
@@ -192,13 +199,13 @@ class RunStore:
     def runs(self, query: RunQuery) -> RunPage:
         """The runs that `query` asks for, one page of them. Raises StoreError."""
         self._catch_up()
-        with reading(self.path) as connection:
+        with read_connection(self.path) as connection:
             return select_runs(connection, query)
 
     def run(self, run_id: str) -> RunSummary:
         """One run without its rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
-        with reading(self.path) as connection:
+        with read_connection(self.path) as connection:
             found = select_run(connection, run_id)
         if found is None:
             raise self._unknown(run_id)
@@ -207,7 +214,7 @@ class RunStore:
     def choices(self) -> RunChoices:
         """The names of LLMs and drafters that runs in the log have. Raises StoreError."""
         self._catch_up()
-        with reading(self.path) as connection:
+        with read_connection(self.path) as connection:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
@@ -217,7 +224,7 @@ class RunStore:
         could not keep entirely, those before the first that is missing.
         """
         self._catch_up()
-        with reading(self.path) as connection:
+        with read_connection(self.path) as connection:
             found = read_events(connection, run_id)
         if not found:
             raise self._unknown(run_id)
@@ -225,11 +232,11 @@ class RunStore:
 
     def retention(self) -> int | None:
         """How many runs keep their whole trees; None for all. Raises StoreError."""
-        with reading(self.path) as connection:
+        with read_connection(self.path) as connection:
             return read_retention(connection)
 
     @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
+    def _write_connection(self) -> Iterator[sqlite3.Connection]:
         """A short-lived connection that writes beside the writer's. Raises StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:

@@ -16,7 +16,7 @@ from typing import Any
 
 from core.errors import StoreError, UnknownStudyError
 from storage.codec import from_json, text_back, text_in, to_json
-from storage.database import OPEN_TIMEOUT_S, connect, explain, reading
+from storage.database import OPEN_TIMEOUT_S, connect, explain, read_connection
 from storage.process import Process
 
 __all__ = ["STUDY_STATES", "CellKey", "StudyLog", "StudyRow", "mark_studies_interrupted"]
@@ -73,7 +73,7 @@ class StudyLog:
         }
         names = ", ".join(values)
         marks = ", ".join("?" * len(values))
-        with self._writing() as connection:
+        with self._transaction() as connection:
             connection.execute(
                 f"INSERT INTO studies ({names}) VALUES ({marks})", tuple(values.values())
             )
@@ -83,7 +83,7 @@ class StudyLog:
         values = {"state": state, "reason": text_in(reason), **self._whose()}
         if state not in STUDY_STATES:
             raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
-        with self._writing() as connection:
+        with self._transaction() as connection:
             query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
             given = (*values.values(), text_in(study_id))
             if not connection.execute(query, given).rowcount:
@@ -92,7 +92,7 @@ class StudyLog:
     def claim(self, study_id: str) -> bool:
         """Take a study for this process: `running`, and nobody else may. False where another
         process that is still there measures it, or another study of this log."""
-        with self._writing() as connection:
+        with self._transaction() as connection:
             key = _key(connection, study_id)
             if any(self._elsewhere(row) for row in connection.execute(RUNNING)):
                 return False
@@ -104,7 +104,7 @@ class StudyLog:
 
     def beat(self, study_id: str) -> None:
         """Tell other hosts that this process is still there. Nothing happens where it is gone."""
-        with self._writing() as connection:
+        with self._transaction() as connection:
             query = "UPDATE studies SET seen_at = ? WHERE study_id = ? AND state = 'running'"
             connection.execute(query, (time.time(), text_in(study_id)))
 
@@ -112,9 +112,10 @@ class StudyLog:
         """Keep a cell's result; `run_id` in it names its run. One kept before stays."""
         contestant, item, repeat = cell
         run_id = text_in(str(result.get("run_id", "")))
-        with self._writing() as connection:
+        with self._transaction() as connection:
             study = _key(connection, study_id)
             connection.execute(
+                # A cell that two servers measured counts once, as it was kept first.
                 "INSERT OR IGNORE INTO study_cells"
                 " (study, contestant, item, repeat, run_id, result_json) VALUES (?, ?, ?, ?, ?, ?)",
                 (study, text_in(contestant), text_in(item), repeat, run_id, to_json(result)),
@@ -122,7 +123,7 @@ class StudyLog:
 
     def delete(self, study_id: str) -> None:
         """Remove a study and its cells; the runs stay. Raises UnknownStudyError."""
-        with self._writing() as connection:
+        with self._transaction() as connection:
             query = "DELETE FROM studies WHERE study_id = ?"
             if not connection.execute(query, (text_in(study_id),)).rowcount:
                 raise _unknown(study_id)
@@ -142,14 +143,14 @@ class StudyLog:
             f"SELECT {COLUMNS} FROM studies WHERE {where}"
             " ORDER BY created_utc DESC, id DESC LIMIT ? OFFSET ?"
         )
-        with reading(self._path) as connection:
+        with read_connection(self._path) as connection:
             found = connection.execute(query, (*values, limit, offset)).fetchall()
         return tuple(self._row(row) for row in found)
 
     def study(self, study_id: str) -> tuple[StudyRow, dict[str, Any]]:
         """One study: its line, and what was saved. Raises UnknownStudyError."""
         query = f"SELECT {COLUMNS}, study_json FROM studies WHERE study_id = ?"
-        with reading(self._path) as connection:
+        with read_connection(self._path) as connection:
             row = connection.execute(query, (text_in(study_id),)).fetchone()
         if row is None:
             raise _unknown(study_id)
@@ -166,7 +167,7 @@ class StudyLog:
             "SELECT study_id, contestant, item, repeat FROM study_cells"
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
         )
-        with reading(self._path) as connection:
+        with read_connection(self._path) as connection:
             row = connection.execute(query, (text_in(run_id),)).fetchone()
         if row is None:
             return None
@@ -176,7 +177,7 @@ class StudyLog:
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
         """Which cells are kept, in the order of keeping. Raises UnknownStudyError."""
         query = "SELECT contestant, item, repeat FROM study_cells WHERE study = ? ORDER BY id"
-        with reading(self._path) as connection:
+        with read_connection(self._path) as connection:
             rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
         return tuple((text_back(r["contestant"]), text_back(r["item"]), r["repeat"]) for r in rows)
 
@@ -187,7 +188,7 @@ class StudyLog:
             "SELECT result_json FROM study_cells"
             " WHERE study = ? AND contestant = ? AND item = ? AND repeat = ?"
         )
-        with reading(self._path) as connection:
+        with read_connection(self._path) as connection:
             key = (_key(connection, study_id), text_in(contestant), text_in(item), repeat)
             row = connection.execute(query, key).fetchone()
         found: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
@@ -199,7 +200,7 @@ class StudyLog:
             "SELECT contestant, item, repeat, result_json FROM study_cells WHERE study = ?"
             " ORDER BY id"
         )
-        with reading(self._path) as connection:
+        with read_connection(self._path) as connection:
             rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
         return {
             (text_back(r["contestant"]), text_back(r["item"]), r["repeat"]): from_json(
@@ -238,10 +239,12 @@ class StudyLog:
         )
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction, whole or not at all."""
         try:
             with closing(connect(self._path, timeout=OPEN_TIMEOUT_S)) as connection:
+                # Takes the write lock at once: a read that is followed by a write could otherwise
+                # fail without waiting, when another process writes in between.
                 connection.execute("BEGIN IMMEDIATE")
                 with connection:
                     yield connection

@@ -19,6 +19,7 @@ from storage.views_fused import OWN_PROPOSAL
 __all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
 
 MOST_KEPT = 10**9
+# Of a transaction: a recording writer waits no longer than this and one portion of rounds.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
@@ -74,6 +75,7 @@ def _next(connection: sqlite3.Connection, keep: int) -> int | None:
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
         last = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
+        # Fewer runs than are kept.
         if last is None:
             return None
         older, values = "(created_utc, id) < (?, ?)", tuple(last)
@@ -93,6 +95,7 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
+    # A run whose rounds are a multiple of it is found again, with none left.
     done = len(rows) < ROUNDS_AT_ONCE
     if rows:
         stretch = (run, rows[0]["round"], rows[-1]["round"])
@@ -140,6 +143,7 @@ def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
     for table in ("trials", "top_k"):
         connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", stretch)
     path = f"SELECT round, value FROM rounds, json_each(path_json) WHERE {WITHIN}"
+    # Proposals first: else the foreign key would delete those of each node one by one.
     for table in ("proposals", "nodes"):
         connection.execute(
             f"DELETE FROM {table} WHERE {WITHIN} AND (round, node) NOT IN ({path})",

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from core.events import Event
 from storage.database import explain
-from storage.intake import BOUNDARIES, END_EVENTS, Beside, End, Intake, Unit
+from storage.intake import BOUNDARIES, END_EVENTS, BaselineRecord, End, Intake, Unit
 from storage.sink import Sink
 from storage.upkeep import Upkeep
 
@@ -51,7 +51,7 @@ class LogWriter:
         self._sink, self._max_waiting, self._upkeep = sink, max_waiting, upkeep
         self._changed = threading.Condition()
         # Guarded by `_changed`:
-        self._queue: deque[tuple[Event | Beside, str]] = deque()
+        self._queue: deque[tuple[Event | BaselineRecord, str]] = deque()
         self._put = self._taken = self._settled = self._dropped = 0
         self._due = self._urgent = self._closing = False
         self._untidy = True
@@ -67,12 +67,12 @@ class LogWriter:
 
     # -- any thread --
 
-    def enqueue(self, event: Event | Beside, owner: str) -> None:
+    def enqueue(self, event: Event | BaselineRecord, owner: str) -> None:
         """Queue an event, or drop and count it if too many wait. Never waits for the disk."""
         with self._changed:
             # A run's last event is always queued: without it the run's outcome would be lost.
             full = self._put - self._settled >= self._max_waiting
-            if self._closing or (full and not isinstance(event, (*END_EVENTS, Beside))):
+            if self._closing or (full and not isinstance(event, (*END_EVENTS, BaselineRecord))):
                 self._dropped += 1
                 return
             self._queue.append((event, owner))

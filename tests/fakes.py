@@ -96,7 +96,7 @@ def tiny_module(
     return module.eval()
 
 
-def perturbed(module: Any, scale: float, seed: int = 0) -> Any:
+def perturb(module: Any, scale: float, seed: int = 0) -> Any:
     """A copy of a model with noise on every weight: a drafter that is right some of the time."""
     generator = torch.Generator().manual_seed(seed)
     copy = type(module)(module.config).to(next(module.parameters()).dtype)
@@ -119,7 +119,7 @@ def info_of(module: Any, name: str, role: str = "llm", context: int = CONTEXT) -
     )  # fmt: skip
 
 
-def loaded(
+def loaded_modules(
     llm: Any, ssms: Sequence[Any] = (), eos_ids: tuple[int, ...] = (), context: int = CONTEXT
 ) -> LoadedModels:
     """Modules as the loader would hand them over, tree check included."""
@@ -139,7 +139,7 @@ def word_tokenizer(size: int = VOCAB) -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=core)
 
 
-def noted(
+def note_results(
     monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, tell: Callable[[Any], Any]
 ) -> list[Any]:
     """From now on what `tell` says of each result of this function."""

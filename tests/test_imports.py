@@ -19,7 +19,7 @@ MUTATORS += ("remove", "discard", "sort", "reverse")
 HARMLESS = {
     "dataclasses.fields", "logging.getLogger", "re.escape", "str.maketrans", "MappingProxyType",
     "types.MappingProxyType", "TypeVar", "ParamSpec", "frozenset", "tuple", "re.compile", "Path",
-    "range", "min", "max", "len", "float", "sum", "sorted",
+    "range", "min", "max", "len", "float", "sum", "sorted", "by_name",
 }  # fmt: skip
 HARMLESS_METHODS = ("resolve", "split", "join", "strip", "format", "items", "get_args", "with_name")
 DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

@@ -8,13 +8,13 @@ from core.events import Drafted, Event, RoundCompleted, Span
 MADE_AT_ONCE = ("catch_up", "draft")
 
 
-def together(events: Sequence[Event]) -> list[Event]:
+def share_passes(events: Sequence[Event]) -> list[Event]:
     """The same run with passes made for all of its SSMs at once: their spans overlap fully, each
     counts for its n-th part, and all of them take the time that they took one after another."""
-    return [_together(event) for event in events]
+    return [_share_pass(event) for event in events]
 
 
-def _together(event: Event) -> Event:
+def _share_pass(event: Event) -> Event:
     if isinstance(event, RoundCompleted):
         return replace(event, spans=_overlaid(event.spans))
     if isinstance(event, Drafted):

@@ -28,9 +28,9 @@ from core.models.loading.placing import expand_bundled as ssms_named
 from core.models.loading.placing import resolve_llm
 from zoo import samples
 from zoo.arguments import Command, parser_of
-from zoo.beginning import Start, named
+from zoo.beginning import Start, folders_by_name
 from zoo.boost import boost
-from zoo.clocked import Asked
+from zoo.clocked import Workload
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
@@ -40,11 +40,11 @@ from zoo.models import model_folder, named_id
 from zoo.pieces import UNKEPT, Pieces
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import only, preset
-from zoo.students import Student, students, tuning
+from zoo.students import Student, students, tuning_preset
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
 from zoo.worth import as_json as as_plain
-from zoo.worth import judged, prompts_of
+from zoo.worth import measure_worth, prompts_of
 from zoo.worth import table as table_of_worth
 
 _DEFAULT_PRESET = "cpu"
@@ -87,7 +87,7 @@ def _train(arguments: argparse.Namespace) -> None:
     chosen = preset(arguments.preset or store.manifest.preset)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
-    folders = named(_folders(arguments.start), chosen.models)
+    folders = folders_by_name(_folders(arguments.start), chosen.models)
     chosen = only(chosen, arguments.only)
     embeddings = arguments.embeddings and model_folder(arguments.embeddings)
     starts = {each.name: Start(folders.get(each.name), embeddings) for each in chosen.models}
@@ -120,12 +120,14 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 def _judge(arguments: argparse.Namespace) -> None:
     prompts = prompts_of(arguments.prompts, arguments.count)
-    asked = Asked(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
+    asked = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
     if not arguments.ssm:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
     pieces = _pieces(arguments, "worth", engine, asdict(asked))
-    found = judged(engine, asked, lambda text: print(text, file=sys.stderr, flush=True), pieces)
+    found = measure_worth(
+        engine, asked, lambda text: print(text, file=sys.stderr, flush=True), pieces
+    )
     if arguments.out is not None:
         write_json(arguments.out / "worth.json", as_plain(found, asked))
     print("\n".join(table_of_worth(found)))
@@ -142,18 +144,18 @@ def _samples(arguments: argparse.Namespace) -> None:
     pieces = _pieces(arguments, "samples", engine, asked)
     found: list[samples.Sample] = []
     for sample in samples.samples(engine, prompts, sampling, pieces):
-        print(samples.said(sample), flush=True)
+        print(samples.sample_text(sample), flush=True)
         found.append(sample)
     verdicts = [sample.verdict for sample in found if sample.verdict]
     if verdicts:
-        print(samples.counted(verdicts))
+        print(samples.count_verdicts(verdicts))
     if arguments.out is not None:
         write_json(arguments.out / "samples.json", samples.as_json(found, sampling))
     pieces.forget()
 
 
 def _distil(arguments: argparse.Namespace) -> None:
-    found, teaching = _teaching(arguments)
+    found, teaching = _teaching_of(arguments)
     done: dict[str, Distilled] = {}
     for one in found:
         tuned = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
@@ -163,7 +165,7 @@ def _distil(arguments: argparse.Namespace) -> None:
 
 
 def _boost(arguments: argparse.Namespace) -> None:
-    found, teaching = _teaching(arguments)
+    found, teaching = _teaching_of(arguments)
     pool = [(one.recipe, one.start) for one in found if one.start is not None]
     if len(pool) < 2:
         raise ConfigError.of("ssm", len(pool), "two model folders or more")
@@ -171,13 +173,15 @@ def _boost(arguments: argparse.Namespace) -> None:
     write_json(arguments.out / "boosted.json", [asdict(each) for each in done])
 
 
-def _teaching(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
+def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     store = open_tokens(arguments.out)
     chosen = preset(arguments.preset or store.manifest.preset)
     found = students(_folders(arguments.ssm), chosen, store, arguments.rate)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
-    run = Run(tuning(chosen, found), store, minutes, _device(arguments.device), arguments.seed)
+    run = Run(
+        tuning_preset(chosen, found), store, minutes, _device(arguments.device), arguments.seed
+    )
     asked = (arguments.own_share, arguments.own_batches)
     kept = (arguments.remembered, arguments.corpus_tokens)
     return found, Teaching(run, model_folder(arguments.llm), *asked, *kept)

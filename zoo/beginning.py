@@ -22,7 +22,7 @@ from zoo.presets import ModelRecipe, Preset
 from zoo.tokens import TokenStore
 from zoo.trainer import new_model
 
-__all__ = ["FRESH", "Start", "beginning", "deepened", "named", "narrowed"]
+__all__ = ["FRESH", "Start", "initial_model", "deepen", "folders_by_name", "narrow_embeddings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Start:
 FRESH = Start()
 
 
-def beginning(
+def initial_model(
     recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: Start = FRESH
 ) -> Any:
     """The recipe's model in float32 on the CPU; fresh weights are those of `seed`. ConfigError
@@ -57,7 +57,7 @@ def beginning(
             wide_model = open_model(start.embeddings, "embeddings", size)
             wide = wide_model.get_input_embeddings().weight
             ours = fresh.get_input_embeddings().weight
-            ours.data = narrowed(wide.detach(), ours.detach())
+            ours.data = narrow_embeddings(wide.detach(), ours.detach())
         return fresh
     check_vocabulary(start.folder, store, start.field)
     model = open_model(start.folder, start.field, size)
@@ -70,10 +70,10 @@ def beginning(
         if found != wished:
             told = f"{start.folder.name} with {field} {found}"
             raise ConfigError.of(start.field, told, f"{field} {wished}")
-    return deepened(model, recipe.num_layers)
+    return deepen(model, recipe.num_layers)
 
 
-def narrowed(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
+def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
     """Embeddings like `fresh` (tokens, width) that keep as much as so many directions can of the
     products between rows of `wide` (tokens, its width): its principal components, not centred. Of
     a narrower `wide` all is kept, and the directions that are left stay fresh."""
@@ -84,7 +84,7 @@ def narrowed(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def deepened(model: Any, num_layers: int) -> Any:
+def deepen(model: Any, num_layers: int) -> Any:
     """A model with `num_layers` and the logits of `model`, which is Llama-like where it has fewer,
     and used up.
 
@@ -117,7 +117,7 @@ def _silent(layer: nn.Module) -> Any:
     return made
 
 
-def named(folders: Sequence[Path], recipes: Sequence[ModelRecipe]) -> Mapping[str, Path]:
+def folders_by_name(folders: Sequence[Path], recipes: Sequence[ModelRecipe]) -> Mapping[str, Path]:
     """Each folder by its name, which is a recipe's; ConfigError for another."""
     names = tuple(recipe.name for recipe in recipes)
     found = {folder.resolve().name: folder for folder in folders}

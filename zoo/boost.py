@@ -69,7 +69,7 @@ def boost(
     tuned: list[_Member] = []
     done: list[Boosted] = []
     for recipe, folder in pool:
-        before = _covered(teaching, models)
+        before = _mean_coverage(teaching, models)
         drops = _Drops(tuple(tuned))
         earlier = tuple(one.model for one in tuned)
         found = distil(
@@ -84,7 +84,7 @@ def boost(
             teaching,
         )
         ours = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
-        after = _covered(teaching, {**models, recipe.name: ours})
+        after = _mean_coverage(teaching, {**models, recipe.name: ours})
         kept = after["union"] >= before["union"]
         done.append(Boosted(recipe.name, found, before, after, drops.seen, drops.dropped, kept))
         say(line(done[-1]))
@@ -121,10 +121,10 @@ class _Member:
     def of(cls, folder: Path, teaching: Teaching) -> _Member:
         weights = weights_id(folder)
         pieces = teaching.pieces("continued", {"by": weights})
-        return cls(teaching.opened(folder).to(teaching.run.device), weights, pieces)
+        return cls(teaching.open_model(folder).to(teaching.run.device), weights, pieces)
 
 
-def _covered(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
+def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
     """Means over the domains."""
     weights = {name: one.weights for name, one in members.items()}
     models = {name: one.model for name, one in members.items()}
@@ -150,7 +150,7 @@ class _Drops:
         matched = torch.zeros(len(batch), dtype=torch.bool)
         name = f"{prefix}-{hashlib.sha256(batch.tobytes()).hexdigest()[:16]}"
         for one in self.earlier:
-            found = one.continued.once(name, partial(self._matched, one.model, whole, prefix))
+            found = one.continued.once(name, partial(self._is_continued, one.model, whole, prefix))
             matched |= torch.tensor(found)
         self.seen += len(batch)
         self.dropped += int(matched.sum())
@@ -158,7 +158,7 @@ class _Drops:
         return kept
 
     @torch.inference_mode()
-    def _matched(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:
+    def _is_continued(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:
         device = next(model.parameters()).device
         best = log_probabilities(model, whole[:, :-1].to(device)).argmax(-1).cpu()
         matched: list[bool] = (best[:, prefix - 1 :] == whole[:, prefix:]).all(-1).tolist()

@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
 from zoo.pieces import UNKEPT, Pieces
 
-__all__ = ["LONGEST", "Asked", "Clock", "Round", "clocked"]
+__all__ = ["LONGEST", "Workload", "Clock", "Round", "clock_runs"]
 
 LONGEST = 8
 """Tokens of the longest chain that is timed."""
@@ -26,7 +26,7 @@ OTHERS = ("combine", "llm", "verify", "commit")  # lanes that are no drafter's
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Workload:
     """What is measured: prompts, each continued by `tokens`, at a temperature."""
 
     prompts: Sequence[str]
@@ -77,15 +77,15 @@ class Clock:
         """1 and what was accepted."""
         return 1.0 + sum(one.accepted for one in self.rounds) / max(len(self.rounds), 1)
 
-    def expected(self, length: int) -> float:
+    def expected_tokens(self, length: int) -> float:
         """Tokens of a round whose chain is cut to `length`."""
         kept = sum(min(one.accepted, length) for one in self.rounds)
         return 1.0 + kept / max(len(self.rounds), 1)
 
 
-def clocked(
+def clock_runs(
     engine: Engine,
-    asked: Asked,
+    asked: Workload,
     contest: Mapping[str, SpeculationConfig],
     repeats: int = 1,
     pieces: Pieces = UNKEPT,
@@ -106,7 +106,7 @@ def clocked(
     return clocks
 
 
-def _request(asked: Asked, repeat: int, number: int, speculation: SpeculationConfig) -> Request:
+def _request(asked: Workload, repeat: int, number: int, speculation: SpeculationConfig) -> Request:
     sampling = SamplingParams(
         max_new_tokens=asked.tokens,
         temperature=asked.temperature,

@@ -90,7 +90,7 @@ def read_corpora(
             "corpora", str(folder), f"a folder with .txt files in {', '.join(DOMAINS[:-1])}"
         )
     code = _python_domain("code", python_files(library), refused_lines, _whole_file)
-    return [_shuffled(domain, seed) for domain in (*found, code)]
+    return [_shuffle_documents(domain, seed) for domain in (*found, code)]
 
 
 def library_corpora(
@@ -103,8 +103,8 @@ def library_corpora(
     """
     files = list(_up_to(max_bytes, _in_random_order(python_files(library), seed)))
     return [
-        _shuffled(_python_domain("docs", files, refused_lines, _docstrings), seed),
-        _shuffled(_python_domain("code", files, refused_lines, _whole_file), seed),
+        _shuffle_documents(_python_domain("docs", files, refused_lines, _docstrings), seed),
+        _shuffle_documents(_python_domain("code", files, refused_lines, _whole_file), seed),
     ]
 
 
@@ -222,7 +222,7 @@ class _Keeper:
 # -- order --
 
 
-def _shuffled(domain: Domain, seed: int) -> Domain:
+def _shuffle_documents(domain: Domain, seed: int) -> Domain:
     return replace(domain, documents=tuple(_in_random_order(domain.documents, seed)))
 
 

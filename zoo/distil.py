@@ -22,8 +22,8 @@ from core.config import checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import load_models
-from zoo.beginning import Start, beginning
-from zoo.clocked import Asked
+from zoo.beginning import Start, initial_model
+from zoo.clocked import Workload
 from zoo.evaluate import check_vocabulary
 from zoo.foreseen import Foreseen, foreseen
 from zoo.losses import Distillation
@@ -72,11 +72,11 @@ class Teaching:
         checks.integer("remembered", self.remembered, 0, self.run.store.manifest.vocab_size - 1)
         checks.integer("corpus_tokens", self.corpus_tokens, 1, 2**40)
         check_vocabulary(self.llm, self.run.store, "llm")
-        teacher = self.opened(self.llm, "llm").to(self.run.device).eval()
+        teacher = self.open_model(self.llm, "llm").to(self.run.device).eval()
         object.__setattr__(self, "teacher", teacher)
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
-    def opened(self, folder: Path, field: str = "ssm") -> Any:
+    def open_model(self, folder: Path, field: str = "ssm") -> Any:
         """The model in this folder, over the tokens that the tokenizer has."""
         return open_model(folder, field, self.run.store.manifest.vocab_size)
 
@@ -138,7 +138,7 @@ class Teaching:
             for domain in rows
         }
 
-    def measured(self, ssm: Path) -> dict[str, float]:
+    def engine_tokens_per_pass(self, ssm: Path) -> dict[str, float]:
         """Tokens per LLM pass by domain, of greedy chains of the SSM in this folder, as the engine
         decodes with it behind held-out prefixes."""
         device = self.run.device.type
@@ -151,7 +151,7 @@ class Teaching:
         for domain, (greedy, *_) in self.held_out().items():
             rows = greedy[:_PROMPTS, 1:prefix].tolist()
             prompts = [str(tokenizer.decode(ids)) for ids in rows]
-            asked = Asked(prompts, _MEASURED_TOKENS, repeats=1)
+            asked = Workload(prompts, _MEASURED_TOKENS, repeats=1)
             found[domain] = tokens_per_pass(engine, ssm.name, asked)
         return found
 
@@ -221,14 +221,14 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
         raise ConfigError.of("ssm", str(tuning.start), "another folder than it is to be saved in")
     held_out = teaching.held_out()
     start, identity = tuning.begins(teaching), tuning.identity(teaching)
-    model = beginning(recipe, run.preset, run.store, run.seed, start).to(run.device)
+    model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
     pieces = teaching.pieces("found", identity)
 
-    def told(when: str, model: nn.Module) -> dict[str, Foreseen]:
-        found = pieces.once(when, lambda: _plain(foresees(teaching.teacher, model, held_out)))
+    def foresight(when: str, model: nn.Module) -> dict[str, Foreseen]:
+        found = pieces.once(when, lambda: _to_plain(foresees(teaching.teacher, model, held_out)))
         return {domain: Foreseen(**one) for domain, one in found.items()}
 
-    before = told("before", model)
+    before = foresight("before", model)
     rows = teaching.rows(tuning.kept)
     mixture = teaching.mixture(recipe.mixture)
     order = DataOrder(rows, mixture, run.seed, shifts=not teaching.remembered)
@@ -241,7 +241,7 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
         found = foresees(teaching.teacher, trainer.model, held_out)
         now = run.folder(tuning.kind, recipe) / recipe.name
         save(trainer.model, run.store, now)
-        passes = teaching.measured(now)
+        passes = teaching.engine_tokens_per_pass(now)
         both = {d: asdict(one) | {"measured": passes[d]} for d, one in found.items()}
         curve.add(trainer.num_steps, both)
         return "foresees, tokens a pass: " + ", ".join(
@@ -250,8 +250,8 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
 
     trained = learn(trainer, run, identity, tuning.kind, note)
     weights = weights_id(folder)[:16]
-    after = told(f"after-{weights}", teaching.opened(folder).to(run.device))
-    measured = pieces.once(f"measured-{weights}", lambda: teaching.measured(folder))
+    after = foresight(f"after-{weights}", teaching.open_model(folder).to(run.device))
+    measured = pieces.once(f"measured-{weights}", lambda: teaching.engine_tokens_per_pass(folder))
     return Distilled(trained, before, after, measured, curve.lines())
 
 
@@ -261,7 +261,7 @@ def foresees(teacher: nn.Module, drafter: nn.Module, held_out: Texts) -> dict[st
     return {domain: foreseen(teacher, drafter, texts, prefix) for domain, texts in held_out.items()}
 
 
-def _plain(found: Mapping[str, Foreseen]) -> dict[str, Any]:
+def _to_plain(found: Mapping[str, Foreseen]) -> dict[str, Any]:
     return {domain: asdict(one) for domain, one in found.items()}
 
 

@@ -84,7 +84,7 @@ def measure(
     was_training = model.training
     model.eval()
     scores = {
-        name: _scored(
+        name: _held_out_loss(
             ids[:max_tokens],
             store.byte_lengths,
             _nats(model, ids[:max_tokens], context, pieces.part(name)),
@@ -112,7 +112,7 @@ def _nats_of(model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> f
     return float(functional.cross_entropy(logits, targets.flatten(), reduction="sum"))
 
 
-def _scored(ids: np.ndarray, byte_lengths: np.ndarray, nats: float) -> HeldOut:
+def _held_out_loss(ids: np.ndarray, byte_lengths: np.ndarray, nats: float) -> HeldOut:
     num_tokens = len(ids) - 1
     num_bytes = int(byte_lengths[ids[1:]].sum())
     if num_tokens < 1 or num_bytes < 1:

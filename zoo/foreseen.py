@@ -40,7 +40,7 @@ def foreseen(
     """On texts (n, length), of which every other batch, the first too, was written greedily."""
     agreements, overlaps, per_pass = [], [], []
     for number, batch in enumerate(texts):
-        agrees, overlap = _compared(teacher, drafter, batch, prefix)
+        agrees, overlap = _agreement_and_overlap(teacher, drafter, batch, prefix)
         agreements.append(agrees.float().mean().item())
         overlaps.append(overlap.mean().item())
         if number % 2 == 0:
@@ -73,7 +73,7 @@ def runs_of(agrees: torch.Tensor, longest: int) -> torch.Tensor:
     return windows.int().cumprod(-1).sum(-1)
 
 
-def _compared(
+def _agreement_and_overlap(
     teacher: nn.Module, drafter: nn.Module, batch: np.ndarray, prefix: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = _inputs(batch, teacher)

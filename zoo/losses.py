@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zoo.memory import Memory, Said
+from zoo.memory import Memory, TopTokens
 
 __all__ = ["Distillation", "Loss", "Total", "autocast", "next_token"]
 
@@ -75,7 +75,7 @@ class Distillation:
         else:
             said = self.memory.said(inputs)
             best = said.ids[..., 0]
-            each = _lumped(said, log_probabilities(model, inputs))
+            each = _divergence_with_rest(said, log_probabilities(model, inputs))
         with torch.no_grad():
             weights = self.weights(inputs, best)
         return Total((each * weights).sum(), weights.sum())
@@ -89,7 +89,7 @@ class Distillation:
         return weights
 
 
-def _lumped(said: Said, own: Tensor) -> Tensor:
+def _divergence_with_rest(said: TopTokens, own: Tensor) -> Tensor:
     """The divergence (batch, length) where the tokens that are not kept are one token."""
     log_q = own.gather(-1, said.ids)
     p, q = said.log_p.exp(), log_q.exp()

@@ -20,13 +20,13 @@ from core.errors import ConfigError
 from zoo.files import replace_file
 from zoo.tokenizer import token_type
 
-__all__ = ["Memory", "Said"]
+__all__ = ["Memory", "TopTokens"]
 
 BLOCK = 32  # windows
 AT_ONCE = 4
 
 
-class Said(NamedTuple):
+class TopTokens(NamedTuple):
     """Of each position the teacher's most probable tokens, most probable first, and the logarithms
     of their probabilities: int64 and float32, (batch, length, count)."""
 
@@ -54,7 +54,7 @@ class Memory:
         self._places: dict[bytes, int] = {}  # windows by their inputs
         self._one_at_a_time = threading.Lock()
         for row in rows.values():
-            self._cut(np.asarray(row), folder)
+            self._add_windows(np.asarray(row), folder)
 
     def ask(self, say: Callable[[str], None] = lambda _: None) -> None:
         """Asks the teacher for all that it was not asked before, a block at a time, so that no
@@ -66,18 +66,18 @@ class Memory:
             if new:
                 say(f"asked the LLM about {block + 1} of {number} blocks of text")
 
-    def said(self, inputs: Tensor) -> Said:
+    def said(self, inputs: Tensor) -> TopTokens:
         """Of windows' inputs (batch, length). Asks the teacher for what it was not asked before.
         KeyError for a window that is none of the rows'."""
         places = [self._places[_key(window)] for window in inputs.cpu().numpy()]
         ids, log_p = zip(*(self._of(place) for place in places), strict=True)
         device = inputs.device
-        return Said(
+        return TopTokens(
             torch.from_numpy(np.stack(ids).astype(np.int64)).to(device),
             torch.from_numpy(np.stack(log_p)).to(device),
         )
 
-    def _cut(self, row: np.ndarray, folder: Path) -> None:
+    def _add_windows(self, row: np.ndarray, folder: Path) -> None:
         # The last input of a window is followed by the token that it is to foresee.
         number = (len(row) - 1) // self._length
         whole = row[: number * self._length].reshape(number, self._length)
@@ -95,14 +95,14 @@ class Memory:
         if block not in self._blocks:
             with self._one_at_a_time:
                 if block not in self._blocks:
-                    self._blocks[block] = self._known(block)
+                    self._blocks[block] = self._load_block(block)
         ids, log_p = self._blocks[block]
         return ids[within], log_p[within]
 
-    def _known(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+    def _load_block(self, block: int) -> tuple[np.ndarray, np.ndarray]:
         path, shape = self._files[block], (len(self._windows[block]), self._length, self._count)
         if not path.is_file():
-            ids, log_p = self._asked(self._windows[block])
+            ids, log_p = self._teacher_top_k(self._windows[block])
             replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
             return ids, log_p
         try:
@@ -115,7 +115,7 @@ class Memory:
         return ids, log_p
 
     @torch.no_grad()
-    def _asked(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _teacher_top_k(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         device = next(self._teacher.parameters()).device
         found = []
         for start in range(0, len(windows), AT_ONCE):

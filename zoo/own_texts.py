@@ -20,7 +20,7 @@ from core.models.forward import cache_argument
 from zoo.files import replace_file
 from zoo.tokenizer import token_type
 
-__all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "Form", "OwnTexts", "continued"]
+__all__ = ["HELD_OUT_FORM", "TRAIN_FORM", "Form", "OwnTexts", "continue_prefixes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class OwnTexts:
         path = self.folder / f"{domain}-{number:04}.npy"
         if path.is_file():
             return self._read(path)
-        drawn = self._drawn(domain, number)
+        drawn = self._generate_batch(domain, number)
         replace_file(path, lambda file: np.save(file, drawn))
         say(f"{domain}: batch {number + 1} of the LLM's own texts")
         return drawn
@@ -76,14 +76,14 @@ class OwnTexts:
             raise ConfigError.of("out", str(path), "texts of the same form; remove it")
         return found
 
-    def _drawn(self, domain: str, number: int) -> np.ndarray:
+    def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
         domains = sorted(self.tokens)
         noise = np.random.default_rng((self.seed, domains.index(domain), number))
         prefixes = self._prefixes(self.tokens[domain], self.prefix(number), noise)
         temperature = form.temperatures[number % len(form.temperatures)]
         seed = int(noise.integers(2**63))
-        return continued(self.teacher, prefixes, form.length, temperature, seed)
+        return continue_prefixes(self.teacher, prefixes, form.length, temperature, seed)
 
     def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
         """Every other one from where a document begins."""
@@ -98,7 +98,7 @@ class OwnTexts:
 
 
 @torch.inference_mode()
-def continued(
+def continue_prefixes(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
     """Prefixes (texts, n) int64 continued by a model to `length` tokens: ids. An end of text is a
@@ -112,13 +112,13 @@ def continued(
     taken: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
     for _ in range(length - prefixes.shape[1]):
         out = model(input_ids=found[-1], **taken)
-        found.append(_chosen(out.logits[:, -1].float(), temperature, noise))
+        found.append(_sample(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
     drawn: np.ndarray = torch.cat(found, 1).cpu().numpy()
     return drawn.astype(token_type(model.config.vocab_size))
 
 
-def _chosen(logits: torch.Tensor, temperature: float, noise: torch.Generator) -> torch.Tensor:
+def _sample(logits: torch.Tensor, temperature: float, noise: torch.Generator) -> torch.Tensor:
     if temperature == 0.0:
         return logits.argmax(-1, keepdim=True)
     return torch.multinomial((logits / temperature).softmax(-1), 1, generator=noise)

@@ -35,7 +35,7 @@ from zoo.tokenizer import (
 from zoo.tokens import (
     DomainTokens,
     Manifest,
-    split,
+    held_out_start,
     tokenizer_file,
     unprepare,
     write_domain,
@@ -121,7 +121,7 @@ def _encode(out: Path, tokenizer: PreTrainedTokenizerBase, domain: Domain) -> Do
     ids = encode(tokenizer, domain.documents)
     if len(ids) < 2:
         raise ConfigError.of("corpora", domain.name, "a domain with text in it")
-    begin = split(len(ids))
+    begin = held_out_start(len(ids))
     return DomainTokens(
         num_tokens=len(ids),
         num_held_out_tokens=len(ids) - begin,

@@ -29,10 +29,10 @@ __all__ = [
     "Prompt",
     "Sample",
     "as_json",
-    "counted",
-    "parsing",
+    "count_verdicts",
+    "parse_verdict",
     "prompts_of",
-    "said",
+    "sample_text",
     "samples",
 ]
 
@@ -85,13 +85,15 @@ def samples(
 ) -> Iterator[Sample]:
     """Each prompt continued by the LLM alone. `pieces`: what it wrote before."""
     for number, prompt in enumerate(prompts):
-        written = pieces.once(f"{number:04}", partial(_written, engine, prompt.text, sampling))
+        written = pieces.once(
+            f"{number:04}", partial(_generate_sample, engine, prompt.text, sampling)
+        )
         text, cut = written["text"], written["cut"]
         code = prompt.domain == CODE
-        yield Sample(prompt, text, parsing(prompt.text, text, cut) if code else "")
+        yield Sample(prompt, text, parse_verdict(prompt.text, text, cut) if code else "")
 
 
-def _written(engine: Engine, prompt: str, sampling: SamplingParams) -> dict[str, Any]:
+def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> dict[str, Any]:
     plain = SpeculationConfig.preset("autoregressive", sampling.temperature)
     outcome = Outcome()
     for event in engine.generate(Request(prompt, sampling, plain)):
@@ -99,7 +101,7 @@ def _written(engine: Engine, prompt: str, sampling: SamplingParams) -> dict[str,
     return {"text": outcome.text, "cut": outcome.summary["finish_reason"] == "length"}
 
 
-def parsing(prompt: str, continuation: str, cut: bool) -> str:
+def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
     """Whether the two are Python: one of VERDICTS. Of a text that was `cut` where it had enough
     tokens lines are taken from the end while it is only incomplete there, but not more than half of
     the continuation's: what is left of an open string or bracket tells nothing of what is in it.
@@ -111,7 +113,7 @@ def parsing(prompt: str, continuation: str, cut: bool) -> str:
     least = begun + max(1, (len(lines) - begun) // 2) if cut else len(lines)
     while len(lines) >= least:
         try:
-            _compiled("\n".join(lines) + "\n")
+            _compile("\n".join(lines) + "\n")
         except SyntaxError as error:
             if error.msg != "incomplete input" or not cut:
                 return DOES_NOT
@@ -123,19 +125,19 @@ def parsing(prompt: str, continuation: str, cut: bool) -> str:
     return UNTOLD
 
 
-def _compiled(text: str) -> None:
+def _compile(text: str) -> None:
     flags = ast.PyCF_ONLY_AST | codeop.PyCF_ALLOW_INCOMPLETE_INPUT  # type: ignore[attr-defined]
     compile(text, "<sample>", "exec", flags, dont_inherit=True)
 
 
-def said(sample: Sample) -> str:
+def sample_text(sample: Sample) -> str:
     """For a reader: the prompt, a bar, what was written."""
     verdict = f" ({sample.verdict})" if sample.verdict else ""
     head = f"=== {sample.prompt.domain}{verdict} "
     return f"{head.ljust(100, '=')}\n{sample.prompt.text}|{sample.continuation}"
 
 
-def counted(verdicts: Sequence[str]) -> str:
+def count_verdicts(verdicts: Sequence[str]) -> str:
     """How many texts of code came to what."""
     told = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
     return f"=== of {len(verdicts)} texts of code {told}"

@@ -39,7 +39,7 @@ class Sharing:
         it. Parts add up, each position with its own weight; in a fixed order, so that the sums are
         the same every time."""
 
-        def made(part: Tensor) -> tuple[Total, Gradients]:
+        def part_gradients(part: Tensor) -> tuple[Total, Gradients]:
             total = total_of(part)
             gradients = torch.autograd.grad(total.cost, of)
             return Total(total.cost.detach(), total.weight), gradients
@@ -47,7 +47,7 @@ class Sharing:
         parts = self._parts(windows)
         cost = weight = torch.zeros((), device=windows.device)
         summed: list[Tensor] = []
-        for total, gradients in self._each(made, parts):
+        for total, gradients in self._each(part_gradients, parts):
             cost, weight = cost + total.cost, weight + total.weight
             summed = (
                 [one.add_(other) for one, other in zip(summed, gradients, strict=True)]

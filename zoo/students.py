@@ -13,7 +13,7 @@ from core.errors import ConfigError
 from zoo.presets import Mixture, ModelRecipe, Preset
 from zoo.tokens import TokenStore
 
-__all__ = ["Student", "students", "tuning"]
+__all__ = ["Student", "students", "tuning_preset"]
 
 LEARNING_RATE = 1.5e-3
 TOKENS_PER_STEP = 2048
@@ -46,7 +46,7 @@ def students(
     return [replace(one, recipe=replace(one.recipe, learning_rate=rate)) for one in found]
 
 
-def tuning(preset: Preset, found: Sequence[Student]) -> Preset:
+def tuning_preset(preset: Preset, found: Sequence[Student]) -> Preset:
     """The preset of a tuning run: these models alone."""
     return replace(preset, models=tuple(one.recipe for one in found))
 

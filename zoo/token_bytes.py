@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-__all__ = ["byte_lengths", "spelt"]
+__all__ = ["byte_lengths", "byte_rule"]
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _SPACE = "\u2581"
@@ -24,8 +24,8 @@ _SPACE = "\u2581"
 
 def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     """The UTF-8 bytes each id stands for, 0 for special tokens and ids of none: int64, (highest id
-    + 1,). Of a tokenizer whose `spelt` is not None."""
-    length = spelt(tokenizer)
+    + 1,). Of a tokenizer whose `byte_rule` is not None."""
+    length = byte_rule(tokenizer)
     assert length is not None
     vocabulary = tokenizer.get_vocab()
     lengths = np.zeros(max(vocabulary.values()) + 1, dtype=np.int64)
@@ -37,7 +37,7 @@ def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
     return lengths
 
 
-def spelt(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], int] | None:
+def byte_rule(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], int] | None:
     """The rule that gives a token's bytes; None where its tokenizer spells in another way."""
     decoder = tokenizer.backend_tokenizer.decoder
     # A sequence tells its parts as it is pickled; the text of the whole tokenizer is megabytes.

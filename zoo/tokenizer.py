@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from core.errors import ConfigError
 from zoo.corpora import END_OF_TEXT
-from zoo.token_bytes import spelt
+from zoo.token_bytes import byte_rule
 
 __all__ = [
     "encode",
@@ -70,9 +70,9 @@ def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenize
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ConfigError.of(field, str(folder), "a folder that AutoTokenizer opens") from error
-    if spelt(tokenizer) is None:
+    if byte_rule(tokenizer) is None:
         raise ConfigError.of(field, str(folder), "a byte-level tokenizer, or one of byte fallback")
-    if _first(tokenizer) is None:
+    if _separator_token(tokenizer) is None:
         raise ConfigError.of(
             field, str(folder), "one with an end of text, or that puts a token first"
         )
@@ -87,17 +87,17 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
 def separator(tokenizer: PreTrainedTokenizerBase) -> int:
     """The id that stands before each text: what the tokenizer begins with, if it does; else its end
     of text."""
-    first = _first(tokenizer)
+    first = _separator_token(tokenizer)
     assert first is not None
     return first
 
 
-def _first(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    begun = _begun(tokenizer)
+def _separator_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    begun = _leading_token(tokenizer)
     return tokenizer.eos_token_id if begun is None else begun
 
 
-def _begun(tokenizer: PreTrainedTokenizerBase) -> int | None:
+def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """What the tokenizer itself puts before each text."""
     first: int = tokenizer("a")["input_ids"][0]
     return first if first in tokenizer.all_special_ids else None
@@ -108,14 +108,14 @@ def encode(
 ) -> np.ndarray:
     """All documents' ids in one row, the `separator` before each, and the end of text behind it
     where that is another token: (tokens,) of `token_type`."""
-    parts = list(_encoded(tokenizer, documents, at_once))
+    parts = list(_encode_documents(tokenizer, documents, at_once))
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint16)
 
 
-def _encoded(
+def _encode_documents(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int
 ) -> Iterator[np.ndarray]:
-    first, last, begins = separator(tokenizer), tokenizer.eos_token_id, _begun(tokenizer)
+    first, last, begins = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if begins is not None else [first]
     kept = token_type(vocabulary_size(tokenizer))
     # In portions: an encoding holds offsets and strings too, a hundred times the size of its ids.

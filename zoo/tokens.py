@@ -24,7 +24,7 @@ __all__ = [
     "Manifest",
     "TokenStore",
     "open_tokens",
-    "split",
+    "held_out_start",
     "tokenizer_file",
     "unprepare",
     "write_domain",
@@ -80,7 +80,7 @@ class TokenStore:
         return self.folder / "tokenizer"
 
 
-def split(num_tokens: int) -> int:
+def held_out_start(num_tokens: int) -> int:
     """Where the held-out tokens begin: the last 0.5 % of a domain, of a small one as many as a few
     prefixes need, but no more than a tenth, at least one token."""
     few = min(HELD_OUT_LEAST, num_tokens // 10)
@@ -116,10 +116,10 @@ def open_tokens(folder: Path) -> TokenStore:
     train, held_out = {}, {}
     for name, domain in manifest.domains.items():
         ids = _read_domain(folder, name, domain)
-        begin = split(len(ids))
+        begin = held_out_start(len(ids))
         train[name], held_out[name] = ids[:begin], ids[begin:]
     if _hash_or_empty(tokenizer_file(folder)) != manifest.tokenizer_sha256:
-        raise _changed(tokenizer_file(folder))
+        raise _changed_file_error(tokenizer_file(folder))
     lengths = byte_lengths(open_tokenizer(folder / "tokenizer"))
     return TokenStore(folder, manifest, train, held_out, lengths)
 
@@ -142,7 +142,7 @@ def _read_manifest(folder: Path) -> Manifest:
             "out", str(folder), "a folder made by `python -m zoo prepare`"
         ) from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise _changed(_manifest_path(folder)) from error
+        raise _changed_file_error(_manifest_path(folder)) from error
     if manifest.format != _FORMAT:
         raise ConfigError.of("format", manifest.format, f"{_FORMAT}: run prepare again")
     return manifest
@@ -151,7 +151,7 @@ def _read_manifest(folder: Path) -> Manifest:
 def _read_domain(folder: Path, name: str, domain: DomainTokens) -> np.ndarray:
     path = _tokens_path(folder, name)
     if _hash_or_empty(path) != domain.sha256:
-        raise _changed(path)
+        raise _changed_file_error(path)
     ids: np.ndarray = np.load(path, mmap_mode="r")
     return ids
 
@@ -160,7 +160,7 @@ def _hash_or_empty(path: Path) -> str:
     return sha256_of(path) if path.is_file() else ""
 
 
-def _changed(path: Path) -> ConfigError:
+def _changed_file_error(path: Path) -> ConfigError:
     return ConfigError.of("out", str(path), "as prepare wrote it: run prepare again")
 
 

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from zoo.beginning import FRESH, Start, beginning
+from zoo.beginning import FRESH, Start, initial_model
 from zoo.checkpoint import Checkpoint
 from zoo.curve import Curve
 from zoo.evaluate import HeldOut, evaluate_folder, measure
@@ -114,7 +114,7 @@ def train_family(run: Run, starts: Mapping[str, Start] | None = None) -> dict[st
 
 def train_model(recipe: ModelRecipe, run: Run, start: Start = FRESH) -> Trained:
     """Trains one model until its budget is spent; saves it and measures what was saved."""
-    model = beginning(recipe, run.preset, run.store, run.seed, start).to(run.device)
+    model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
     order = DataOrder(run.store.train, recipe.mixture, run.seed)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order)
     return learn(trainer, run, run.identity(recipe) | start.identity(), MODELS)

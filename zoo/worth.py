@@ -15,14 +15,14 @@ from core.config import SpeculationConfig, checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from lab.figures import estimate, middle
-from zoo.clocked import LONGEST, Asked, Clock, clocked
+from zoo.clocked import LONGEST, Clock, Workload, clock_runs
 from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
 
 __all__ = [
     "Worth",
     "as_json",
-    "judged",
+    "measure_worth",
     "prompts_of",
     "table",
     "tokens_per_pass",
@@ -53,8 +53,8 @@ class Worth:
     high: float | None = None
 
 
-def judged(
-    engine: Engine, asked: Asked, say: Callable[[str], None], pieces: Pieces = UNKEPT
+def measure_worth(
+    engine: Engine, asked: Workload, say: Callable[[str], None], pieces: Pieces = UNKEPT
 ) -> list[Worth]:
     """Every SSM of the engine by itself, then all of them as the preset `best` uses them. `pieces`:
     what was measured of these before."""
@@ -63,12 +63,12 @@ def judged(
         raise ConfigError.of("ssm", 0, "one SSM or more")
     plain = SpeculationConfig.preset("autoregressive", asked.temperature)
     say("the LLM alone")
-    alone = clocked(engine, asked, {"": plain}, pieces=pieces.part("alone"))[""]
+    alone = clock_runs(engine, asked, {"": plain}, pieces=pieces.part("alone"))[""]
     long = {}
     for number, name in enumerate(names):
         say(f"{name}, chains of {LONGEST}")
         chains = {name: _chain(plain, name, LONGEST)}
-        long[name] = clocked(engine, asked, chains, pieces=pieces.part(f"long-{number}"))[name]
+        long[name] = clock_runs(engine, asked, chains, pieces=pieces.part(f"long-{number}"))[name]
 
     def best_lengths() -> list[tuple[int, float]]:
         return [_best_length(engine, alone, clock) for clock in long.values()]
@@ -80,7 +80,7 @@ def judged(
     say("all in turn")
     contest = {"": plain, TOGETHER: SpeculationConfig.preset("best", asked.temperature)}
     contest |= {name: _chain(plain, name, lengths[name][0]) for name in names}
-    found = clocked(engine, asked, contest, asked.repeats, pieces.part("contest"))
+    found = clock_runs(engine, asked, contest, asked.repeats, pieces.part("contest"))
     count = len(asked.prompts)
     measured = {name: _ratio(clock, found[""], count) for name, clock in found.items()}
     together = found[TOGETHER].tokens_per_pass
@@ -90,11 +90,11 @@ def judged(
     ]
 
 
-def tokens_per_pass(engine: Engine, name: str, asked: Asked) -> float:
+def tokens_per_pass(engine: Engine, name: str, asked: Workload) -> float:
     """Of one SSM's chains of LONGEST, as the engine makes them."""
     plain = SpeculationConfig.preset("autoregressive", asked.temperature)
     chains = {name: _chain(plain, name, LONGEST)}
-    return clocked(engine, asked, chains)[name].tokens_per_pass
+    return clock_runs(engine, asked, chains)[name].tokens_per_pass
 
 
 def _of(
@@ -103,7 +103,7 @@ def _of(
     step = clock.mean("further") / (LONGEST - 1)
     return Worth(
         name=name,
-        acceptance=clock.expected(1) - 1.0,
+        acceptance=clock.expected_tokens(1) - 1.0,
         tokens_per_pass=clock.tokens_per_pass,
         cost=step / max(alone.mean("llm"), 1e-9),
         length=length,
@@ -127,7 +127,7 @@ def _best_length(engine: Engine, alone: Clock, clock: Clock) -> tuple[int, float
     for length in range(1, LONGEST + 1):
         llm = alone.mean("llm") * verify[length] / max(verify[0], 1e-9)
         cost = llm + first + step * (length - 1) + rest
-        gains[length] = clock.expected(length) * plain / max(cost, 1e-9)
+        gains[length] = clock.expected_tokens(length) * plain / max(cost, 1e-9)
     best = max(gains, key=lambda length: gains[length])
     return best, gains[best]
 
@@ -197,7 +197,7 @@ def _verdict(one: Worth) -> str:
     return "not worth using here" if one.high < WORTH else "not decided by these prompts"
 
 
-def as_json(found: Sequence[Worth], asked: Asked) -> dict[str, Any]:
+def as_json(found: Sequence[Worth], asked: Workload) -> dict[str, Any]:
     """The same as plain values."""
     settings = {name: getattr(asked, name) for name in ("tokens", "temperature", "repeats")}
     return settings | {"prompts": len(asked.prompts), "pairs": [asdict(one) for one in found]}

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from bench.contestants import load_module
-from bench.grown.manifest import Asked, digest_of, holds_grown
+from bench.grown.manifest import GrowthRecipe, digest_of, holds_grown
 from bench.grown.module import shape_of
 from bench.grown.shape import Plan, plan_growth
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
-from bench.prompts import load_prompts, spread
-from bench.settings import Parser, count, whole
+from bench.prompts import load_prompts, take_round_robin
+from bench.settings import Parser, count, int_argument
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading.catalog import BUNDLED, ModelSource, is_path, locate, snapshot
@@ -156,7 +156,9 @@ def grow_parser() -> Parser:
     p.add_argument("--llm", default=BUNDLED, help="bundled, a folder or a cached hub id")
     p.add_argument("--ssm", nargs="+", action="extend", help="bundled, folders or hub ids")
     p.add_argument("--dtype", default="float32", help=", ".join(DTYPES))
-    p.add_argument("--seed", type=whole("seed"), default=0, help="of the random weights; default 0")
+    p.add_argument(
+        "--seed", type=int_argument("seed"), default=0, help="of the random weights; default 0"
+    )
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/grown-PARAMS-DTYPE")
     return p
 
@@ -189,7 +191,7 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     dtype = DTYPES[wish.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
     asked = [
-        Asked(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
+        GrowthRecipe(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
         if one.plan
         else None
         for one in family.members
@@ -209,7 +211,7 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     return places
 
 
-def _write(one: Member, place: Path, asked: Asked, say: Say) -> None:
+def _write(one: Member, place: Path, asked: GrowthRecipe, say: Say) -> None:
     large = asked.plan.large
     say(f"growing {one.source} to {large.parameters:,} parameters: {large}")
     module = load_module(one.folder, DTYPES[asked.dtype])
@@ -225,7 +227,7 @@ def texts_for(folder: Path, module: Any) -> list[list[int]]:
     no word of the prompts."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
-    every = (list(tokenizer(p.text)["input_ids"]) for p in spread(load_prompts(), TEXTS))
+    every = (list(tokenizer(p.text)["input_ids"]) for p in take_round_robin(load_prompts(), TEXTS))
     generator = torch.Generator().manual_seed(0)
     drawn = torch.randint(module.config.vocab_size, (length,), generator=generator)
     return [*(ids[:length] for ids in every if ids), drawn.tolist()]

@@ -72,7 +72,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GrowthRecipe:
     """What decides every weight of a grown model. `source` is the small model's name, `digest` of
     its weight files."""
 
@@ -87,7 +87,7 @@ class Asked:
         return {"format": FORMAT, **plain}
 
 
-def keep(folder: Path, asked: Asked, found: Likeness) -> None:
+def keep(folder: Path, asked: GrowthRecipe, found: Likeness) -> None:
     whole = {
         "grown": f"function-preserving enlargement of {asked.source}; no such model exists",
         "asked": asked.to_plain(),
@@ -98,7 +98,7 @@ def keep(folder: Path, asked: Asked, found: Likeness) -> None:
     (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 
-def holds_grown(folder: Path, asked: Asked) -> bool:
+def holds_grown(folder: Path, asked: GrowthRecipe) -> bool:
     """Whether the folder holds this very model; False where there is nothing.
 
     Raises ConfigError where it holds anything else.
@@ -117,7 +117,7 @@ def holds_grown(folder: Path, asked: Asked) -> bool:
     )
 
 
-def card(asked: Asked, found: Likeness) -> str:
+def card(asked: GrowthRecipe, found: Likeness) -> str:
     plan = asked.plan
     rounding = (
         "a power of two, which no dtype rounds" if plan.exact else "rounded in the weights' dtype"

@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from bench.contestants import load_module
-from bench.grown.manifest import Asked, Likeness, card, check_likeness, keep, likeness
+from bench.grown.manifest import GrowthRecipe, Likeness, card, check_likeness, keep, likeness
 from bench.grown.module import outline, sizes, tensors
 from bench.grown.shape import Plan
 from core.errors import ConfigError, OutOfMemoryError
-from core.models.machine import available_bytes, readable
+from core.models.machine import available_bytes, format_bytes
 
 SHARD_BYTES = 1 << 30
 # Python, torch and a text's activations.
@@ -35,7 +35,7 @@ BESIDE = (
 
 
 def write_grown(
-    folder: Path, source: Path, module: Any, asked: Asked, texts: Sequence[Sequence[int]]
+    folder: Path, source: Path, module: Any, asked: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
     """Grows `module`, the model of the folder `source`, and compares what was written with it over
     `texts` (token ids). The folder is there whole or not at all.
@@ -126,8 +126,8 @@ def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int 
     free = available_bytes(torch.device("cpu"))
     if free is not None and needed > free:
         raise OutOfMemoryError(
-            f"growing {name} to {plan.large.parameters:,} parameters needs {readable(needed)} of "
-            f"memory: {readable(free)} are free; choose fewer params or dtype bfloat16"
+            f"growing {name} to {plan.large.parameters:,} parameters needs {format_bytes(needed)} "
+            f"of memory: {format_bytes(free)} are free; choose fewer params or dtype bfloat16"
         )
 
 
@@ -138,5 +138,7 @@ def check_disk(folder: Path, plans: Sequence[Plan], dtype: torch.dtype) -> None:
     free = shutil.disk_usage(there).free
     if needed > free:
         raise ConfigError.of(
-            "--out", str(folder), f"a folder with {readable(needed)} free: {readable(free)} are"
+            "--out",
+            str(folder),
+            f"a folder with {format_bytes(needed)} free: {format_bytes(free)} are",
         )

@@ -35,6 +35,7 @@ def chromium(suite: str) -> Iterator[Any]:
     found = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:
+            # Chromium refuses its sandbox to root, as in a container.
             browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         except Error as error:
             reason = str(error).splitlines()[0]
@@ -73,6 +74,7 @@ class Tab:
         self.watch = Watch("")
         self._tools = context.new_cdp_session(self.page)
         self._origins: set[str] = set()
+        # Through `self`: every visit has a `watch` of its own.
         self.page.on("console", lambda message: self.watch.on_console(message))
         self.page.on("pageerror", lambda error: self.watch.on_error(error))
         self.page.on("request", lambda request: self.watch.on_request(request))
@@ -102,6 +104,7 @@ class Tab:
         """
         problems = self.watch.problems
         self.watch = Watch("")
+        # Left before it is cleared: an open page would store its values again.
         self.page.goto("about:blank")
         for origin in self._origins:
             told = {"origin": origin, "storageTypes": "all"}

@@ -211,6 +211,7 @@ class PlaybackWorker:
             late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
             if late > 0:
                 run.pause(late)
+            # As the engine: a run that began says so even if it is stopped at once.
             if run.is_cancelled and not isinstance(event, (*END, RunStarted)):
                 stats = RunStats()
                 run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))

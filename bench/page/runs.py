@@ -64,7 +64,7 @@ def can_part() -> bool:
     return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
 
 
-def apart(thread: int) -> None:
+def pin_thread(thread: int) -> None:
     """Pin the thread to a core of its own, and all other threads of this process and its children
     to the remaining cores."""
     first, *rest = range(os.cpu_count() or 1)

@@ -56,7 +56,7 @@ class Site:
     clock: EventClock
 
 
-class _Clocked:
+class _ClockedWorker:
     """A run or a worker whose events, and Stop, pass a clock on their way to the page."""
 
     def __init__(self, inner: Any, clock: EventClock) -> None:
@@ -72,7 +72,7 @@ class _Clocked:
             if tap is not None:
                 tap(event)
 
-        return _Clocked(self._inner.submit(request, see), self._clock)
+        return _ClockedWorker(self._inner.submit(request, see), self._clock)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -83,7 +83,7 @@ def open_site(worker: Any) -> Iterator[Site]:
     """The page before `worker`, which is closed with it."""
     clock = EventClock()
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
-        seen = _Clocked(worker, clock)
+        seen = _ClockedWorker(worker, clock)
         context = make_context(seen, store, Access("127.0.0.1"), "specinfer", RunQuery)
         with serve(build_page(context)) as url:
             yield Site(url, context, worker, clock)

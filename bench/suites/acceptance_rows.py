@@ -93,10 +93,10 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
         for drafters, name in ((ssms, "best first"), *(((ssm,), ssm) for ssm in ssms)):
             name, nodes = f"{name}, {EQUAL_NODES} nodes", EQUAL_NODES
             yield _row("more", name, best, PAPER, drafters, max_tree_nodes=nodes)
-        yield from _combining(kind, best, ssms)
+        yield from _combine_rows(kind, best, ssms)
 
 
-def _combining(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
+def _combine_rows(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
     """The combine rules on the same SSMs: the vote, the dial from it to the union, the pool."""
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)

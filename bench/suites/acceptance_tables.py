@@ -18,6 +18,7 @@ from bench.tables import NOTHING, claim_row, claims_table, ratio, table
 from core.config.mechanisms import NGRAM
 from lab.figures import Estimate, estimate, pooled_length, pooled_ratio
 
+# Continuations with a smaller share of distinct 4-grams repeat themselves.
 LOOPING = 0.7
 BLOCK_WISE = (
     "Tokens per LLM pass, T > 0, drafts drawn: `traversal` accepts at least what `mss` does, round "
@@ -29,15 +30,15 @@ Found = Mapping[AcceptanceRow, Prompts]
 Column = Callable[[AcceptanceRow, Prompts], object]
 
 
-def fresh(prompt: dict[str, Any]) -> bool:
+def is_fresh(prompt: dict[str, Any]) -> bool:
     return bool(prompt["distinct_4_grams"] >= LOOPING)
 
 
 def of_domain(domain: str) -> Wanted:
-    return lambda prompt: fresh(prompt) and prompt["domain"] == domain
+    return lambda prompt: is_fresh(prompt) and prompt["domain"] == domain
 
 
-def length_of(prompts: Prompts, wanted: Wanted = fresh) -> Estimate | None:
+def length_of(prompts: Prompts, wanted: Wanted = is_fresh) -> Estimate | None:
     """Tokens per LLM pass of the wanted continuations, each prompt a group."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
@@ -45,15 +46,15 @@ def length_of(prompts: Prompts, wanted: Wanted = fresh) -> Estimate | None:
     return estimate(list(groups.values()), pooled_length)
 
 
-def value_of(prompts: Prompts, wanted: Wanted = fresh) -> float:
+def value_of(prompts: Prompts, wanted: Wanted = is_fresh) -> float:
     return found.value if (found := length_of(prompts, wanted)) else 0.0
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
     """The ratio of two rows over the continuations that loop in neither, prompt by prompt."""
-    base = {(p["id"], p["seed"]): p for p in other if fresh(p)}
+    base = {(p["id"], p["seed"]): p for p in other if is_fresh(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
-    for prompt in filter(fresh, one):
+    for prompt in filter(is_fresh, one):
         if (same := base.get((prompt["id"], prompt["seed"]))) is not None:
             values = (prompt["accepted"], prompt["rounds"], same["accepted"], same["rounds"])
             groups.setdefault(prompt["id"], []).append(values)
@@ -65,7 +66,7 @@ def nodes_of(prompts: Prompts) -> float:
     return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
 
 
-def measured(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
+def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[AcceptanceRow, Prompts]:
     """The rows that have a sample, each with its continuations."""
     samples = {row: next(results.where(**row.key), None) for row in rows}
     return {row: sample["prompts"] for row, sample in samples.items() if sample is not None}
@@ -73,13 +74,13 @@ def measured(results: Results, rows: Iterable[AcceptanceRow]) -> dict[Acceptance
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
     """Everything that can be made of the samples that are there."""
-    found, names = measured(context.results, rows), domains(context.all_prompts)
+    found, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(found, names),
         _comparisons(found),
         *_widths(found, names),
         _by_length(found, names),
-        _combining(found, names),
+        _combine_table(found, names),
         _loops(found, names),
         claims_table(_block_wise(found), BLOCK_WISE),
     )
@@ -104,7 +105,7 @@ def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, C
 
     return {
         nodes: lambda _, prompts: f"{nodes_of(prompts):.1f}",
-        "tokens per LLM pass": of(fresh),
+        "tokens per LLM pass": of(is_fresh),
         **{name: of(of_domain(name)) for name in names},
     }
 
@@ -116,7 +117,7 @@ def _by_row(found: Found, names: Iterable[str]) -> str:
         "expansion": lambda row, _: _shape(row),
         "drafters": lambda row, _: row.name,
         **_lengths(names, "nodes"),
-        "looping": lambda _, prompts: length_of(prompts, lambda prompt: not fresh(prompt)),
+        "looping": lambda _, prompts: length_of(prompts, lambda prompt: not is_fresh(prompt)),
     }
     rows = (row for row in found if row.part not in ("width", "length", "combine"))
     note = (
@@ -142,7 +143,7 @@ def _by_length(found: Found, names: Iterable[str]) -> str:
     return _table("By length", found, rows, columns, f"Union of all SSMs' chains of {chains}.")
 
 
-def _combining(found: Found, names: Iterable[str]) -> str:
+def _combine_table(found: Found, names: Iterable[str]) -> str:
     """The combine rules beside each other, and the pool against the union of as many nodes."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
@@ -277,7 +278,7 @@ def _loops(found: Found, names: Sequence[str]) -> str:
         for prompts in [found[row] for row in rows[:1]]:
             shares = [p["distinct_4_grams"] for p in prompts]
             by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
-            looping = sum(not fresh(prompt) for prompt in prompts)
+            looping = sum(not is_fresh(prompt) for prompt in prompts)
             means = [f"{sum(s) / len(s):.0%}" if s else NOTHING for s in (shares, *by)]
             lines.append([kind, len(prompts), looping, *means])
     heads = ("kind", "continuations", f"looping (< {LOOPING:.0%})", "mean share", *names)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.contestants import DecodeCase, decode
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -44,7 +44,7 @@ class Batch(Suite):
                 Blocks(context, {"dtype": dtype, "temperature": t}, self.presets, "preset")
                 for t in TEMPERATURES
             ]
-            if any(blocks.missing for blocks in todo):
+            if any(blocks.missing_blocks for blocks in todo):
                 with closing(Engine(context.load(dtype))) as engine:
                     for blocks in todo:
                         self._measure(blocks, engine)
@@ -53,7 +53,7 @@ class Batch(Suite):
         context = blocks.context
         tokens, temperature = context.settings.tokens, blocks.key["temperature"]
         cases = [DecodeCase(prompt, SEED, tokens, temperature, True) for prompt in context.prompts]
-        for last in blocks.missing[-1:]:  # arenas grow and passes are timed in the first
+        for last in blocks.missing_blocks[-1:]:  # arenas grow and passes are timed in the first
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
         blocks.measure(runs, kept=partial(_against_first, cases))
@@ -67,7 +67,7 @@ def _decode_batches(
 ) -> dict[str, Any]:
     """All requests, `size` at a time: their tokens, how long it took, their ids."""
     config = SpeculationConfig.preset(block.item)
-    outcomes, seconds = timed(lambda: decode(engine, cases, config, together=size))
+    outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
     return {"tokens": sum(map(len, ids)), "seconds": seconds, "ids": ids}
 

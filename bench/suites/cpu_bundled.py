@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.contestants import new_ids
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.prompts import Prompt, spread
+from bench.prompts import Prompt, take_round_robin
 from bench.settings import Settings
 from bench.suites import cpu_tables as cpu
 from bench.suites.cpu_tables import Contenders, Summon, Variant
@@ -52,7 +52,7 @@ class CpuBundled(Suite):
         for dtype in context.settings.dtypes:
             contest = CpuContest(self, context, dtype)
             for temperature in self.temperatures:
-                if contest.blocks(temperature).missing:
+                if contest.blocks(temperature).missing_blocks:
                     contest.sweep(temperature)
                     contest.run(temperature)
 
@@ -85,7 +85,7 @@ class CpuContest:
         """The variants of the others' own speculation once on prompts that do not compete."""
         kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         every = self._blocks("sweep", temperature, prompts)
-        todo = every.missing
+        todo = every.missing_blocks
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
@@ -94,7 +94,7 @@ class CpuContest:
         self._theirs({}, temperature, todo[0])  # the process's first call is not counted
         if kept is not None:
             self._blocks("sweep", temperature, prompts[:1]).measure(found, self._llama_note)
-            figures = cpu.swept(self._context.results, self._dtype, temperature)[0]
+            figures = cpu.sweep_figures(self._context.results, self._dtype, temperature)[0]
             chosen = cpu.fastest_of_each_drafter(variants.values(), figures, kept)
             found = {str(variant): found[str(variant)] for variant in chosen}
         every.measure(found, self._llama_note)
@@ -133,7 +133,7 @@ class CpuContest:
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
         case = self._context.case(block.item, block.repeat, temperature)
-        found, seconds = timed(lambda: new_ids(engine, case, config))
+        found, seconds = time_call(lambda: new_ids(engine, case, config))
         if not config.drafters:
             self._plain[temperature, block] = found
         return {"tokens": len(found), "seconds": seconds}
@@ -150,8 +150,8 @@ class CpuContest:
         case = self._context.case(block.item, block.repeat, temperature)
         ids = self._models.theirs.tokenize(case.prompt.text)
         asked = (ids, case.tokens, temperature, case.seed)
-        drafting = variant.drafting(llama) if variant else None
-        found, seconds = timed(lambda: llama.generate(*asked, drafting))
+        drafting = variant.draft_costs(llama) if variant else None
+        found, seconds = time_call(lambda: llama.generate(*asked, drafting))
         figures = {"tokens": len(found), "seconds": seconds}
         ours = self._plain.get((temperature, block)) if temperature == 0 else None
         return figures if ours is None else {**figures, "same": alike(found, ours)}
@@ -172,7 +172,7 @@ class CpuContest:
         """Prompts that do not compete, as far as there are any left."""
         used = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in used)
-        return spread(spare or self._context.all_prompts, SWEEP_PROMPTS)
+        return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
 
     def _blocks(self, kind: str, temperature: float, prompts: Sequence[Prompt]) -> Blocks:
         key = {"kind": kind, "dtype": self._dtype, "temperature": temperature}

@@ -47,7 +47,7 @@ class Variant:
             return {"prompt_lookup_num_tokens": self.count}
         return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
 
-    def drafting(self, llama: LlamaCpp) -> Drafting:
+    def draft_costs(self, llama: LlamaCpp) -> Drafting:
         if self.family == LLAMA_LOOKUP:
             return llama.lookup(self.count)
         return llama.drafting_with(self.ssm, self.count)
@@ -117,7 +117,9 @@ PLAIN = "autoregressive"
 LLAMA_PLAIN = "llama.cpp plain"
 
 
-def swept(results: Results, dtype: str, temperature: float) -> list[dict[str, dict[str, float]]]:
+def sweep_figures(
+    results: Results, dtype: str, temperature: float
+) -> list[dict[str, dict[str, float]]]:
     """The figures of the sweep by variant, a dict a prompt."""
     found = results.where(kind="sweep", dtype=dtype, temperature=temperature)
     return [sample["figures"] for sample in found]
@@ -128,7 +130,7 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
     all its tokens over all its seconds. Another time it may not have been installed."""
     found = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
-        for figures in swept(results, dtype, temperature)
+        for figures in sweep_figures(results, dtype, temperature)
     ]
     prompts = [figures for figures in found if figures]
 

@@ -62,7 +62,7 @@ class Fusion(Suite):
             for temperature in TARGETS:
                 items = [one.id for one in context.prompts]
                 runs = {
-                    name: partial(_fused, context, engine, FUSION[name], temperature)
+                    name: partial(_fusion_run, context, engine, FUSION[name], temperature)
                     for name in self.contestants
                 }
                 Blocks(context, {"temperature": temperature}, items).measure(runs)
@@ -71,7 +71,7 @@ class Fusion(Suite):
         return Report(fusion_tables(context.results))
 
 
-def _fused(
+def _fusion_run(
     context: Context, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
 ) -> dict[str, Any]:
     case = context.case(block.item, block.repeat, temperature)
@@ -99,7 +99,7 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
         made.append(str(Table(title, own, ("contestant",), columns, note, OPTIONS)))
         best = [row for row in own if row["contestant"].startswith("fused by credit")]
         groups = {name: [r for r in best if r["contestant"] == name] for name in FUSION}
-        means = {n: _pooled(found) for n, found in groups.items() if found}
+        means = {n: _tokens_per_pass(found) for n, found in groups.items() if found}
         name = max(means, key=lambda one: means[one])
         short = target - means[name]
         verdict = "reached" if short <= 0 else f"not reached, by {short:.2f}"
@@ -108,6 +108,6 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
     return (*made, claims_table(claims)) if claims else ()
 
 
-def _pooled(rows: Sequence[Row]) -> float:
+def _tokens_per_pass(rows: Sequence[Row]) -> float:
     """All tokens over all passes."""
     return float(sum(row["tokens"] for row in rows) / sum(row["rounds"] for row in rows))

@@ -79,7 +79,7 @@ class GpuContest(Suite):
                 key = {"dtype": dtype, "temperature": temperature}
                 items = [prompt.id for prompt in context.prompts]
                 blocks = Blocks(context, {"kind": "block", **key}, items)
-                if blocks.missing:
+                if blocks.missing_blocks:
                     self._measure(blocks, *models())
                 if not context.results.has(kind="gaps", **key):
                     case = context.case(items[0], 0, temperature)

@@ -145,7 +145,7 @@ CPU_GROWN = CpuBundled(
 
 
 @dataclass(frozen=True, slots=True)
-class Growing:
+class GrownLoader:
     """Summons the bundled family grown to so many parameters; `ssm_params` 0: SSMs as they are."""
 
     params: int
@@ -167,7 +167,7 @@ GPU_GROWN = tuple(
         about=f"gpu-bundled, the LLM grown to {words}; SSMs "
         + (f"grown to {params // 10**8} M" if grown_ssms else "as they are"),
         defaults=Settings(prompts=4, tokens=64, repeats=3, dtypes=("bfloat16",)),
-        summon=Growing(params, params // 100 if grown_ssms else 0),
+        summon=GrownLoader(params, params // 100 if grown_ssms else 0),
     )
     for size, (params, words) in SIZES.items()
     for grown_ssms in (False, True)

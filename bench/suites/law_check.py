@@ -90,7 +90,7 @@ NOT_RUN = "not run yet"
 
 def verdict(prompts: Prompts) -> str:
     """`exact`; `near tie` (one prompt, margin under 1e-4: law 1 allows it); else `FAIL`."""
-    parted = _diverging(prompts)
+    parted = _diverged_prompts(prompts)
     if not parted:
         return "exact"
     near = all(p["margin"] is not None and p["margin"] < MARGIN for p in parted)
@@ -128,7 +128,7 @@ def _summary(found: Mapping[LawRow, Prompts]) -> str:
     for key, rows in sorted(groups.items()):
         prompts = [prompt for row in rows for prompt in found[row]]
         verdicts = sorted({_verdict(row, found[row]) for row in rows})
-        exact = len(prompts) - len(_diverging(prompts))
+        exact = len(prompts) - len(_diverged_prompts(prompts))
         figures = (len(rows), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
     heads = ("temperature", "draft", "verify", "rows", "continuations", "exact", "verdict")
@@ -138,7 +138,7 @@ def _summary(found: Mapping[LawRow, Prompts]) -> str:
 def _rows(found: Mapping[LawRow, Prompts]) -> str:
     lines: list[list[object]] = []
     for row, prompts in found.items():
-        parted = _diverging(prompts)
+        parted = _diverged_prompts(prompts)
         exact = len(prompts) - len(parted) if prompts else NOTHING
         figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
         lines.append([row.name, *_cells(row).values(), *figures, _verdict(row, prompts)])
@@ -156,7 +156,7 @@ def _divergences(found: Mapping[LawRow, Prompts]) -> str:
     lines = []
     for row, prompts in found.items():
         own = (row.name, f"{row.temperature:g}", row.speculation.draft, row.speculation.verify)
-        for one in _diverging(prompts):
+        for one in _diverged_prompts(prompts):
             lines.append([*own, one["id"], one["diverged_at"], _margins([one])])
     heads = ("row", "T", "draft", "verify", "prompt", "first differing token", "float64 margin")
     return table("Divergences", heads, lines, "" if lines else "None.")
@@ -183,7 +183,7 @@ def _mechanism(row: LawRow) -> str:
     return f"{config.combine}{f' ({config.weights})' if weighed else ''}, {config.length}"
 
 
-def _diverging(prompts: Prompts) -> list[dict[str, Any]]:
+def _diverged_prompts(prompts: Prompts) -> list[dict[str, Any]]:
     return [prompt for prompt in prompts if prompt["diverged_at"] is not None]
 
 

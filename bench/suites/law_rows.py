@@ -205,7 +205,7 @@ def pairwise_rows(
     return found
 
 
-def missing(
+def missing_pairs(
     rows: Sequence[Values], fields: Mapping[str, Sequence[Any]], meets: Callable[[Values], bool]
 ) -> set[Pair]:
     """The pairs of values that go together and that no row has."""

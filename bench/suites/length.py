@@ -52,7 +52,7 @@ class Length(Suite):
             items = [prompt.id for prompt in context.prompts]
             key = {"part": "contest", "dtype": dtype}
             todo = [Blocks(context, {**key, "temperature": t}, items) for t in self.temperatures]
-            if any(blocks.missing for blocks in todo):
+            if any(blocks.missing_blocks for blocks in todo):
                 engine = Engine(context.load(dtype))
                 for blocks in todo:
                     _contest(blocks, engine)

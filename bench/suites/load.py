@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.load import Served, arrivals, closed_loop, open_loop, percentile
+from bench.load import ServedRequest, arrivals, closed_loop, open_loop, percentile
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio
@@ -73,11 +73,14 @@ class Load(Suite):
             items = [str(clients) for clients in self.clients]
             closed = Blocks(context, {"loop": "closed"}, items, "clients")
             closed.measure(
-                {n: partial(_closed, context, engine, n, texts) for n, engine in engines.items()},
+                {
+                    n: partial(_closed_loop, context, engine, n, texts)
+                    for n, engine in engines.items()
+                },
                 warm=Block(str(min(4, max(self.clients))), 0),
             )
             rates = Blocks(context, {"loop": "open"}, [str(rate) for rate in self.rates], "rate")
-            if rates.missing:
+            if rates.missing_blocks:
                 capacity = _capacity(context, engines[PLAIN])
                 rates.measure(
                     {
@@ -103,7 +106,7 @@ def _requests(context: Context, name: str, count: int, first: int) -> list[Reque
     return [Request(prompts[place].text, sampling, speculation) for place in places]
 
 
-def _closed(
+def _closed_loop(
     context: Context, engine: Engine, name: str, texts: dict[str, list[int]], block: Block
 ) -> dict[str, Any]:
     clients = int(block.item)
@@ -136,7 +139,10 @@ def _capacity(context: Context, engine: Engine) -> float:
 
 
 def _figures(
-    name: str, requests: Sequence[Request], served: Sequence[Served], texts: dict[str, list[int]]
+    name: str,
+    requests: Sequence[Request],
+    served: Sequence[ServedRequest],
+    texts: dict[str, list[int]],
 ) -> dict[str, Any]:
     """Percentiles, and how many texts are not plain decoding's: PLAIN runs first in every block."""
     pairs = list(zip(requests, served, strict=True))
@@ -168,13 +174,13 @@ def tables(results: Results) -> tuple[str, ...]:
     rows = long_rows(results.samples)
     made = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
-        own = [_renamed(row, item) for row in rows if row["loop"] == loop]
+        own = [_with_item(row, item) for row in rows if row["loop"] == loop]
         if own:
             made += [_throughput(own, loop, head), _latency(own, loop, head)]
     return (*made, _claims(rows)) if rows else ()
 
 
-def _renamed(row: Row, item: str) -> Row:
+def _with_item(row: Row, item: str) -> Row:
     """`load`: the block's item, whichever field has it."""
     return {**row, "load": float(row[item])}
 
@@ -213,8 +219,8 @@ def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _claims(rows: Sequence[Row]) -> str:
-    closed = [_renamed(row, "clients") for row in rows if row["loop"] == "closed"]
-    opened = [_renamed(row, "rate") for row in rows if row["loop"] == "open"]
+    closed = [_with_item(row, "clients") for row in rows if row["loop"] == "closed"]
+    opened = [_with_item(row, "rate") for row in rows if row["loop"] == "open"]
     below = [row for row in opened if row["load"] < 1]
     shared, cosine, at_8 = "best, shared", "cosine, cosine", (PLACES,)
     lines = [

@@ -68,7 +68,7 @@ class Overhead(Suite):
                 Blocks(context, {"family": family, "temperature": t}, items, kept="rounds")
                 for t in TEMPERATURES
             ]
-            if any(blocks.missing for blocks in todo):
+            if any(blocks.missing_blocks for blocks in todo):
                 clock, models = PassClock(), _models(context, family)
                 with timing_passes(models, clock):
                     engine = Engine(models)
@@ -117,6 +117,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
     span covers."""
     spent = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
+        # A drafter's spans are on a lane of its own name.
         stage = span.lane if span.lane in STAGES else "draft"
         spent[stage] += span.ms
     spent["events"] = wall - sum(spent.values())

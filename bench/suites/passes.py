@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.contestants import load_module
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -44,7 +44,7 @@ class Passes(Suite):
     def measure(self, context: Context) -> None:
         for dtype in context.settings.dtypes:
             blocks = Blocks(context, {"dtype": dtype}, list(map(str, self.counts)), "tokens", "ms")
-            if blocks.missing:
+            if blocks.missing_blocks:
                 with ExitStack() as leaving:
                     passes = contestants(context.load(dtype), leaving)
                     blocks.measure({name: partial(_median_ms, one) for name, one in passes.items()})
@@ -57,7 +57,7 @@ def _median_ms(one: Pass, block: Block) -> float:
     """Milliseconds, the median of some; the first, which reserves what it needs, apart."""
     times = []
     for _ in range(PASSES + 1):
-        times.append(1000 * timed(partial(one, int(block.item)))[1])
+        times.append(1000 * time_call(partial(one, int(block.item)))[1])
     return round(statistics.median(times[1:]), 4)
 
 
@@ -66,14 +66,14 @@ def contestants(models: LoadedModels, leaving: ExitStack) -> dict[str, Pass]:
     llm, ssms = models.llm, list(models.ssms.values())
     count = sum(ssm.info.parameters for ssm in ssms)
     return {
-        "reading its weights": _reading(llm.info.parameters, llm),
-        "LLM": _alone([llm], leaving),
-        "LLM, general path": _alone([_general(llm, bundled_llm())], leaving),
-        "reading their weights": _reading(count, ssms[0]),
-        "SSM": _alone(ssms[:1], leaving),
-        "SSM, general path": _alone([_general(ssms[0], bundled_ssms()[0])], leaving),
-        f"{len(ssms)} SSMs, one after another": _alone(ssms, leaving),
-        f"{len(ssms)} SSMs, together": _together(ssms, leaving),
+        "reading its weights": _memory_read(llm.info.parameters, llm),
+        "LLM": _one_by_one([llm], leaving),
+        "LLM, general path": _one_by_one([_general(llm, bundled_llm())], leaving),
+        "reading their weights": _memory_read(count, ssms[0]),
+        "SSM": _one_by_one(ssms[:1], leaving),
+        "SSM, general path": _one_by_one([_general(ssms[0], bundled_ssms()[0])], leaving),
+        f"{len(ssms)} SSMs, one after another": _one_by_one(ssms, leaving),
+        f"{len(ssms)} SSMs, together": _one_batch(ssms, leaving),
     }
 
 
@@ -95,7 +95,7 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
     return rows
 
 
-def _alone(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
+def _one_by_one(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
     def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
         for model, feeds in asked:
             model.forward(feeds)
@@ -103,7 +103,7 @@ def _alone(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
     return _pass(models, leaving, forward)
 
 
-def _together(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
+def _one_batch(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
     def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
         for made in batched_forward(asked):
             if isinstance(made.logits, BaseException):
@@ -126,7 +126,7 @@ def _pass(
     return one
 
 
-def _reading(count: int, like: LanguageModel) -> Pass:
+def _memory_read(count: int, like: LanguageModel) -> Pass:
     """A sum over as many numbers: what memory alone asks of any pass."""
     dtype: torch.dtype = getattr(torch, like.info.dtype)
     numbers = torch.ones(count, dtype=dtype)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -49,7 +49,7 @@ class Pipeline(Suite):
             for row in self.rows:
                 items = list(groups(context.prompts, row.live))
                 todo.append((row, Blocks(context, {"dtype": dtype, **row.key}, items)))
-            if any(blocks.missing for _, blocks in todo):
+            if any(blocks.missing_blocks for _, blocks in todo):
                 with closing(Engine(context.load(dtype))) as engine:
                     for row, blocks in todo:
                         _measure(blocks, engine, row)
@@ -67,7 +67,7 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
     """The blocks, after one short round that is not counted."""
-    context, todo = blocks.context, blocks.missing
+    context, todo = blocks.context, blocks.missing_blocks
     asked = groups(context.prompts, row.live)
 
     def run(config: SpeculationConfig, tokens: int, block: Block) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def run_together(
             elif isinstance(event, RoundCompleted):
                 watch.add_round(event)
 
-    _, seconds = timed(decode)
+    _, seconds = time_call(decode)
     names = dict.fromkeys(name for watch in runs.values() for name in watch.sums)
     texts = [watch.token_ids for watch in runs.values()]
     return {

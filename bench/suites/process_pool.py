@@ -56,6 +56,7 @@ def map_processes(
 ) -> Iterator[Any]:
     """The function's result for each task, in the order in which the processes finish; the
     processes end with the generator."""
+    # Spawned: a fork would share the locks of torch's threads, which it does not have.
     with get_context("spawn").Pool(processes, _attend) as pool:
         yield from pool.imap_unordered(measured, tasks)
 

@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, domains, load_prompts
-from bench.recorded import RecordedLlm, Spliced, spliced
+from bench.recorded import RecordedLlm, SplicedText, splice
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio, speed
@@ -73,7 +73,7 @@ class Routing(Suite):
         configs = routing_configs(list(models.ssms))
         own = Blocks(context, {"text": "own"}, [one.id for one in context.prompts])
         with closing(Engine(models)) as engine:
-            runs = {n: partial(_own, context, engine, c) for n, c in configs.items()}
+            runs = {n: partial(_continuation_run, context, engine, c) for n, c in configs.items()}
             own.measure(runs, warm=Block(own.items[0], 0))
             _compare_wordings(context, engine, configs)
             known = set(domains(context.all_prompts))
@@ -81,21 +81,21 @@ class Routing(Suite):
             texts = {
                 text.name: text
                 for order in orders
-                for text in [spliced(engine, context.all_prompts, order, SEGMENT)]
+                for text in [splice(engine, context.all_prompts, order, SEGMENT)]
             }
         recorded = RecordedLlm(models.llm)
         other = replace(models, llm=cast(Any, recorded))
         mixed = Blocks(context, {"text": "spliced"}, list(texts))
         with closing(Engine(other)) as engine:
             mixed.measure(
-                {n: partial(_mixed, engine, recorded, texts, c) for n, c in configs.items()}
+                {n: partial(_spliced_run, engine, recorded, texts, c) for n, c in configs.items()}
             )
 
     def report(self, context: Context) -> Report:
         return Report(routing_tables(context.results))
 
 
-def _own(
+def _continuation_run(
     context: Context, engine: Engine, config: SpeculationConfig, block: Block
 ) -> dict[str, Any]:
     prompt = context.case(block.item, block.repeat, 0.0, ignore_eos=True).prompt
@@ -103,10 +103,10 @@ def _own(
     return _run(engine, Request(prompt.text, sampling, config))
 
 
-def _mixed(
+def _spliced_run(
     engine: Engine,
     llm: RecordedLlm,
-    texts: Mapping[str, Spliced],
+    texts: Mapping[str, SplicedText],
     config: SpeculationConfig,
     block: Block,
 ) -> dict[str, Any]:
@@ -141,13 +141,13 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
     """Tokens, rounds and seconds of a run; and its rounds."""
-    events, seconds = timed(lambda: list(engine.generate(request)))
+    events, seconds = time_call(lambda: list(engine.generate(request)))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
     return {"tokens": tokens, "rounds": len(rounds), "seconds": seconds}, rounds
 
 
-def _run(engine: Engine, request: Request, text: Spliced | None = None) -> dict[str, Any]:
+def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
     """Tokens, rounds, seconds; of a routed run its regret, and how soon it followed each change."""
     found, rounds = run_counted(engine, request)
     found["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000

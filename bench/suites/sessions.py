@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.machine import load_average
 from bench.results import Results
@@ -55,7 +55,7 @@ class Sessions(Suite):
                     warm(0)()
                 for repeat in todo:
                     for case in cases():
-                        found, seconds = timed(case.prepare(calls, repeat))
+                        found, seconds = time_call(case.prepare(calls, repeat))
                         sample = {"case": case.name, "repeat": repeat, "ms": 1000 * seconds}
                         sample |= {"load": load_average(), "found": found}
                         context.results.add(sample)
@@ -64,7 +64,7 @@ class Sessions(Suite):
     def _make(self, context: Context, path: Path) -> LogContents:
         words = [word for prompt in context.prompts for word in prompt.text.split()]
         models = context.load(context.settings.dtypes[0])
-        made, seconds = timed(lambda: make_log(path, models, self.runs, self.nodes, words))
+        made, seconds = time_call(lambda: make_log(path, models, self.runs, self.nodes, words))
         context.say(f"made {made.runs} runs, {made.nodes} nodes in {seconds:.0f} s")
         sample = {"runs": made.runs, "nodes": made.nodes, "rows": made.rows, "seconds": seconds}
         context.results.add({"case": MADE, **sample, "megabytes": path.stat().st_size / 1e6})

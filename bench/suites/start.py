@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from bench.application import Application, application, resident_mb
-from bench.clocked import timed
+from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.machine import load_average
@@ -123,7 +123,7 @@ class Visitors(Suite):
         from gradio_client import Client
 
         blocks = Blocks(context, {}, self.presets, "preset")
-        if not blocks.missing:
+        if not blocks.missing_blocks:
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
@@ -140,7 +140,7 @@ def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, 
     """All visitors at once, each with all prompts in an order of its own."""
     asked = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
-        told, seconds = timed(lambda: list(pool.map(asked, clients, range(len(clients)))))
+        told, seconds = time_call(lambda: list(pool.map(asked, clients, range(len(clients)))))
     texts = [one for visitor in told for one in visitor]
     return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
 

@@ -42,7 +42,7 @@ class Watching(Suite):
         items = [prompt.id for prompt in context.prompts]
         for preset in self.presets:
             blocks = Blocks(context, {"preset": preset}, items)
-            if blocks.missing:
+            if blocks.missing_blocks:
                 self._measure(blocks, preset)
 
     def _measure(self, blocks: Blocks, preset: str) -> None:
@@ -51,7 +51,7 @@ class Watching(Suite):
         from core.engine.engine import Engine
         from core.engine.worker import Worker
 
-        context, first = blocks.context, blocks.missing[0]
+        context, first = blocks.context, blocks.missing_blocks[0]
         models = context.load(context.settings.dtypes[0])
         with (
             open_site(Worker(Engine(models))) as site,
@@ -78,7 +78,7 @@ def _ways(
     """Tokens a second of each way to run a block's prompt."""
     from bench.page import runs
 
-    def alone(block: Block) -> float:
+    def run_headless(block: Block) -> float:
         return runs.headless(site, _request(context, preset, block.item))
 
     def with_page(block: Block) -> float:
@@ -88,14 +88,14 @@ def _ways(
     def on_cores(run: Callable[[Block], float], parted: bool, block: Block) -> float:
         runs.spread_threads()
         if parted:
-            runs.apart(runs.engine_thread())
+            runs.pin_thread(runs.engine_thread())
         try:
             return run(block)
         finally:
             runs.spread_threads()
 
-    ways = {HEADLESS: alone, WATCHED: with_page}
-    alone(Block(context.prompts[0].id, 0))  # so that the engine has its thread
+    ways = {HEADLESS: run_headless, WATCHED: with_page}
+    run_headless(Block(context.prompts[0].id, 0))  # so that the engine has its thread
     if not runs.can_part():
         return {f"{name}, {SHARED}": run for name, run in ways.items()}
     return {

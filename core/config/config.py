@@ -299,7 +299,7 @@ class SpeculationConfig:
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
-        return _plain(self)
+        return _to_plain(self)
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> SpeculationConfig:
@@ -333,7 +333,7 @@ class Request:
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types; `prompt_token_ids` where there are any."""
-        plain = _plain(self)
+        plain = _to_plain(self)
         if not self.prompt_token_ids:
             del plain["prompt_token_ids"]
         return plain
@@ -355,7 +355,7 @@ def recorded_sampling(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**dataclasses.asdict(SamplingParams()), **asked.get("sampling", {})}
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def _to_plain(value: Any) -> dict[str, Any]:
     # JSON itself turns tuples into lists; one round trip keeps that rule in one place.
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
     return plain

@@ -30,7 +30,7 @@ from core.cuda.staging import (
 )
 from core.drafters.base import DraftRequest, Drafts
 from core.drafters.ssm import SsmDrafter
-from core.drafters.ssm_state import Pending
+from core.drafters.ssm_state import PendingTrie
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
 from core.trees.draft import Draft
@@ -191,5 +191,5 @@ def _leave_pending(
         for node, token in enumerate(tokens[: layout.num_fed])
     ]
     row.model.note(row.state.row, len(row.unread), parents)
-    row.state.pending = Pending(logits[0])
+    row.state.pending = PendingTrie(logits[0])
     row.state.pending.add(pending_ids, parents, logits[1:])

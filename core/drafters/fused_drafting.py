@@ -25,13 +25,13 @@ from core.errors import DrafterError
 from core.events.parts import Timed
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
-from core.trees.tree import ROOT
+from core.trees.tree import ROOT, path_of
 
 __all__ = ["FusedDrafting"]
 
 
 @dataclass
-class _Tree:
+class _Trie:
     """All proposals as a trie. `values`: of each path, the product of the scores with which its
     tokens were proposed; `origins`: the drafter index of the proposal that put the token there, on
     the trunk of the one that was fused."""
@@ -63,12 +63,8 @@ class _Tree:
         return 1.0 if node == ROOT else self.values[node]
 
     def tokens_to(self, node: int) -> list[int]:
-        """The tokens from the root to a node, in any order (a repetition penalty needs none)."""
-        tokens = []
-        while node != ROOT:
-            tokens.append(self.token_ids[node])
-            node = self.parents[node]
-        return tokens
+        """The tokens from the root to a node."""
+        return [self.token_ids[above] for above in path_of(self.parents, node)]
 
     def best(self, count: int) -> list[int]:
         """The `count` nodes of the most probable paths. A child's value is at most its parent's,
@@ -78,7 +74,7 @@ class _Tree:
 
 
 @dataclass
-class _Member:
+class _FusedSsm:
     """One SSM. `own`: the tip of its chain, None once that has ended. `places`: the pending node
     of its model by node of the tree; `rows`: the row of its logits after each node it was fed."""
 
@@ -97,7 +93,7 @@ class _Member:
         """The nodes after which it proposes: the trunk's tip, and that of its own chain."""
         return [trunk] if self.own in (None, trunk) else [trunk, self.own]
 
-    def next_logits(self, tree: _Tree, tips: list[int]) -> Steps[torch.Tensor]:
+    def next_logits(self, tree: _Trie, tips: list[int]) -> Steps[torch.Tensor]:
         """Logits (tips, V) after the tips; after the root it first reads the committed text."""
         if tips == [ROOT]:
             (rows,) = yield from self.drafter.catch_up_steps([self.request])
@@ -109,7 +105,7 @@ class _Member:
         return rows
 
     def propose(
-        self, tree: _Tree, tips: list[int], logits: torch.Tensor, depth: int
+        self, tree: _Trie, tips: list[int], logits: torch.Tensor, depth: int
     ) -> list[tuple[int, float]]:
         """Adds its best token after each tip to the tree; the nodes with its own score of each,
         ROOT and 0 where it has none."""
@@ -138,7 +134,7 @@ class _Member:
         self.proposed.update(node for node, _ in proposals if node != ROOT)
         return proposals
 
-    def draft(self, tree: _Tree, kept: list[int]) -> Draft:
+    def draft(self, tree: _Trie, kept: list[int]) -> Draft:
         """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
         wanted = self.proposed | {*tree.trunk}
         nodes = [node for node in kept if node in wanted]
@@ -177,12 +173,12 @@ class FusedDrafting:
         Raises DrafterError with the name of an SSM that fails; the others' states are restored.
         """
         members = [
-            _Member(self._ssms[request.name], request, weight if weighted else 1.0)
+            _FusedSsm(self._ssms[request.name], request, weight if weighted else 1.0)
             for request, weight in fitting_requests(pool, self._ssms)
         ]
         if not members:
             return [Draft() for _ in pool.requests]
-        tree = _Tree()
+        tree = _Trie()
         steps, budget = len(members[0].request.shape), members[0].request.budget
         try:
             for depth in self._depths(tree, members, steps):
@@ -195,7 +191,7 @@ class FusedDrafting:
         drafts = {member.request.index: member.draft(tree, kept) for member in members}
         return [drafts.get(request.index, Draft()) for request in pool.requests]
 
-    def _depths(self, tree: _Tree, members: list[_Member], steps: int) -> Iterator[int]:
+    def _depths(self, tree: _Trie, members: list[_FusedSsm], steps: int) -> Iterator[int]:
         """Depths from 1, while the trunk goes on and the length policy wants another step."""
         request = members[0].request
         ends = request.sequence.eos_ids
@@ -210,7 +206,7 @@ class FusedDrafting:
             yield depth
 
 
-def _extend(tree: _Tree, members: list[_Member], depth: int) -> None:
+def _extend(tree: _Trie, members: list[_FusedSsm], depth: int) -> None:
     """One pass: every SSM proposes after its tips, then the trunk takes the best proposal."""
     trunk = tree.trunk[-1] if tree.trunk else ROOT
     tips = {member.drafter.name: member.tips(trunk) for member in members}

@@ -16,7 +16,7 @@ from core.drafters.calibration import Calibration
 from core.drafters.proposers import Frontier, Proposals, Proposer, proposer
 from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
-from core.trees.tree import ROOT
+from core.trees.tree import ROOT, path_of
 
 __all__ = ["Growth", "absorb_all", "new_growth"]
 
@@ -70,7 +70,7 @@ class Growth(Protocol):
         ...
 
 
-class _Tree:
+class _GrowthBase:
     """Common part of both growths: the nodes so far and the rows their children came from."""
 
     def __init__(
@@ -109,17 +109,14 @@ class _Tree:
         keys = [("draft", root, self.request.index, self._paths[node]) for node in self.frontier]
         position = root + self.depth_of[self.frontier[0]] + 1
         if sequence.sampling.penalizes:
-            paths = [(*self.assumed, *self._tokens_to(node)) for node in self.frontier]
+            token_ids, parents = self.out.token_ids, self.out.parents
+            paths = [
+                (*self.assumed, *(token_ids[above] for above in path_of(parents, node)))
+                for node in self.frontier
+            ]
             penalty = sequence.sampling.repetition_penalty
             logits = penalize_repetition(logits, penalty, sequence.tokens, paths)
         return Frontier(logits, position, keys, sequence.sampling, sequence.noise, self.calibration)
-
-    def _tokens_to(self, node: int) -> list[int]:
-        tokens: list[int] = []
-        while node != ROOT:
-            tokens.append(self.out.token_ids[node])
-            node = self.out.parents[node]
-        return tokens
 
     def grow(self, logits: torch.Tensor, proposals: Proposals) -> None:
         """Adds the frontier's children as nodes."""
@@ -182,7 +179,7 @@ class _Tree:
         )
 
 
-class Layered(_Tree):
+class Layered(_GrowthBase):
     """Expansion <k1,...,km>: at step i every frontier node gets k_i children (SpecInfer 3.1)."""
 
     def __init__(
@@ -225,7 +222,7 @@ class Layered(_Tree):
         return _restrict(whole, [n for n in range(len(whole)) if self.depth_of[n] <= depth])
 
 
-class BestFirst(_Tree):
+class BestFirst(_GrowthBase):
     """Best first by cumulative calibrated score, under a node budget and a depth bound
     (as EAGLE-2, arXiv 2406.16858, expands and reranks its dynamic tree).
 

@@ -28,7 +28,7 @@ from core.drafters.draft_batch import (
     workspace_for,
 )
 from core.drafters.ssm import SsmDrafter
-from core.drafters.ssm_state import Pending
+from core.drafters.ssm_state import PendingTrie
 from core.drafters.weights import needs_likelihoods
 from core.errors import EXPECTED_ERRORS, EngineError
 from core.events.parts import Timed
@@ -195,7 +195,7 @@ class _Draft:
         place = {ROOT: ROOT} | {node: at for at, node in enumerate(self.fed)}
         parents = [place[self.parents[node]] for node in self.fed]
         # Row 0: the logits after the last token of the text.
-        pending = Pending(self.logits[0])
+        pending = PendingTrie(self.logits[0])
         if self.fed:
             pending.add([self.token_ids[node] for node in self.fed], parents, self.logits[1:])
         own, sequence = self.slot, self.slot.request.sequence

@@ -34,7 +34,7 @@ class PooledRequest:
 
 
 @dataclass
-class _Member:
+class _PooledSsm:
     """One SSM of a pool; `share`: its weight, normalized to a sum of 1."""
 
     drafter: SsmDrafter
@@ -105,13 +105,13 @@ class PooledDrafting:
         found = {member.request.index: member.own_draft(common) for member in members}
         return [found.get(request.index, Draft()) for request in pool.requests]
 
-    def _members(self, pool: PooledRequest) -> list[_Member]:
+    def _members(self, pool: PooledRequest) -> list[_PooledSsm]:
         """The SSMs that take part, weights normalized."""
         # Normalized over all requests of the pool: an SSM that cannot take part leaves the others'
         # ratio as it was.
         total = sum(pool.weights)
         return [
-            _Member(self._ssms[request.name], request, weight / total)
+            _PooledSsm(self._ssms[request.name], request, weight / total)
             for request, weight in fitting_requests(pool, self._ssms)
         ]
 
@@ -128,7 +128,7 @@ def fitting_requests(
     return [(replace(one, shape=one.shape[:shortest]), weight) for one, weight in fitted]
 
 
-def _pooled_logits(members: list[_Member], growth: Growth | None) -> torch.Tensor:
+def _pooled_logits(members: list[_PooledSsm], growth: Growth | None) -> torch.Tensor:
     """Pooled logits (n, V): sum of w_i log softmax(logits_i / temperature_i)."""
     # One batched pass where the SSMs are stacked; every SSM is fed the same nodes.
     works = run_all({m.drafter.name: (m.drafter.model, m.next_logits(growth)) for m in members})

@@ -20,7 +20,7 @@ from core.drafters.calibration import Calibration
 from core.drafters.growth import Growth, absorb_all, new_growth
 from core.drafters.lockstep import Steps, run_steps
 from core.drafters.proposers import Frontier, proposer
-from core.drafters.ssm_state import Feeder, Pending, SsmState
+from core.drafters.ssm_state import Feeder, PendingTrie, SsmState
 from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.models.protocol import LanguageModel
@@ -89,10 +89,10 @@ class SsmDrafter:
             # The likelihoods of this chunk's tokens are not needed: logits of its last token alone.
             skim = first < state.scored_until
             feed = self._feeder.text_feed(state, tokens[:end], last_only=skim)
-            (logits,) = self._alone(self._feeder.feed_text([state], [feed]))
+            (logits,) = self._run_unbatched(self._feeder.feed_text([state], [feed]))
             if not skim:
                 state.record_likelihoods(logits, sequence.tokens, first)
-        state.pending = Pending()  # the last token, the root, is fed by the first draft
+        state.pending = PendingTrie()  # the last token, the root, is fed by the first draft
         return (Timed(self._name, "prefill", start, time.perf_counter()),)
 
     def audition(self, token_ids: Many[int], window: int = AUDITION) -> Steps[list[float]]:
@@ -124,7 +124,7 @@ class SsmDrafter:
         return found
 
     def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
-        return self._alone(self.draft_steps(requests))
+        return self._run_unbatched(self.draft_steps(requests))
 
     def draft_steps(self, requests: Many[DraftRequest]) -> Steps[list[Draft]]:
         """`draft` as Steps: the caller makes the model's passes."""
@@ -165,7 +165,7 @@ class SsmDrafter:
             state.record_pending_likelihoods(token_ids, sequence.tokens)
         if draft is None:
             self._feeder.drop_pending(state)
-            state.pending = Pending()  # its root logits belong to an earlier token
+            state.pending = PendingTrie()  # its root logits belong to an earlier token
             return
         # A fused round has committed on the device, calibration included.
         if draft.next_temperature is not None:
@@ -203,7 +203,7 @@ class SsmDrafter:
     def tree_logits(self, trees: Many[tuple[Sequence, TokenTree]]) -> list[torch.Tensor]:
         """Logits after the root and every node of each tree, (1 + nodes, V)."""
         states = [(self._states[one.run_id], tree) for one, tree in trees]
-        return self._alone(self._feeder.feed_trees(states))
+        return self._run_unbatched(self._feeder.feed_trees(states))
 
     def begin_ahead(
         self, plans: Many[tuple[Sequence, Many[tuple[tuple[int, ...], DraftRequest]]]]
@@ -213,12 +213,12 @@ class SsmDrafter:
         wanted, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
-            ids, parents, places = state.pending.missing([tokens for tokens, _ in outcomes])
+            ids, parents, places = state.pending.nodes_to_feed([tokens for tokens, _ in outcomes])
             wanted.append((state, ids, parents))
             ends.append(places)
         # Of an outcome usually the last token alone is missing: its path was fed with the tree.
         if fed := [one for one in wanted if one[1]]:
-            self._alone(self._feeder.feed_nodes(fed))
+            self._run_unbatched(self._feeder.feed_nodes(fed))
         for (state, _, _), (_, outcomes), places in zip(wanted, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
                 growth = self.new_growth(request, assumed=tokens)
@@ -238,7 +238,7 @@ class SsmDrafter:
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.guesses.values() if g.frontier]) for s in states]
         wanted = [(state, growing) for state, growing in groups if growing]
-        self._alone(self._feeder.extend_growths(wanted))
+        self._run_unbatched(self._feeder.extend_growths(wanted))
 
     # -- one draft --
 
@@ -303,7 +303,7 @@ class SsmDrafter:
         fresh.absorb(state.pending.logits[ROOT][None])
         return fresh
 
-    def _alone(self, steps: Steps[T]) -> T:
+    def _run_unbatched(self, steps: Steps[T]) -> T:
         return run_steps(self._feeder.model, steps)
 
     def _grow(

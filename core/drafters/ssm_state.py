@@ -20,10 +20,10 @@ from core.drafters.proposers import split_rows
 from core.models.protocol import Feed, LanguageModel, chain
 from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["Feeder", "Pending", "SsmState"]
+__all__ = ["Feeder", "PendingTrie", "SsmState"]
 
 
-class Pending:
+class PendingTrie:
     """Trie of the nodes fed after the committed text, with their logits. `root`: the logits (V,)
     after the last committed token."""
 
@@ -66,7 +66,7 @@ class Pending:
             places.append(place)
         return places[1:]
 
-    def missing(self, paths: Many[Many[int]]) -> tuple[list[int], list[int], list[int]]:
+    def nodes_to_feed(self, paths: Many[Many[int]]) -> tuple[list[int], list[int], list[int]]:
         """The nodes to feed so that all `paths` are present: token ids and parents' places, as for
         `add`; and the place where each path will end."""
         token_ids: list[int] = []
@@ -86,7 +86,7 @@ class Pending:
             ends.append(place)
         return token_ids, parents, ends
 
-    def behind(self, path: Many[int]) -> tuple[list[int], dict[int, int], Pending]:
+    def behind(self, path: Many[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
         """The subtree under the last node of `path`, for when the path is committed: the places
         that stay, a map from old to new places (the path's last becomes ROOT), and the new trie."""
         # Parents come first, so one pass over the nodes finds everything under the path's end.
@@ -97,7 +97,7 @@ class Pending:
                 number[place] = len(stay)
                 stay.append(place)
         # The path's last token becomes the last committed one: its logits are the new root's.
-        rest = Pending(self.logits[path[-1]])
+        rest = PendingTrie(self.logits[path[-1]])
         rest._parents = [number[self._parents[place]] for place in stay]
         rest.logits.update({number[place]: self.logits[place] for place in stay})
         rest._children = {
@@ -121,7 +121,7 @@ class SsmState:
     calibration: Calibration
     scored_until: int = 0
     likelihoods: list[float] = field(default_factory=list)
-    pending: Pending = field(default_factory=Pending)
+    pending: PendingTrie = field(default_factory=PendingTrie)
     guesses: dict[tuple[int, ...], Growth] = field(default_factory=dict)
     ready: Growth | None = None
 
@@ -183,7 +183,7 @@ class Feeder:
             # are kept.
             self.model.commit(feed.row, range(len(feed.token_ids)))
             # rows (n, V); (1, V) with `last_only`.
-            state.pending = Pending(rows[-1])
+            state.pending = PendingTrie(rows[-1])
         return logits
 
     def feed_nodes(
@@ -232,7 +232,7 @@ class Feeder:
         wanted, ends = [], []
         for state, tree in trees:
             paths = [tree.tokens_to(node) for node in range(len(tree))]
-            ids, parents, places = state.pending.missing(paths)
+            ids, parents, places = state.pending.nodes_to_feed(paths)
             wanted.append((state, ids, parents))
             ends.append([ROOT, *places])
         if fed := [one for one in wanted if one[1]]:
@@ -279,7 +279,7 @@ class Feeder:
         """Drops all pending nodes and drafts; the committed text and its last logits stay."""
         if self.model.pending(state.row):
             self.model.commit(state.row, [])
-        state.pending, state.guesses, state.ready = Pending(state.pending.root), {}, None
+        state.pending, state.guesses, state.ready = PendingTrie(state.pending.root), {}, None
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
         """Commits `token_ids`: keeps the KV of those that were fed, and the draft that assumed
@@ -289,7 +289,7 @@ class Feeder:
         if state.ready is None:
             # The last token is the next root: the next catch-up feeds it, even if a draft that lost
             # the vote has fed it already.
-            state.pending = Pending()
+            state.pending = PendingTrie()
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
         # The draft made ahead hangs under the path's end: its KV stays, everything else goes.

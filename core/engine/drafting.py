@@ -321,11 +321,11 @@ def ahead_results(state: RoundState) -> tuple[Ahead, ...]:
         # No outcome it drafted for came true; else a draft for it exists, and may or may not have
         # been used.
         if state.ahead_drafts.committed not in draft.outcomes:
-            results.append(_ahead(name, draft, "wrong"))
+            results.append(_ahead_event(name, draft, "wrong"))
         elif not used.get(name):
-            results.append(_ahead(name, draft, "unused"))
+            results.append(_ahead_event(name, draft, "unused"))
         else:
-            results.append(_ahead(name, draft, "", used[name], state.ahead_drafts.passes))
+            results.append(_ahead_event(name, draft, "", used[name], state.ahead_drafts.passes))
     return tuple(results)
 
 
@@ -333,7 +333,9 @@ def unused_at_end(state: RoundState, unused: AheadDrafts | None) -> tuple[Ahead,
     """Drafts made ahead for a round that will not run, since the text has ended."""
     if unused is None:
         return ()
-    return tuple(_ahead(name, draft, "ended") for name, draft in _in_drafter_order(state, unused))
+    return tuple(
+        _ahead_event(name, draft, "ended") for name, draft in _in_drafter_order(state, unused)
+    )
 
 
 def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[str, AheadDraft]]:
@@ -343,7 +345,7 @@ def _in_drafter_order(state: RoundState, drafts: AheadDrafts) -> Iterator[tuple[
             yield drafter.name, drafts.by_drafter[drafter.name]
 
 
-def _ahead(
+def _ahead_event(
     name: str, draft: AheadDraft, reason: str, used: int = 0, passes: Many[Timed] = ()
 ) -> Ahead:
     """`used`: how many drafting passes are part of the round's draft. The other passes are wasted,

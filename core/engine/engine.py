@@ -178,7 +178,7 @@ class Engine:
         elif serial:
             yield from serial_round(self._steps, batch.states)
         else:
-            yield from overlapped_round(self._steps, batch, self._beside(batch, modes))
+            yield from overlapped_round(self._steps, batch, self._background_drafting(batch, modes))
         self._idle_time.end()
         observe_switch(batch, switch, began)
         schedule.end_round(batch.states)
@@ -207,7 +207,7 @@ class Engine:
             yield from steps.complete_round(state, commit)
 
     @contextmanager
-    def _beside(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
+    def _background_drafting(self, batch: RoundBatch, modes: Mapping[str, str]) -> Iterator[None]:
         """Drafts on the drafting thread while the block runs: for other requests, which a later
         round verifies, or for the next round of these."""
         # Order matters where both kinds run: other requests' drafts are verified next, a draft
@@ -302,7 +302,7 @@ class Engine:
     def _round_ms(self, ssms: Many[str], name: str) -> float:
         """Predicted time of a round in which one SSM drafts a chain; an SSM that has not drafted
         counts like the others do on average."""
-        costs = {ssm: self.costs.drafting(ssm) for ssm in ssms}
+        costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         known = [one for one in costs.values() if one.start.value is not None]
         own = [costs[name]] if costs[name].start.value is not None else known
         steps = ROUTED_CHAIN - 1

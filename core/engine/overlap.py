@@ -182,7 +182,7 @@ def pipeline_switch(requests: Many[ActiveRequest], costs: Costs) -> PipelineSwit
         runs = [one for one in runs if _can_draft_ahead(one)]
     # What is measured holds for these drafters: each set has a switch of its own.
     names = {drafter.name for one in runs for drafter in one.drafters}
-    return PipelineSwitch(kind, tuple(runs), costs.pipelining(kind, names))
+    return PipelineSwitch(kind, tuple(runs), costs.pipeline_switch(kind, names))
 
 
 def pipeline_modes(requests: Many[ActiveRequest], auto: PipelineSwitch) -> dict[str, str]:

@@ -28,7 +28,7 @@ UNSTEADY = frozenset({"dynamic", "longrope"})
 def lean_weights(module: Any) -> LeanWeights | None:
     """The module's weights, fused; None if it is not supported. The module still works: its
     parameters become views of the fused matrices."""
-    if type(module).__name__ not in ARCHITECTURES or not _plain(module):
+    if type(module).__name__ not in ARCHITECTURES or not _has_known_parts(module):
         return None
     body, config = module.model, module.config
     attention = body.layers[0].self_attn
@@ -51,7 +51,7 @@ def lean_weights(module: Any) -> LeanWeights | None:
     )
 
 
-def _plain(module: Any) -> bool:
+def _has_known_parts(module: Any) -> bool:
     """Whether the module has no part that the lean pass does not compute."""
     body, config = module.model, module.config
     # Names of the architecture are not enough: a fine-tuned or patched model may have further

@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import Cache
 
 from core.errors import OutOfMemoryError
-from core.models.machine import available_bytes, readable
+from core.models.machine import available_bytes, format_bytes
 
 # Bytes.
 ALWAYS_FITS = 1 << 26
@@ -120,8 +120,8 @@ class KVArena:
         free = available_bytes(self._device) if needed > ALWAYS_FITS else None
         if free is not None and needed > free:
             raise OutOfMemoryError(
-                f"cache of {cells} slots needs {readable(needed)}: {readable(free)} are free on "
-                f"{self._device.type}; choose a shorter prompt or fewer requests at once"
+                f"cache of {cells} slots needs {format_bytes(needed)}: {format_bytes(free)} are "
+                f"free on {self._device.type}; choose a shorter prompt or fewer requests at once"
             )
 
     def write(

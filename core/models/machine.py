@@ -34,7 +34,7 @@ __all__ = [
     "give_back",
     "one_arena",
     "parameter_count",
-    "readable",
+    "format_bytes",
     "shorten_switch_interval",
     "use_threads",
     "weight_bytes",
@@ -211,7 +211,7 @@ def available_bytes(device: torch.device) -> int | None:
     return None
 
 
-def readable(size: int) -> str:
+def format_bytes(size: int) -> str:
     """Bytes as a person reads them."""
     value = float(size)
     for unit in ("B", "KiB", "MiB"):

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
-__all__ = ["Choice", "Regret", "chain_lengths", "regret_of"]
+__all__ = ["RoutingTrial", "Regret", "chain_lengths", "regret_of"]
 
 # More groups than this are not tried one by one.
 MOST_GROUPS = 5000
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RoutingTrial:
     """One way to choose drafters: `passes` of the LLM that the text takes with it."""
 
     drafters: tuple[str, ...]
@@ -43,13 +43,13 @@ class Regret:
     beyond another choice's, over that choice's, are the regret against it."""
 
     depth: int
-    routed: Choice
-    alone: tuple[Choice, ...]
-    fixed: Choice
-    group: Choice | None
-    oracle: Choice
+    routed: RoutingTrial
+    alone: tuple[RoutingTrial, ...]
+    fixed: RoutingTrial
+    group: RoutingTrial | None
+    oracle: RoutingTrial
 
-    def against(self, other: Choice) -> float:
+    def against(self, other: RoutingTrial) -> float:
         """As a share; below 0 where the routed choice did better."""
         return self.routed.passes / other.passes - 1 if other.passes else 0.0
 
@@ -72,13 +72,13 @@ def regret_of(
     chains = {name: chain_lengths(own, depth) for name, own in hits.items()}
     size = len(routes)
 
-    def choice(drafters: tuple[str, ...], chosen: Callable[[int], Collection[str]]) -> Choice:
+    def choice(drafters: tuple[str, ...], chosen: Callable[[int], Collection[str]]) -> RoutingTrial:
         def chain(place: int) -> int:
             return max((chains[name][place] for name in chosen(place) if name in chains), default=0)
 
-        return Choice(drafters, _passes(size, chain), size)
+        return RoutingTrial(drafters, _passes(size, chain), size)
 
-    def always(names: tuple[str, ...]) -> Choice:
+    def always(names: tuple[str, ...]) -> RoutingTrial:
         return choice(names, lambda _: names)
 
     alone = tuple(always((name,)) for name in hits)

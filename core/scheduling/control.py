@@ -36,7 +36,7 @@ class SpeculationControl:
         self._rounds, self._patience = 0, PATIENCE
         self._queue = 0
 
-    def bound(self, length: int, drafters: int) -> SpeculationLimit:
+    def limit_within(self, length: int, drafters: int) -> SpeculationLimit:
         """The present limit, within what the live requests ask for at most."""
         if self.limit is None:
             return SpeculationLimit(length, drafters)
@@ -48,14 +48,14 @@ class SpeculationControl:
         grows = queue > 0 and queue >= self._queue
         self._queue = queue
         # In plain decoding the LLM waits for no draft, so how busy it is tells nothing.
-        idle = busy < IDLE or not self.bound(asked.length, asked.drafters).length
+        idle = busy < IDLE or not self.limit_within(asked.length, asked.drafters).length
         signal = -1 if grows else int(idle and queue == 0)
         if signal != self._signal:
             self._signal, self._rounds = signal, 0
         self._rounds += 1
         if not signal or self._rounds < self._patience:
             return ""
-        limit = self.bound(asked.length, asked.drafters)
+        limit = self.limit_within(asked.length, asked.drafters)
         after = _fewer(limit) if signal < 0 else _more(limit, asked)
         self._rounds = 0
         if after == limit:

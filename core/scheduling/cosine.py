@@ -13,7 +13,7 @@ from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, P
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
-__all__ = ["Cosine", "Group", "best_group", "trimmed"]
+__all__ = ["Cosine", "Group", "best_group", "trim_lengths"]
 
 # Assumed; the paper names the limits and gives no values. Nodes of all requests in one pass:
 MOST_TOKENS = 64
@@ -32,7 +32,7 @@ class Group:
     cost: float
 
 
-def trimmed(lengths: Sequence[int], most: int) -> tuple[int, ...]:
+def trim_lengths(lengths: Sequence[int], most: int) -> tuple[int, ...]:
     """Lengths that add up to at most `most`: the longest is shortened first, the last of equals."""
     cut = list(lengths)
     while sum(cut) > most:
@@ -62,7 +62,7 @@ def best_group(
             members = by_context[start : start + size]
             if first not in members:
                 continue
-            cut = trimmed([lengths[i] for i in members], MOST_TOKENS)
+            cut = trim_lengths([lengths[i] for i in members], MOST_TOKENS)
             draft_ms = costs.draft_ms(size, max(cut))
             verify_ms = costs.verify_ms(size, sum(cut), max(live[i].context for i in members))
             overlapped = all(live[i].overlapped for i in members)
@@ -90,7 +90,7 @@ class Cosine:
         self._asked = SpeculationLimit(
             max(one.length for one in live), max(one.drafters for one in live)
         )
-        limit = self._control.bound(self._asked.length, self._asked.drafters)
+        limit = self._control.limit_within(self._asked.length, self._asked.drafters)
         lengths = [min(one.length, limit.length) for one in live]
         # Drafts are made for one half while the LLM verifies the other.
         overlapped = sum(one.overlapped for one in live) > 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["ROOT", "Proposal", "TokenTree", "ancestor_mask", "depths_of"]
+__all__ = ["ROOT", "Proposal", "TokenTree", "ancestor_mask", "depths_of", "path_of"]
 
 ROOT = -1
 
@@ -72,15 +72,20 @@ class TokenTree:
 
     def path(self, node: int) -> tuple[int, ...]:
         """Nodes from a child of the root down to `node`; empty for ROOT."""
-        nodes: list[int] = []
-        while node != ROOT:
-            nodes.append(node)
-            node = self.parents[node]
-        return tuple(reversed(nodes))
+        return path_of(self.parents, node)
 
     def tokens_to(self, node: int) -> tuple[int, ...]:
         """The token ids along `path(node)`."""
         return tuple(self.token_ids[i] for i in self.path(node))
+
+
+def path_of(parents: Sequence[int], node: int) -> tuple[int, ...]:
+    """Nodes from a child of the root down to `node`; empty for ROOT."""
+    nodes: list[int] = []
+    while node != ROOT:
+        nodes.append(node)
+        node = parents[node]
+    return tuple(reversed(nodes))
 
 
 def depths_of(parents: Sequence[int]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import pytest
 
 from bench.context import Context
 from bench.ggml import peer
-from bench.prompts import load_prompts, spread
+from bench.prompts import load_prompts, take_round_robin
 from bench.results import Results
 from bench.settings import Settings
 from core.length.cost_model import ledger
@@ -51,7 +51,7 @@ def make_context(family: LoadedModels, tmp_path: Path) -> Callable[..., Context]
         settings = TINY.but(**changes)
         results = Results.open(tmp_path / "out.json", {"settings": settings.to_plain()})
         prompts = load_prompts()
-        chosen = spread(prompts, settings.prompts)
+        chosen = take_round_robin(prompts, settings.prompts)
         return Context(settings, chosen, prompts, results, lambda dtype: family, say)
 
     return make

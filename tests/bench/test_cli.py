@@ -14,7 +14,7 @@ import torch
 from bench.__main__ import main
 from bench.context import Context, Report
 from bench.machine import code_digest
-from bench.prompts import domains, load_prompts, spread
+from bench.prompts import domains, load_prompts, take_round_robin
 from bench.settings import Settings
 from bench.suites import ONLY, SUITES, WITHOUT_DTYPE
 from bench.suites.acceptance import Acceptance
@@ -25,7 +25,7 @@ Capsys = pytest.CaptureFixture[str]
 
 
 @dataclass(frozen=True)
-class Counting:
+class CountingSuite:
     """A suite without models: a sample a prompt; `trouble` may raise before one is kept."""
 
     trouble: Callable[[Context], None] = lambda context: None
@@ -60,7 +60,7 @@ def test_every_suite_is_listed_with_its_defaults(capsys: Capsys) -> None:
 def test_the_table_names_machine_versions_and_settings(tmp_path: Path, capsys: Capsys) -> None:
     out = tmp_path / "out.json"
     argv = ["--suite", "counting", "--out", str(out), "--tokens", "9", "--threads", "1"]
-    assert main(argv, {"counting": Counting()}) == 0
+    assert main(argv, {"counting": CountingSuite()}) == 0
     captured = capsys.readouterr()
     assert "--prompts 3 --tokens 9 --repeats 1 --dtype float32 --threads 1" in captured.out
     assert f"torch {torch.__version__}" in captured.out
@@ -83,12 +83,12 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     argv = ["--suite", "counting", "--out", str(out)]
-    assert main(argv, {"counting": Counting(interrupt)}) == 130
+    assert main(argv, {"counting": CountingSuite(interrupt)}) == 130
     first = json.loads(out.read_text())["samples"]
     assert len(first) == 1
 
     asked: list[int] = []
-    again = Counting(lambda context: asked.append(1))
+    again = CountingSuite(lambda context: asked.append(1))
     assert main(argv, {"counting": again}) == 0
     assert len(asked) == 2
     assert json.loads(out.read_text())["samples"][:1] == first
@@ -117,7 +117,7 @@ def test_bad_arguments_are_one_line_and_status_two(
 ) -> None:
     suite = [] if "--suite" in argv else ["--suite", "counting"]
     out = tmp_path / "out.json"
-    assert main([*suite, "--out", str(out), *argv], {"counting": Counting()}) == 2
+    assert main([*suite, "--out", str(out), *argv], {"counting": CountingSuite()}) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ") and error.count("\n") == 1
     assert said in error
@@ -185,10 +185,10 @@ def test_prompts_are_spread_over_the_domains() -> None:
     assert len(prompts) == 60
     assert len(domains(prompts)) == 4
     for count in (4, 12, 60):
-        chosen = spread(prompts, count)
+        chosen = take_round_robin(prompts, count)
         per_domain = [sum(p.domain == name for p in chosen) for name in domains(prompts)]
         assert per_domain == [count // 4] * 4
-    assert set(spread(prompts, 5)) > set(spread(prompts, 4))
+    assert set(take_round_robin(prompts, 5)) > set(take_round_robin(prompts, 4))
     seeds = {prompt.seed(repeat) for prompt in prompts for repeat in range(10)}
     assert len(seeds) == 600
 
@@ -198,5 +198,5 @@ def test_a_core_is_left_free_unless_threads_are_named(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     argv = ["--suite", "counting", "--out", str(tmp_path / "out.json")]
-    assert main(argv, {"counting": Counting()}) == 0
+    assert main(argv, {"counting": CountingSuite()}) == 0
     assert "--threads 1" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from bench.contestants import DecodeCase, Theirs, new_ids
 from bench.prompts import load_prompts
 from bench.settings import Settings
 from bench.suites.gpu import BEST, FIXED, PLAIN, GpuContest, gaps, idle_share, summon_bundled
-from bench.suites.grown import Growing
+from bench.suites.grown import GrownLoader
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
@@ -77,7 +77,7 @@ def test_a_trace_is_told_by_round(make_context: Any) -> None:
 @pytest.mark.parametrize("ssm_params", [0, 2_000_000])
 def test_grown_models_say_what_the_small_ones_say(ssm_params: int) -> None:
     """On a CPU, a little larger than they are; both sides read one LLM."""
-    engine, theirs = Growing(18_000_000, ssm_params)("float32", "cpu")
+    engine, theirs = GrownLoader(18_000_000, ssm_params)("float32", "cpu")
     assert engine.models.llm.info.parameters > 10_000_000
     assert {"grown" in name for name in engine.models.ssms} == {ssm_params > 0}
     prompt = load_prompts()[0]

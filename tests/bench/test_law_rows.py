@@ -8,7 +8,15 @@ from itertools import product
 
 import pytest
 
-from bench.suites.law_rows import TEMPERATURE, LawRow, Values, law_rows, meets, missing, open_fields
+from bench.suites.law_rows import (
+    TEMPERATURE,
+    LawRow,
+    Values,
+    law_rows,
+    meets,
+    missing_pairs,
+    open_fields,
+)
 from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES
 from core.config.mechanisms import PRESETS, WEIGHTS
 
@@ -71,9 +79,11 @@ def test_every_two_values_meet(name: str, temperature: float) -> None:
         for row in every()
         if (row.name, row.temperature) == (name, temperature)
     ]
-    assert missing(rows, fields, go_together) == set()
+    assert missing_pairs(rows, fields, go_together) == set()
     # The control: these fields have pairs, and single rows bring them.
-    assert any(missing([r for r in rows if r is not row], fields, go_together) for row in rows)
+    assert any(
+        missing_pairs([r for r in rows if r is not row], fields, go_together) for row in rows
+    )
 
 
 def test_the_suite_stays_affordable() -> None:

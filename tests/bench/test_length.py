@@ -11,7 +11,7 @@ import pytest
 
 from bench.contestants import DecodeCase
 from bench.length_chart import length_figure, main
-from bench.prompts import load_prompts, spread
+from bench.prompts import load_prompts, take_round_robin
 from bench.suites.length import Length, trace_run, with_hopeless_ssm
 from bench.suites.length_tables import (
     BEST,
@@ -67,7 +67,7 @@ def test_only_the_length_differs() -> None:
 
 def test_half_chooses_for_the_other_half() -> None:
     """In one half `fixed 2` is best, in the other `fixed 5`: each is compared where it is not."""
-    prompts = spread(PROMPTS, 8)
+    prompts = take_round_robin(PROMPTS, 8)
     probe = LengthContest([block(p.id) for p in prompts], PROMPTS)
     samples = []
     for prompt in prompts:
@@ -81,7 +81,7 @@ def test_half_chooses_for_the_other_half() -> None:
 
 
 def test_a_domain_has_a_best_of_its_own() -> None:
-    prompts = spread(PROMPTS, 8)
+    prompts = take_round_robin(PROMPTS, 8)
     samples = [
         block(p.id, **({"fixed_8": 0.25} if p.domain == "code" else {"fixed_1": 0.5}))
         for p in prompts
@@ -131,7 +131,7 @@ def test_one_prompt_is_too_few() -> None:
 class TestChart:
     def test_a_bar_and_a_line_for_each_of_the_three(self, make_context: Any) -> None:
         context = make_context()
-        for prompt in spread(PROMPTS, 8):
+        for prompt in take_round_robin(PROMPTS, 8):
             context.results.add(block(prompt.id, goodput=0.5))
         picture = length_figure(context.results, PROMPTS)
         bars, lines = ([t for t in picture.data if t.type == kind] for kind in ("bar", "scatter"))

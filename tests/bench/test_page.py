@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.context import Report
-from bench.page.runs import ENGINE, apart, can_part, engine_thread, pace, spread_threads
+from bench.page.runs import ENGINE, can_part, engine_thread, pace, pin_thread, spread_threads
 from bench.page.site import EventClock
 from bench.results import Results
 from bench.suites import watching
@@ -119,7 +119,7 @@ def test_a_thread_has_a_core_of_its_own_and_gives_it_back(monkeypatch: pytest.Mo
     try:
         while engine.native_id is None:
             time.sleep(0.01)
-        apart(engine_thread())
+        pin_thread(engine_thread())
         own, rest = os.sched_getaffinity(engine.native_id), os.sched_getaffinity(0)
         assert len(own) == 1 and rest and not own & rest
         spread_threads()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bench.contestants import DecodeCase
-from bench.prompts import load_prompts, spread
+from bench.prompts import load_prompts, take_round_robin
 from bench.suites.pipeline import Pipeline, _Watch, groups, run_together
 from bench.suites.pipeline_tables import BEST, FITTING, WORKS, Contender, pipeline_rows
 from bench.tables import Group
@@ -63,12 +63,12 @@ def test_another_text_than_serial_decoding_s_is_a_failure(make_context: Any) -> 
 
 
 def test_groups_are_of_all_domains_and_as_large_as_asked() -> None:
-    prompts = spread(PROMPTS, 16)
+    prompts = take_round_robin(PROMPTS, 16)
     found = groups(prompts, 8)
     assert [len(group) for group in found.values()] == [8, 8]
     assert {p.id for group in found.values() for p in group} == {p.id for p in prompts}
     assert all(len({p.domain for p in group}) == 4 for group in found.values())
-    (few,) = groups(spread(PROMPTS, 3), 8).values()
+    (few,) = groups(take_round_robin(PROMPTS, 3), 8).values()
     assert len(few) == 8 and len(set(few)) == 3
     assert len(groups(prompts, 1)) == 16
 

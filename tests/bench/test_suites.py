@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.clocked import PassClock, timed, timing_passes
+from bench.clocked import PassClock, time_call, timing_passes
 from bench.contestants import DecodeCase, decode, new_ids
 from bench.context import Context
 from bench.prompts import load_prompts
@@ -389,7 +389,7 @@ class TestOverhead:
             taken = clock.take()
             assert taken["llm"] > 0 and taken["ssm"] == 0
             assert clock.take() == {"llm": 0.0, "ssm": 0.0}
-            _, took = timed(lambda: new_ids(engine, case, chains))
+            _, took = time_call(lambda: new_ids(engine, case, chains))
             together = clock.take()
             least = 0 < together["ssm"] < 1000 * took - together["llm"]
             assert least, "a pass for three counts once"

@@ -57,7 +57,7 @@ def outcome_of(engine: Engine, request: Request) -> Outcome:
     return outcome
 
 
-def admitted(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest]:
+def admit_all(engine: Engine, requests: Iterable[Request]) -> list[ActiveRequest]:
     """Live requests whose prompts were read."""
     live = [engine.admit(engine.prepare(each)) for each in requests]
     for one in live:

@@ -14,7 +14,7 @@ from core.models.protocol import Feed
 from tests.core.engines import (
     GREEDY,
     WARM,
-    admitted,
+    admit_all,
     by_run,
     engine_of,
     ids_of_events,
@@ -125,7 +125,7 @@ def test_under_match_it_foretells_the_draw_itself(draft: str) -> None:
 def test_a_row_keeps_nothing_of_wrong_guesses() -> None:
     engine = engine_ahead()
     config = SpeculationConfig(**TREE, pipeline="ahead")
-    (live,) = admitted(engine, [Request("w1 w2 w3", LONG, config)])
+    (live,) = admit_all(engine, [Request("w1 w2 w3", LONG, config)])
     ssm = engine.models.ssms["same"]
     most = 0
     while not live.sequence.finish_reason:

@@ -13,7 +13,7 @@ from core.events import Drafted, Event, RoundCompleted
 from core.models.stacking import Stack, stack_alike
 from tests.core.engines import GREEDY, engine_of, ids_of_events, open_rows, tables
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, TableModel, noted, random_table
+from tests.fakes import VOCAB, TableModel, note_results, random_table
 
 GOODPUT = SpeculationConfig(length="goodput", max_tree_nodes=12)
 SHORT = (("short", 16), ("long", 64))
@@ -109,7 +109,7 @@ def stacked() -> SsmPool:
 
 def test_those_that_lie_on_one_another_are_heard_in_one_pass(monkeypatch: pytest.MonkeyPatch):
     pool, ids = stacked(), [3 + i % 7 for i in range(40)]
-    passes = noted(monkeypatch, Stack, "forward", len)
+    passes = note_results(monkeypatch, Stack, "forward", len)
     fits, timings = pool.audition(NAMES, ids)
     assert passes == [3]
     for name in NAMES:

@@ -171,7 +171,7 @@ def test_where_the_text_ends_a_found_length_is_cut_and_says_so() -> None:
 def test_a_policy_learns_with_the_length_that_was_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes: list[RoundOutcome] = []
 
-    class Given:
+    class GivenLength:
         def choose(self) -> Choice:
             return Choice(4)
 
@@ -179,7 +179,7 @@ def test_a_policy_learns_with_the_length_that_was_drafted(monkeypatch: pytest.Mo
             outcomes.append(outcome)
 
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
-        return Given()
+        return GivenLength()
 
     monkeypatch.setattr("core.engine.engine.make_policy", make)
     events = run(SpeculationConfig(expansion=(1,), length="trend", max_tree_nodes=64))

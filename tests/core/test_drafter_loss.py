@@ -12,7 +12,7 @@ from core.events import Event, RoundCompleted, RunCompleted
 from core.models.protocol import Feed
 from tests.core.engines import by_run, ids_of_events, texts_of
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.laws.pairwise import paired
+from tests.laws.pairwise import parametrize_pairs
 
 pytestmark = pytest.mark.loses_drafters
 VOCAB = 8
@@ -52,7 +52,7 @@ def notes(events: Sequence[Event]) -> list[tuple[int, str]]:
     return [(e.round, n) for e in events if isinstance(e, RoundCompleted) for n in e.notes]
 
 
-@paired(combine=COMBINES, temperature=(0.0, 0.9), last=(0, 1, 2, 5, 8))
+@parametrize_pairs(combine=COMBINES, temperature=(0.0, 0.9), last=(0, 1, 2, 5, 8))
 def test_the_text_is_the_same(combine: str, temperature: float, last: int) -> None:
     engine = engine_with(last)
     events = list(engine.generate(request(temperature, combine=combine)))

@@ -29,7 +29,7 @@ from tests.core.engines import (
     tables,
     texts_of,
 )  # fmt: skip
-from tests.fakes import TableModel, noted, word_tokenizer
+from tests.fakes import TableModel, note_results, word_tokenizer
 
 
 def test_one_call_at_a_time() -> None:
@@ -179,7 +179,9 @@ def test_of_a_prompt_that_cannot_fit_only_the_beginning_is_tokenized(
     tokenizer.chat_template = "{{ messages[0].content }}"
     splits = [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]
     tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
-    tokenized = noted(monkeypatch, type(tokenizer), "__call__", lambda ids: len(ids["input_ids"]))
+    tokenized = note_results(
+        monkeypatch, type(tokenizer), "__call__", lambda ids: len(ids["input_ids"])
+    )
     with pytest.raises(ContextLengthError, match=r"^prompt is more than \d+ tokens long: .* 64 to"):
         engine.prepare(Request(word * 2_000_000, chat=chat))
     assert len(tokenized) == 1 and tokenized[0] <= 8 * 64

@@ -79,7 +79,7 @@ def test_what_follows_a_commit_counts_in_the_next_round_of_the_same_run(clock, r
 def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
     """Between a round's events; a quick reader takes less."""
 
-    class Told:
+    class NotedPolicy:
         def __init__(self, live: ActiveRequest) -> None:
             self.policy, self.outcomes = live.policy, list[RoundOutcome]()
 
@@ -93,7 +93,7 @@ def test_a_length_policy_is_told_what_a_slow_reader_takes() -> None:
     def typical(pause: float) -> float:
         engine = engine_of(*tables(1))
         live = engine.admit(engine.prepare(request()))
-        told = Told(live)
+        told = NotedPolicy(live)
         live.policy = told  # type: ignore[assignment]
         for _ in engine.prefill(live):
             pass

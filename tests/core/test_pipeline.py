@@ -18,7 +18,7 @@ from core.models.protocol import Feed
 from tests.core.engines import (
     GREEDY,
     WARM,
-    admitted,
+    admit_all,
     engine_of,
     failing_from,
     ids_of_events,
@@ -89,7 +89,7 @@ def test_drafting_pauses_while_the_pool_holds_as_many_as_a_pass_takes() -> None:
     long = SamplingParams(30, seed=1)
 
     def joined(count: int) -> list[ActiveRequest]:
-        return admitted(engine, requests(count, long, pipeline="across"))
+        return admit_all(engine, requests(count, long, pipeline="across"))
 
     live, waiting = joined(2), []
     for joining in (0, 0, 5, 0, 0, 0):
@@ -143,7 +143,7 @@ def test_the_drafters_work_while_the_llm_does() -> None:
     llm = Meeting()
     engine = Engine(loaded_tables(llm, [Telling(llm)]))
     llm.wait = False
-    live = admitted(engine, requests(2, pipeline="across"))
+    live = admit_all(engine, requests(2, pipeline="across"))
     events: list[Event] = []
     events += engine.round(live)  # the first group; the second is drafted beside it
     llm.drafting.clear()

@@ -14,7 +14,7 @@ from core.length.base import Choice
 from core.length.fixed import Fixed
 from core.models.loading.load import LoadedModels
 from tests.core.engines import texts_of
-from tests.fakes import loaded, perturbed, tiny_module
+from tests.fakes import loaded_modules, perturb, tiny_module
 from tests.lanes import PunctualLane
 
 PROMPTS = ("w3 w9 w27 w17", "w5 w25", "w8")
@@ -24,7 +24,7 @@ TREE: dict[str, Any] = {"expansion": (2, 1), "speculation_length": 3, "max_tree_
 @cache
 def models() -> LoadedModels:
     llm = tiny_module("llama", seed=1, dtype=torch.float32)
-    return loaded(llm, [perturbed(llm, 0.05, seed=3), tiny_module("llama", 2, torch.float32)])
+    return loaded_modules(llm, [perturb(llm, 0.05, seed=3), tiny_module("llama", 2, torch.float32)])
 
 
 def requests(temperature: float = 0.0, tokens: int = 24, **fields: Any) -> list[Request]:

@@ -104,7 +104,7 @@ def shown(
     """By kind: milliseconds and steps of what its switch observed."""
     seen: dict[str, Shown] = {"across": [], "ahead": []}
     for kind, one in seen.items():
-        switch = engine.costs.pipelining(kind, ["same"])
+        switch = engine.costs.pipeline_switch(kind, ["same"])
         monkeypatch.setattr(
             switch, "observe", lambda ms, steps, one=one: one.append((ms, steps)), raising=True
         )

@@ -23,9 +23,9 @@ from core.trees.sampling import (
     to_probabilities,
     unprocessed_probabilities,
 )
-from tests.laws.pairwise import paired
+from tests.laws.pairwise import parametrize_pairs
 
-WAYS = paired(
+WAYS = parametrize_pairs(
     temperature=(0.3, 1.0, 1.7),
     top_k=(0, 1, 3, 7, 100),
     top_p=(1.0, 0.95, 0.5, 0.01),

@@ -82,11 +82,11 @@ def test_no_times_break_it(seen: list[tuple[float, float]]) -> None:
 
 def test_what_holds_for_some_drafters_does_not_for_others() -> None:
     costs = engine_of(*tables()).costs
-    fed(costs.pipelining("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
-    fed(costs.pipelining("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
-    assert costs.pipelining("across", ("b", "a")).on
-    assert not costs.pipelining("across", ["a"]).on
-    assert not costs.pipelining("ahead", ["a", "b"]).on
+    fed(costs.pipeline_switch("across", ["a", "b"]), on_ms=8.0, off_ms=10.0, count=40)
+    fed(costs.pipeline_switch("across", ["a"]), on_ms=13.0, off_ms=10.0, count=40)
+    assert costs.pipeline_switch("across", ("b", "a")).on
+    assert not costs.pipeline_switch("across", ["a"]).on
+    assert not costs.pipeline_switch("ahead", ["a", "b"]).on
 
 
 @dataclass(frozen=True)

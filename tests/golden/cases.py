@@ -24,7 +24,7 @@ from core.config import (
 )
 from core.errors import ConfigError
 
-__all__ = ["CASES", "Case"]
+__all__ = ["CASES", "GoldenCase"]
 
 TEMPERATURES = (0.0, 0.8)
 WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
@@ -33,7 +33,7 @@ NODES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class GoldenCase:
     """One call of `Engine.generate_many`. `models`: `tables` or `bundled`."""
 
     name: str
@@ -68,7 +68,7 @@ def _settings() -> Mapping[str, SpeculationConfig]:
     return changes
 
 
-def _cases() -> list[Case]:
+def _cases() -> list[GoldenCase]:
     cases = []
     for temperature in TEMPERATURES:
         at = f"T{temperature:g}"
@@ -86,14 +86,16 @@ def _cases() -> list[Case]:
             if name in ("length-trend", "length-goodput"):
                 tokens = 110  # `trend` decides after 16 verifications
             cases.append(
-                Case(f"{name}-{at}", "tables", _requests(prompts, config, temperature, tokens))
+                GoldenCase(
+                    f"{name}-{at}", "tables", _requests(prompts, config, temperature, tokens)
+                )
             )
         for name, config in presets.items():
             given = replace(config, length="fixed", record_top_k=0)
             if config.max_tree_nodes == "auto":
                 given = replace(given, max_tree_nodes=NODES)
             requests = _requests(TEXTS, given, temperature, 12)
-            cases.append(Case(f"bundled-{name}-{at}", "bundled", requests))
+            cases.append(GoldenCase(f"bundled-{name}-{at}", "bundled", requests))
     return cases
 
 

@@ -16,7 +16,7 @@ from core.events import Event, event_from_plain
 from storage import RunStore
 from tests.golden.record import golden_lines
 
-__all__ = ["DATABASE", "ROWS", "golden_events", "rows_of", "written"]
+__all__ = ["DATABASE", "ROWS", "golden_events", "rows_of", "write_log"]
 
 FOLDER = Path(__file__).parent
 DATABASE, ROWS = FOLDER / "database.db.gz", FOLDER / "database.json.gz"
@@ -38,7 +38,7 @@ def golden_events() -> list[Event]:
     return events
 
 
-def written(path: Path) -> None:
+def write_log(path: Path) -> None:
     """A new log of these events."""
     with RunStore(path) as store:
         for event in golden_events():
@@ -59,13 +59,13 @@ def _rows(connection: sqlite3.Connection, table: str) -> list[Any]:
     cursor = connection.execute(f'select * from "{table}"')
     columns = [column[0] for column in cursor.description]
     rows = [
-        [0 if name in LOCAL else _plain(value) for name, value in zip(columns, row, strict=True)]
+        [0 if name in LOCAL else _to_plain(value) for name, value in zip(columns, row, strict=True)]
         for row in cursor
     ]
     return [columns, *rows]
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
@@ -73,7 +73,7 @@ def write() -> None:
     """Records the log anew."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "runs.db"
-        written(path)
+        write_log(path)
         with sqlite3.connect(path) as connection:
             connection.execute("pragma wal_checkpoint(truncate)")
         connection.close()

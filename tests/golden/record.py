@@ -24,7 +24,7 @@ from core import Engine, load_models
 from core.events import event_to_plain
 from core.models.protocol import Feed
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.golden.cases import CASES, Case
+from tests.golden.cases import CASES, GoldenCase
 
 __all__ = ["FOLDER", "golden_lines", "recorded_lines", "without_times"]
 
@@ -95,7 +95,7 @@ def _bundled_models() -> Any:
     return load_models(dtype="float32")
 
 
-def recorded_lines(case: Case) -> list[str]:
+def recorded_lines(case: GoldenCase) -> list[str]:
     """The events of a case as JSON lines; runs are named by their order."""
     if case.models == "tables":
         with _table_engine() as engine:
@@ -107,7 +107,7 @@ def recorded_lines(case: Case) -> list[str]:
         engine.close()
 
 
-def _lines(engine: Engine, case: Case) -> list[str]:
+def _lines(engine: Engine, case: GoldenCase) -> list[str]:
     names: dict[str, str] = {}
     lines = []
     for event in engine.generate_many(case.requests):

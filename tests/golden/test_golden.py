@@ -14,7 +14,7 @@ import pytest
 
 from storage import RunStore
 from tests.golden.cases import CASES
-from tests.golden.database import DATABASE, ROWS, golden_events, rows_of, written
+from tests.golden.database import DATABASE, ROWS, golden_events, rows_of, write_log
 from tests.golden.differences import differences
 from tests.golden.record import FOLDER, golden_lines, recorded_lines
 
@@ -32,7 +32,7 @@ def test_every_recorded_run_has_a_case() -> None:
 
 
 def test_rows_of_the_log(tmp_path: Path) -> None:
-    written(tmp_path / "runs.db")
+    write_log(tmp_path / "runs.db")
     golden = json.loads(gzip.decompress(ROWS.read_bytes()))
     found = list(differences(golden, rows_of(tmp_path / "runs.db")))
     assert not found, "\n".join(found[:5])

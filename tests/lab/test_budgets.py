@@ -12,7 +12,7 @@ from lab.budgets import by_machine, kept_nodes, told_nodes, with_nodes
 from lab.conductor import Conductor
 from lab.study import Configuration, Study
 from tests.lab.test_conductor import Lab, study, until
-from tests.ui.fakes import scripted
+from tests.ui.fakes import script_of
 from ui.server.study_runs import StudyRuns
 
 AUTO = SpeculationConfig.preset("specinfer")
@@ -27,7 +27,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 def timed(lab: Lab, nodes: int) -> None:
     """From now on this machine says that so many nodes are affordable."""
-    script = scripted(4)
+    script = script_of(4)
 
     def play(request: Request, run_id: str) -> list[Event]:
         first, *rest = script(request, run_id)

@@ -17,7 +17,7 @@ from lab.study import Configuration, Study, plain_configuration
 from lab.tables import configuration_rows, prompt_rows
 from storage import RunQuery, RunStore
 from tests.lab.grids import study_of
-from tests.ui.fakes import INFOS, FakeWorker, endless, scripted
+from tests.ui.fakes import INFOS, FakeWorker, endless, script_of
 from ui.server.session import Hub
 from ui.server.study_runs import StudyRuns
 
@@ -36,7 +36,7 @@ class Lab:
 
     def __init__(self, path: Path, speed: float = 0.0, rounds: int = 4) -> None:
         self.store = RunStore(path)
-        self.worker = FakeWorker(scripted(rounds), speed=speed)
+        self.worker = FakeWorker(script_of(rounds), speed=speed)
         self.hub = Hub(self.worker, self.store)
         self.runs = StudyRuns(self.hub)
         self.conductor = Conductor(self.runs, self.store.studies)
@@ -179,7 +179,7 @@ def test_a_study_is_of_its_models(own: str, loaded: str, same: bool) -> None:
 def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
     with pytest.raises(StudyError, match="loaded are synthetic-llm .float32, cpu., ssm-code"):
         lab.conductor.begin(study(models=("other",)))
-    lab.worker.set_script(scripted(8), speed=0.5)
+    lab.worker.set_script(script_of(8), speed=0.5)
     lab.conductor.begin(study())
     with pytest.raises(StudyError, match="one at a time"):
         lab.conductor.begin(study(study_id="s2"))
@@ -188,7 +188,7 @@ def test_one_study_at_a_time_and_of_the_models_that_stand(lab: Lab) -> None:
 
 
 def test_a_failing_run_ends_the_study_with_its_reason(lab: Lab) -> None:
-    lab.worker.set_script(scripted(4, end="failed"), speed=0.0)
+    lab.worker.set_script(script_of(4, end="failed"), speed=0.0)
     lab.conductor.begin(study())
     lab.conductor.wait(20)
     end = lab.conductor.progress()

@@ -11,7 +11,7 @@ import pytest
 
 from core import SamplingParams, SpeculationConfig
 from tests.fakes import TableModel, random_table
-from tests.laws.whole_rounds import Case, joint_of_rounds, plain_joint, total_variation
+from tests.laws.whole_rounds import EnumeratedCase, joint_of_rounds, plain_joint, total_variation
 
 EXACT = 1e-12
 NOTICED = 0.01
@@ -29,7 +29,9 @@ def tables(count: int, seed: int = 0, vocab: int = 3) -> list[TableModel]:
     ]
 
 
-def case(count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any) -> Case:
+def case(
+    count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields: Any
+) -> EnumeratedCase:
     """`count` drafters with random tables; `fields` of the configuration, the case, the tables or
     sampling."""
     llm, *ssms = tables(count, seed, fields.pop("vocab", 3))
@@ -40,17 +42,17 @@ def case(count: int, draft: str, shape: tuple[int, ...], seed: int = 0, **fields
     sampling = SamplingParams(
         **{"temperature": 1.0, "max_new_tokens": 50, "seed": 0, **of_sampling}
     )
-    return Case(llm, ssms, speculation, sampling, **of_case)
+    return EnumeratedCase(llm, ssms, speculation, sampling, **of_case)
 
 
-def deviation(of: Case, rounds: int, count: int) -> float:
+def deviation(of: EnumeratedCase, rounds: int, count: int) -> float:
     """Total variation of the first `count` tokens from plain sampling's."""
     joint = joint_of_rounds(of, rounds, count)
     assert sum(joint.values()) == pytest.approx(1.0, abs=EXACT)
     return total_variation(joint, plain_joint(of, count))
 
 
-Cases = dict[str, Callable[..., Case]]
+Cases = dict[str, Callable[..., EnumeratedCase]]
 
 TWO_ROUNDS: Cases = {
     "one drafter, with replacement": partial(case, 1, "sampled_iid", (2,)),
@@ -125,7 +127,7 @@ TWICE, TWO = partial(case, 1, "sampled_iid"), partial(case, 2, "sampled_iid")
 DISTINCT, TWO_DISTINCT = partial(case, 1, "sampled"), partial(case, 2, "sampled")
 LOOKUP_FIRST: dict[str, Any] = {"drafters": ("ngram", "model-1"), "prompt_ids": LOOKUP_PROMPT}
 # For each trap the smallest cases that show it.
-SHOWN_BY: dict[str, list[Callable[..., Case]]] = {
+SHOWN_BY: dict[str, list[Callable[..., EnumeratedCase]]] = {
     "duplicates_merged": [partial(TWICE, (2,), 3), partial(TWO, (1,), 3)],
     "one_hot_merged": [partial(DISTINCT, (1,), 1, **LOOKUP_FIRST)],
     "low_q_dropped": [partial(TWICE, (2,), 1), partial(DISTINCT, (1,), 1)],

@@ -68,7 +68,7 @@ def pairwise(
     return rows
 
 
-def paired(
+def parametrize_pairs(
     allowed: Callable[[Row], bool] = lambda row: True, **fields: Sequence[Any]
 ) -> pytest.MarkDecorator:
     """Parametrises a test with rows that cover every allowed pair of values of two fields."""

@@ -51,7 +51,7 @@ def ids_of_many(engine: Engine, requests: Sequence[Request]) -> list[list[int]]:
     return [run.token_ids for run in outcomes(engine.generate_many(requests)).values()]
 
 
-def completed(events: Iterable[Event]) -> tuple[list[RoundCompleted], RunCompleted]:
+def rounds_and_end(events: Iterable[Event]) -> tuple[list[RoundCompleted], RunCompleted]:
     """One run's rounds and its last event."""
     every = list(events)
     last = every[-1]

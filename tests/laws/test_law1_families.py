@@ -12,7 +12,7 @@ import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.config import COMBINES, LENGTHS, PIPELINES, PRESETS, ROUTINGS, WEIGHTS
-from tests.fakes import FAMILIES, WINDOW, loaded, perturbed, tiny_module
+from tests.fakes import FAMILIES, WINDOW, loaded_modules, perturb, tiny_module
 from tests.laws.pairwise import FUSED, missing_pairs, of_effect, pairwise
 from tests.laws.runs import ids_of, ids_of_many, module_of, outcomes, transformers_ids
 
@@ -47,7 +47,7 @@ PAIRED = tuple(zip(itertools.cycle(FAMILIES), PRESETS * 2, strict=False))
 @cache
 def engine_of(family: str) -> Engine:
     llm = tiny_module(family, seed=1)
-    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
+    return Engine(loaded_modules(llm, [perturb(llm, 0.12, seed=3), tiny_module(family, seed=2)]))
 
 
 @cache

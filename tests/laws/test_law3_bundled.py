@@ -123,7 +123,7 @@ def p_value(
 def test_a_round_is_plain_sampling(draft: int, rule: str) -> None:
     with rounds_from(PREFIXES[3 * draft]) as rounds:
         config = replace(DRAFTS[draft], verify=rule)
-        assert p_value(rounds, SAMPLINGS[1], config, 500) > FALSE_ALARM
+        assert p_value(rounds, SAMPLINGS[1], config, 400) > FALSE_ALARM
 
 
 def test_control_duplicates_tried_once_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

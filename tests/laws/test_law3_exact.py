@@ -21,7 +21,7 @@ from tests.laws.law3_cases import (
     tables,
 )
 from tests.laws.traps import TRAPS, PositionlessKeys
-from tests.laws.whole_rounds import Case
+from tests.laws.whole_rounds import EnumeratedCase
 
 RULES = ("mss", "traversal")
 
@@ -44,7 +44,7 @@ def test_a_drafter_that_is_certain_and_a_target_with_zeros(draft: str, rule: str
     llm = TableModel("llm", 3, lambda context: (0.0, 0.25, 0.75))
     certain = TableModel("certain", 3, lambda context: (0.0, 1.0, 0.0))
     wrong = TableModel("wrong", 3, lambda context: (1.0, 0.0, 0.0))
-    of = Case(llm, [certain, wrong], a_pair(draft, rule), SAMPLING)
+    of = EnumeratedCase(llm, [certain, wrong], a_pair(draft, rule), SAMPLING)
     assert deviation(of, rounds=2, count=4) <= EXACT
 
 
@@ -52,7 +52,7 @@ def test_a_drafter_that_is_certain_and_a_target_with_zeros(draft: str, rule: str
 def test_a_drafter_with_another_padded_vocabulary(vocab: int, rule: str) -> None:
     llm, _ = tables(1)
     other = TableModel("other", vocab, random_table(vocab, 77))
-    of = Case(llm, [other], a_pair("sampled", rule), SAMPLING, prompt_ids=(0, 1, 1, 0))
+    of = EnumeratedCase(llm, [other], a_pair("sampled", rule), SAMPLING, prompt_ids=(0, 1, 1, 0))
     assert deviation(of, rounds=1, count=3) <= EXACT
 
 

@@ -13,7 +13,7 @@ import torch
 from core import SamplingParams, SpeculationConfig
 from tests.laws.enumeration import WalkNoise, every_walk
 from tests.laws.law3_cases import EXACT, NOTICED, tables
-from tests.laws.whole_rounds import Case, total_variation
+from tests.laws.whole_rounds import EnumeratedCase, total_variation
 
 # Each favours another token, so that the texts differ.
 NOISES = ((2.5, 0.0, 0.3), (0.2, 2.5, 0.0), (0.0, 0.4, 2.5))
@@ -36,7 +36,7 @@ class FewGumbels(WalkNoise):
         return torch.tensor(NOISES[self.drawn[position]], dtype=torch.float64)
 
 
-def joint(of: Case) -> tuple[dict[tuple[int, ...], float], set[int]]:
+def joint(of: EnumeratedCase) -> tuple[dict[tuple[int, ...], float], set[int]]:
     """The probability of each text, and the numbers of tokens that a round committed."""
     found: dict[tuple[int, ...], float] = defaultdict(float)
     lengths: set[int] = set()
@@ -51,10 +51,10 @@ def joint(of: Case) -> tuple[dict[tuple[int, ...], float], set[int]]:
 @pytest.mark.parametrize("fields", [{}, {"draft": "fused_credit"}, {"routing": "cosine"}])
 def test_a_fused_text_is_plain_decoding_s(fields: dict[str, str], seed: int) -> None:
     llm, *ssms = tables(2, seed)
-    plain, _ = joint(Case(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
+    plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     routed = {"routed_drafters": 1} if "routing" in fields else {}
     config = replace(FUSED, **fields, **routed)  # type: ignore[arg-type]
-    fused, lengths = joint(Case(llm, ssms, config, SAMPLING))
+    fused, lengths = joint(EnumeratedCase(llm, ssms, config, SAMPLING))
     assert len(plain) > len(NOISES) and {1, 2} <= lengths, "drafts are accepted, and rejected"
     assert total_variation(fused, plain) <= EXACT
 
@@ -64,8 +64,8 @@ def test_control_another_noise_for_the_drafts_than_for_the_llm(
 ) -> None:
     """The measure sees a law that is broken: the LLM's own token drawn at another position."""
     llm, *ssms = tables(2)
-    plain, _ = joint(Case(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
+    plain, _ = joint(EnumeratedCase(llm, [], SpeculationConfig.preset("autoregressive"), SAMPLING))
     gumbel = FewGumbels.gumbel
     monkeypatch.setattr(FewGumbels, "gumbel", lambda noise, at: gumbel(noise, at // 2))
-    other, _ = joint(Case(llm, ssms, FUSED, SAMPLING))
+    other, _ = joint(EnumeratedCase(llm, ssms, FUSED, SAMPLING))
     assert total_variation(other, plain) > NOTICED

@@ -11,7 +11,7 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.engine.round_state import ActiveRequest
 from core.models.hf_model import HfModel
 from core.models.protocol import chain
-from tests.fakes import loaded, perturbed, tiny_module
+from tests.fakes import loaded_modules, perturb, tiny_module
 from tests.lanes import PunctualLane
 from tests.laws.runs import bundled_engine, prompts
 
@@ -40,8 +40,8 @@ CONFIGS = {
 @cache
 def tiny_engine(family: str) -> Engine:
     llm = tiny_module(family, seed=1, dtype=torch.float32)
-    close = perturbed(llm, 0.05, seed=3)
-    return Engine(loaded(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]))
+    close = perturb(llm, 0.05, seed=3)
+    return Engine(loaded_modules(llm, [close, tiny_module(family, seed=2, dtype=torch.float32)]))
 
 
 def cached(model: HfModel, row: int) -> torch.Tensor:

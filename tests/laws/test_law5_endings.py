@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.events import Combined, Event, RoundCompleted, RunCompleted, Verified
 from tests.fakes import TableModel, loaded_tables, random_table
-from tests.laws.pairwise import paired
-from tests.laws.runs import PLAIN, completed, ids_of
+from tests.laws.pairwise import parametrize_pairs
+from tests.laws.runs import PLAIN, ids_of, rounds_and_end
 from tests.laws.trees import LAW
 
 VOCAB = 12
@@ -81,7 +81,9 @@ def expected_story(prompt: int, count: int) -> list[int]:
     return [STORY[(prompt + i) % len(STORY)] for i in range(count)]
 
 
-@paired(place=range(len(STORY) - 2), shape=SHAPES, rule=("greedy", "match", "mss", "traversal"))
+@parametrize_pairs(
+    place=range(len(STORY) - 2), shape=SHAPES, rule=("greedy", "match", "mss", "traversal")
+)
 def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule: str) -> None:
     prompt = 2
     eos = STORY[prompt + place]
@@ -94,7 +96,7 @@ def test_an_end_of_text_at_every_depth(place: int, shape: tuple[int, ...], rule:
     sampling = SamplingParams(40, temperature=0.0 if rule == "greedy" else 1.0, seed=1)
     config = speculation(shape, draft=draft, verify=rule)
     events = list(engine.generate(Request("w3 w7", sampling, config)))
-    rounds, last = completed(events)
+    rounds, last = rounds_and_end(events)
     assert [t for r in rounds for t in r.token_ids] == expected
     assert last.finish_reason == "eos"
     check_last_round(events, eos)
@@ -145,7 +147,7 @@ def test_a_stop_string_ends_the_text_across_rounds(
     needed = next(n for n in range(1, 25) if stop in "".join(words[:n]))
     config = speculation(shape, speculation_length=length)
     request = Request("w3 w7", SamplingParams(30, stop=("never", stop)), config)
-    rounds, last = completed(engine.generate(request))
+    rounds, last = rounds_and_end(engine.generate(request))
     assert [t for r in rounds for t in r.token_ids] == expected_story(2, needed)
     assert last.finish_reason == "stop"
     assert "".join(d for r in rounds for d in r.text_deltas) == "".join(words[:needed])
@@ -156,7 +158,7 @@ def test_what_lies_behind_a_stop_string_is_not_counted() -> None:
     engine = engine_of(llm, [named(llm, "right")])
     stop = f"w{STORY[4]}"  # the third token of a draft of five
     request = Request("w3 w7", SamplingParams(30, stop=(stop,)), speculation((1,)))
-    (only,), last = completed(engine.generate(request))
+    (only,), last = rounds_and_end(engine.generate(request))
     assert (len(only.token_ids), only.num_accepted, only.num_cut) == (3, 3, 2)
     assert (last.stats.num_accepted_tokens, last.stats.num_draft_tokens) == (3, 3)
 
@@ -167,7 +169,7 @@ def test_the_limit_is_met_exactly(limit: int, shape: tuple[int, ...]) -> None:
     llm = telling(sure=1 - 1e-9)
     engine = engine_of(llm, [named(llm, "right")])
     events = list(engine.generate(Request("w3 w7", SamplingParams(limit), speculation(shape))))
-    rounds, last = completed(events)
+    rounds, last = rounds_and_end(events)
     assert sum(len(r.token_ids) for r in rounds) == limit
     assert last.finish_reason == "length"
     left = limit
@@ -189,7 +191,7 @@ def test_the_context_is_filled_and_not_overrun(prompt: int, shape: tuple[int, ..
     text = " ".join(["w1"] * prompt)
     request = Request(text, SamplingParams(100), speculation(shape))
     events = list(engine.generate(request))
-    rounds, last = completed(events)
+    rounds, last = rounds_and_end(events)
     assert prompt + sum(len(r.token_ids) for r in rounds) == 16
     assert isinstance(last, RunCompleted) and last.finish_reason == "context"
     assert [t for r in rounds for t in r.token_ids] == ids_of(

@@ -12,7 +12,7 @@ from core.drafters import growth as growth_module
 from core.engine import round as round_module
 from core.trees import sampling as sampling_module
 from core.trees.tree import TokenTree
-from tests.fakes import loaded, perturbed, tiny_module
+from tests.fakes import loaded_modules, perturb, tiny_module
 from tests.laws.law3_cases import EXACT, NOTICED, ONE_ROUND, deviation
 from tests.laws.runs import (
     bundled_engine,
@@ -37,7 +37,7 @@ CONFIGS = {
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     llm = tiny_module("llama", seed=1)
-    return Engine(loaded(llm, [perturbed(llm, 0.12, seed=3), tiny_module("llama", seed=2)]))
+    return Engine(loaded_modules(llm, [perturb(llm, 0.12, seed=3), tiny_module("llama", seed=2)]))
 
 
 def transformers_texts(engine: Engine, sampling: SamplingParams) -> list[list[int]]:

@@ -79,7 +79,7 @@ def _new_tokens(state: RoundState, verdict: Verdict) -> tuple[int, ...]:
 
 
 @dataclass
-class Case:
+class EnumeratedCase:
     """Tables, a configuration and a prompt: what a law enumerates."""
 
     llm: TableModel
@@ -151,7 +151,7 @@ class _End:
 Joint = Mapping[tuple[int, ...], float]
 
 
-def joint_of_rounds(case: Case, rounds: int, count: int) -> Joint:
+def joint_of_rounds(case: EnumeratedCase, rounds: int, count: int) -> Joint:
     """The joint distribution of the first `count` new tokens after `rounds` (1 or 2) rounds.
 
     Where the rounds emitted fewer, plain sampling goes on.
@@ -176,7 +176,7 @@ def joint_of_rounds(case: Case, rounds: int, count: int) -> Joint:
 
 
 def joint_of_walks(
-    case: Case, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
+    case: EnumeratedCase, rounds: int, count: int, kind: Callable[[Sequence[int]], WalkNoise]
 ) -> Joint:
     """See joint_of_rounds; each walk goes through all rounds, for noises that remember."""
     emitted: dict[tuple[int, ...], float] = defaultdict(float)
@@ -186,7 +186,7 @@ def joint_of_walks(
     return _gone_on(case, emitted, count)
 
 
-def expected_accepted(case: Case) -> float:
+def expected_accepted(case: EnumeratedCase) -> float:
     """How many drafted tokens the first round accepts on average, over every outcome."""
     return sum(
         noise.probability * way.probability * way.accepted
@@ -195,12 +195,12 @@ def expected_accepted(case: Case) -> float:
     )
 
 
-def plain_joint(case: Case, count: int) -> Joint:
+def plain_joint(case: EnumeratedCase, count: int) -> Joint:
     """The joint distribution of the first `count` tokens of plain sampling."""
     return _gone_on(case, {(): 1.0}, count)
 
 
-def _gone_on(case: Case, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
+def _gone_on(case: EnumeratedCase, emitted: Mapping[tuple[int, ...], float], count: int) -> Joint:
     joint: dict[tuple[int, ...], float] = {}
     for tokens, mass in emitted.items():
         _continue(case, tokens, mass, count, joint)
@@ -208,7 +208,7 @@ def _gone_on(case: Case, emitted: Mapping[tuple[int, ...], float], count: int) -
 
 
 def _continue(
-    case: Case, tokens: tuple[int, ...], mass: float, count: int, joint: dict[Any, float]
+    case: EnumeratedCase, tokens: tuple[int, ...], mass: float, count: int, joint: dict[Any, float]
 ) -> None:
     ended = any(token in case.eos_ids for token in tokens)
     if ended or len(tokens) >= count:
@@ -220,7 +220,7 @@ def _continue(
             _continue(case, (*tokens, token), mass * p, count, joint)
 
 
-def _target(case: Case, tokens: tuple[int, ...]) -> list[float]:
+def _target(case: EnumeratedCase, tokens: tuple[int, ...]) -> list[float]:
     """p by its definition: penalty, temperature, top-k, min-p, then a softmax in float64."""
     sampling, text = case.sampling, (*case.prompt_ids, *tokens)
     scores = case.llm.logits(text).clone()

@@ -154,10 +154,10 @@ def round_events(draw: st.DrawFn, run_id: str, number: int, seq: int) -> list[An
     size, new = draw(st.integers(0, 5)), draw(st.integers(0, 4))
     kinds = (DRAFTED, combinations(size), verdicts(size), commits(new))
     drawn = [replace(draw(kind), round=number) for kind in kinds]
-    return placed(drawn, run_id, seq)
+    return renumber(drawn, run_id, seq)
 
 
-def placed(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
+def renumber(events: list[Any], run_id: str, seq: int = 0) -> list[Any]:
     return [replace(event, run_id=run_id, seq=seq + i) for i, event in enumerate(events)]
 
 
@@ -171,4 +171,4 @@ def runs(draw: st.DrawFn, run_id: str = "run") -> list[Any]:
         if len(events) > 1:
             del events[len(events) - draw(st.integers(0, 3)) :]
         events.append(draw(ENDS))
-    return placed(events, run_id)
+    return renumber(events, run_id)

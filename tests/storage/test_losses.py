@@ -8,7 +8,7 @@ import pytest
 from core.errors import UnknownRunError
 from core.events import Event
 from storage import RunQuery, RunStore
-from tests.storage.trouble import locked, record, record_quickly
+from tests.storage.trouble import hold_write_lock, record, record_quickly
 from tests.synthetic import synthetic_run
 
 
@@ -22,7 +22,7 @@ def test_beyond_the_limit_events_are_dropped_counted_and_the_run_is_marked(path,
     events = synthetic_run(50)
     other = synthetic_run(3, run_id="later")
     with RunStore(path, max_waiting=60) as store:
-        with locked(path):
+        with hold_write_lock(path):
             record_quickly(store, events)
             wait_for(lambda: store.status().paused)
             status = store.status()

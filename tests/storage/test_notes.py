@@ -15,11 +15,11 @@ import pytest
 from core.errors import ConfigError
 from core.events import Event
 from storage import NO_DRAFTER, ORDERS, PlainSpeed, RunChoices, RunQuery, RunStore
-from storage.database import reading
+from storage.database import read_connection
 from storage.selection import _where
 from storage.store import MAX_NOTE
 from tests.storage.test_queries import ids
-from tests.storage.trouble import locked, record_quickly
+from tests.storage.trouble import hold_write_lock, record_quickly
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 
 OLDER = Path(__file__).parent / "older" / "m004.db.gz"
@@ -197,7 +197,7 @@ def test_no_run_is_read_to_be_skipped_or_sorted(several: RunStore, order: str) -
         {"text": "狐", "owner": "visitor-1", "llm": "big", "status": "completed"},
     )
     for asked in filters:
-        with reading(several.path) as connection:
+        with read_connection(several.path) as connection:
             where, values = _where(connection, RunQuery(**asked, order=order))
             select = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[order]} LIMIT 9"
             found = connection.execute(f"EXPLAIN QUERY PLAN {select}", values)
@@ -247,7 +247,7 @@ def test_it_stays_where_the_measured_run_goes_and_goes_with_its_own(store: RunSt
 
 def test_it_waits_while_the_log_is_paused(store: RunStore) -> None:
     events: list[Event] = synthetic_run(2, seed=1)
-    with locked(store.path):
+    with hold_write_lock(store.path):
         record_quickly(store, events)
         store.keep_baseline("synthetic-1", 5.0, "plain", "")
     assert store.flush(20.0)

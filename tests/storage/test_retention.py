@@ -16,7 +16,7 @@ from storage.database import connect
 from storage.thinned import THINNED
 from storage.thinning import thin_some
 from tests.storage.test_thinning import thinned, told
-from tests.storage.trouble import locked, record
+from tests.storage.trouble import hold_write_lock, record
 from tests.synthetic import synthetic_run
 from ui.run.view import reduce_all
 
@@ -109,7 +109,7 @@ def test_a_locked_file_stops_neither_the_log_nor_the_thinning(store, keep, wait_
     monkeypatch.setattr("storage.writer.UPKEEP_RETRY_S", 0.05)
     keep(store, synthetic_run(3, seed=1))
     store.set_retention(0)
-    with locked(store.path):
+    with hold_write_lock(store.path):
         run = synthetic_run(3, seed=2)
         record(store, run)
         wait_for(lambda: store.status().paused)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core.events import Event, RoundCompleted, event_from_plain, event_to_plain
 from storage import RunQuery, RunStore
-from tests.laws.pairwise import paired
+from tests.laws.pairwise import parametrize_pairs
 from tests.storage.strategies import runs
 from tests.storage.trouble import record
 from tests.synthetic import DRAFTERS, ENDINGS, HOSTILE_TEXTS, MINIONS, Mechanisms, synthetic_run
@@ -38,7 +38,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunStore]:
         yield opened
 
 
-@paired(end=ENDINGS, drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True))
+@parametrize_pairs(end=ENDINGS, drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True))
 def test_a_run_comes_back_equal(store, keep, end: str, drafters: tuple[str, ...], hostile: bool):
     events = synthetic_run(9, seed=3, drafters=drafters, end=end, hostile=hostile)
     keep(store, events, "visitor")

@@ -23,11 +23,11 @@ from tests.storage.test_datasette import TOLD
 from tests.storage.test_older import OLDER
 from tests.storage.test_views import check, folded, overlapping, view
 from tests.synthetic import DRAFTERS, synthetic_run
-from tests.together import together
+from tests.together import share_passes
 
 THIRD = 1 / 3
 APART = synthetic_run(12, seed=4)
-SHARED = together(APART)
+SHARED = share_passes(APART)
 
 
 def commits(events: list[Event]) -> list[RoundCompleted]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
 from storage import RunQuery, RunStore
 from storage.thinned import THINNED
-from tests.laws.pairwise import paired
+from tests.laws.pairwise import parametrize_pairs
 from tests.storage.strategies import runs
 from tests.storage.test_views import view
 from tests.storage.trouble import record
@@ -85,7 +85,7 @@ def possible(row: dict[str, Any]) -> bool:
     return bool(row.get("drafters", DRAFTERS)) or row.get("shape", "trees") == "trees"
 
 
-@paired(
+@parametrize_pairs(
     possible, shape=list(SHAPES), end=("completed", "cancelled", "failed"),
     drafters=(DRAFTERS, ("ngram",), ()), hostile=(False, True),
 )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 import storage.sink
 from storage import RunStore
 from storage.sink import Sink
-from tests.storage.trouble import locked, record, record_quickly
+from tests.storage.trouble import hold_write_lock, record, record_quickly
 from tests.synthetic import synthetic_run
 
 
@@ -26,7 +26,7 @@ def test_a_locked_file_pauses_the_log_and_nothing_is_lost(store: RunStore, wait_
     events = synthetic_run(30)
     record_quickly(store, events[:41])
     assert store.flush()
-    with locked(store.path):
+    with hold_write_lock(store.path):
         record_quickly(store, events[41:81])
         wait_for(lambda: store.status().paused)
         status = store.status()
@@ -44,7 +44,7 @@ def test_a_locked_file_pauses_the_log_and_nothing_is_lost(store: RunStore, wait_
 
 def test_the_log_goes_on_by_itself_after_a_pause(store: RunStore, wait_for: Any) -> None:
     events = synthetic_run(3)
-    with locked(store.path):
+    with hold_write_lock(store.path):
         record_quickly(store, events)
         wait_for(lambda: store.status().paused)
     wait_for(lambda: store.status().waiting == 0)
@@ -129,7 +129,7 @@ def test_closing_a_store_whose_file_is_locked_ends(path: Path, monkeypatch: pyte
     monkeypatch.setattr("storage.store.FLUSH_TIMEOUT_S", 0.2)
     before = set(threading.enumerate())
     store = RunStore(path)
-    with locked(path):
+    with hold_write_lock(path):
         record(store, synthetic_run(2))
         started = set(threading.enumerate()) - before
         assert "run-log" in {thread.name for thread in started}

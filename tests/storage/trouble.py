@@ -13,7 +13,7 @@ QUICK_S = 0.5  # generous on a busy machine; a wait for the disk would be a seco
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_write_lock(path: Path) -> Iterator[None]:
     """Another program holds the file's write lock."""
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

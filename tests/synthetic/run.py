@@ -95,7 +95,7 @@ def _run(
     limit = limit if end == "completed" and not stop else rounds * 8 + 1
     events[0] = _label(events[0], seed, uses.pipeline, limit)
     failure = f"SYNTHETIC failure {_hostile_text(hostile)}"
-    return (*events, *_ending(events, hostile, end, failure))
+    return (*events, *_end_event(events, hostile, end, failure))
 
 
 def plain_twin(
@@ -129,7 +129,7 @@ def plain_twin(
     tape = Tape(_models(hostile, logits, {}), request)
     made = on_a_clock(tape.events(len(tokens)), Mechanisms(), started.seed)
     made = [replace(started, drafters=()), *made[1:]]
-    every = (*made, *_ending(made, hostile, "completed"))
+    every = (*made, *_end_event(made, hostile, "completed"))
     return [replace(event, run_id=started.run_id) for event in every]
 
 
@@ -293,7 +293,9 @@ def _hostile_text(hostile: bool) -> str:
     return " ".join(HOSTILE_TEXTS) if hostile else ""
 
 
-def _ending(events: Sequence[Event], hostile: bool, end: str, failure: str = "") -> Iterator[Event]:
+def _end_event(
+    events: Sequence[Event], hostile: bool, end: str, failure: str = ""
+) -> Iterator[Event]:
     """The last event, with the figures of the events before it and the text that they held back."""
     started = events[0]
     text, fold = Detokenizer(tokenizer(hostile), started.prompt_token_ids), StatsFold()

@@ -12,7 +12,7 @@ import gradio as gr
 
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
-from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.test_form import form_values
 from ui.live.handlers import Press, start_run
 from ui.live.tab import Live, build_live
@@ -26,13 +26,13 @@ ALL = Asker(None, True)
 
 
 def context(store: RunStore, host: str = "127.0.0.1", **script: Any) -> Context:
-    worker = FakeWorker(scripted(**{"rounds": 8, **script}), speed=0.2)
+    worker = FakeWorker(script_of(**{"rounds": 8, **script}), speed=0.2)
     return make_context(worker, store, Access(host), "specinfer", RunQuery, EXPORTS)
 
 
 def with_drafters(store: RunStore, names: tuple[str, ...]) -> Context:
     """A context in which these SSMs alone are loaded."""
-    worker = FakeWorker(scripted(8), speed=0.2)
+    worker = FakeWorker(script_of(8), speed=0.2)
     worker.engine.models.drafter_names = names
     return make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
 

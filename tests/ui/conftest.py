@@ -187,13 +187,13 @@ def context(store: Any) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def stages(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """`stages(tabs)`: the page with these tabs and a fake worker, each served once."""
-    from tests.ui.sites import Stage, staged
+    from tests.ui.sites import Stage, open_stage
 
     with ExitStack() as servers:
 
         @cache
         def stage_of(tabs: tuple[str, ...]) -> Stage:
-            return servers.enter_context(staged(tmp_path_factory.mktemp("stage"), tabs))
+            return servers.enter_context(open_stage(tmp_path_factory.mktemp("stage"), tabs))
 
         yield stage_of
 
@@ -233,8 +233,8 @@ def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[An
     """The whole page with the bundled models behind it: its address and its context."""
     from core import Engine, load_models
     from core.engine.worker import Worker
-    from tests.ui.sites import hosted
+    from tests.ui.sites import serve_page
 
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with hosted(tmp_path_factory.mktemp("real"), worker) as made:
+    with serve_page(tmp_path_factory.mktemp("real"), worker) as made:
         yield made

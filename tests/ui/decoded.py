@@ -23,7 +23,7 @@ from core.events import (
 from storage import RunQuery
 from tests.ui.browser.looks import frames
 from tests.ui.reading import read
-from tests.ui.sites import choose, drawn, number_box, said, shows, usable
+from tests.ui.sites import choose, number_box, shows, wait_drawn, wait_notice, wait_usable
 from ui.server.context import Context
 
 TOKENS = 40
@@ -42,7 +42,7 @@ class Recorded:
     stats: RunStats
 
 
-def recorded(context: Context) -> Recorded:
+def latest_run(context: Context) -> Recorded:
     """The latest run."""
     context.store.flush()
     events = context.store.events(context.store.runs(RunQuery()).rows[0].run_id)
@@ -58,7 +58,7 @@ def prepare(page: Any, preset: str, tokens: int = TOKENS, **fields: str) -> None
     """Ask for the story example under a preset and some fields of its own, up to the last click."""
     page.click("#example-story")
     page.get_by_text("Sampling", exact=True).click()
-    usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
+    wait_usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
     choose(page, "preset", preset)
     meant = SpeculationConfig.preset(preset)
@@ -72,16 +72,16 @@ def decode(page: Any, preset: str, **fields: str) -> None:
     """The same to the run's end, with every picture drawn."""
     prepare(page, preset, **fields)
     page.click("#live-run")
-    finished(page)
+    wait_finished(page)
 
 
-def finished(page: Any) -> None:
-    said(page, "Finished: ")
-    drawn(page)
-    settled(page)
+def wait_finished(page: Any) -> None:
+    wait_notice(page, "Finished: ")
+    wait_drawn(page)
+    wait_all_drawn(page)
 
 
-def settled(page: Any) -> None:
+def wait_all_drawn(page: Any) -> None:
     """Every picture has drawn what it was sent, also those out of sight, which take a second: for
     CALM frames in succession none has anything to draw."""
     frames(page)
@@ -101,7 +101,7 @@ def select_round(page: Any, number: int) -> None:
     page.locator(f"#live-strip .ss-round[data-r='{number}']").first.click()
     page.locator("#live-proposals").get_by_text(f"Round {number + 1}:").wait_for()
     page.locator("#live-tree").get_by_text(f"Round {number + 1}", exact=True).wait_for()
-    settled(page)
+    wait_all_drawn(page)
 
 
 def number_in(text: str) -> float:

@@ -20,7 +20,7 @@ __all__ = ["Script", "as_asked", "plain_twin"]
 INFOS = model_infos()
 
 
-def scripted(
+def script_of(
     rounds: int = 12, seed: int = 0, hostile: bool = False, end: str = "completed"
 ) -> Script:
     """Every request gets the same SYNTHETIC text, made beforehand so that this takes no time while
@@ -36,19 +36,19 @@ def scripted(
     return script
 
 
-recorded = scripted
+recorded = script_of
 
 
 def endless(request: Request, run_id: str) -> list[Event]:
     """Two rounds for a request of a few tokens, such as a study's warming up; else 400."""
-    return scripted(400 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
+    return script_of(400 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
 
 
 class FakeWorker(PlaybackWorker):
     """Plays `script` for every request; `speed` 0 plays as fast as events can be handed out."""
 
     def __init__(self, script: Script | None = None, speed: float = 1.0, max_live: int = 4) -> None:
-        super().__init__(INFOS, script or scripted(), speed, max_live)
+        super().__init__(INFOS, script or script_of(), speed, max_live)
 
 
 @dataclass
@@ -89,11 +89,11 @@ def request(prompt: str = "Once", preset: str = "specinfer") -> Request:
     return Request(prompt=prompt, speculation=config)
 
 
-def seen(events: list[Event], number: int) -> tuple[View, Detail]:
+def view_at(events: list[Event], number: int) -> tuple[View, Detail]:
     detail = detail_of(events, number)
     return reduce_all(events), detail
 
 
-def shown(events: list[Event], number: int) -> dict[str, dict]:
-    view, detail = seen(events, number)
+def pictures_at(events: list[Event], number: int) -> dict[str, dict]:
+    view, detail = view_at(events, number)
     return picture_values(Frame(view=view, detail=detail, ended=True, at_end=True))

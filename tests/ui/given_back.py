@@ -20,10 +20,10 @@ import torch
 from core import Engine, Request, SamplingParams, SpeculationConfig, Worker, load_models
 from core.events import RunCompleted
 from core.models.machine import one_arena
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.fakes import FakeStore
-from tests.ui.model_hosts import settled
+from tests.ui.model_hosts import wait_settled
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -39,15 +39,15 @@ def resident() -> int:
     return int(re.search(r"RssAnon:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
-def exchanged(model_host: ModelHost, pair: ModelPair) -> None:
+def exchange_models(model_host: ModelHost, pair: ModelPair) -> None:
     model_host.begin(pair)
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "done", model_host.exchange.reason
 
 
 def main(folder: Path) -> None:
     one_arena()
-    small = str(saved(folder / "small"))
+    small = str(save_tiny_model(folder / "small"))
     model_host = ModelHost.open(load, ModelPair(small, (small,), "float32", "cpu"))
     module = tiny_module(
         "llama", dtype=torch.float32, hidden_size=768, intermediate_size=1536, num_hidden_layers=8
@@ -58,10 +58,10 @@ def main(folder: Path) -> None:
     del module
     gc.collect()
     # bfloat16 of what is stored as float32: its weights are no file that is only mapped.
-    exchanged(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
-    source, went = ran(model_host, "autoregressive"), watched(model_host)
+    exchange_models(model_host, ModelPair(str(folder / "large"), (), "bfloat16", "cpu"))
+    source, went = ran(model_host, "autoregressive"), weak_refs(model_host)
     before = resident()
-    exchanged(model_host, ModelPair(small, (small,)))
+    exchange_models(model_host, ModelPair(small, (small,)))
     less = before - resident()
     left = [name for name, one in went.items() if one() is not None]
     events = len(source.events(0, source.count))
@@ -81,7 +81,7 @@ def ran(model_host: ModelHost, preset: str) -> LiveSource:
     return source
 
 
-def watched(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
+def weak_refs(model_host: ModelHost) -> dict[str, weakref.ref[Any]]:
     """The engine that stands and its LLM's module, held by nobody here."""
     worker: Any = model_host.worker
     module = worker.engine.models.llm._module

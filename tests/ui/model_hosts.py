@@ -11,7 +11,7 @@ from typing import Any
 
 from core.config import Request
 from core.events import Event, ModelInfo
-from tests.ui.fakes import FakeWorker, Script, scripted
+from tests.ui.fakes import FakeWorker, Script, script_of
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
 
@@ -22,7 +22,7 @@ def other_worker(*names: str, speed: float = 0.1) -> FakeWorker:
     """A worker behind other models: an LLM called other, and SSMs."""
     infos = [ModelInfo("other", "llm", 9, "None", 64, 64, "float32", "cpu")]
     infos += [ModelInfo(name, "ssm", 1, "None", 64, 64, "float32", "cpu") for name in names]
-    worker = FakeWorker(_told_by(scripted(6), infos[0]), speed)
+    worker = FakeWorker(_told_by(script_of(6), infos[0]), speed)
     worker.engine = SimpleNamespace(
         models=SimpleNamespace(infos=tuple(infos), drafter_names=tuple(names)), schedule="each"
     )
@@ -57,7 +57,7 @@ class Loader:
         return self.outcome()
 
 
-def failing(error: BaseException) -> Callable[[], Any]:
+def failing_loader(error: BaseException) -> Callable[[], Any]:
     def fail() -> Any:
         raise error
 
@@ -70,7 +70,7 @@ def wait_loaded(model_host: ModelHost) -> None:
         model_host.wait(model_host.exchange, 0.1)
 
 
-def settled(model_host: ModelHost) -> None:
+def wait_settled(model_host: ModelHost) -> None:
     """Wait until nothing is loaded and nothing of before is left."""
     end = time.monotonic() + 120  # a real run may have to end first
     while model_host.exchange.loading or model_host._leaving:

@@ -6,7 +6,7 @@ from typing import Any
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
-from tests.ui.sites import said, sessions
+from tests.ui.sites import sessions, wait_notice
 from ui.server.context import Context
 
 ASKED = Request(
@@ -18,18 +18,18 @@ ASKED = Request(
 )
 
 
-def made(context: Context, request: Request = ASKED) -> str:
+def record_run(context: Context, request: Request = ASKED) -> str:
     """A run of the request in the log; its id."""
     source = context.hub.start(request, "")
     source.wait_done(20.0)
     return source.run_id
 
 
-def opened(page: Any, place: int = 0) -> None:
+def open_run(page: Any, place: int = 0) -> None:
     """The run at a place of the list, opened."""
     sessions(page)
     page.locator(".sp-open").nth(place).click()
-    said(page, "Finished: ", "sessions")
+    wait_notice(page, "Finished: ", "sessions")
     page.locator("#sessions-about").get_by_text("Opened: ").wait_for()
 
 

@@ -30,7 +30,7 @@ class Report:
     def __init__(self, html: str) -> None:
         self.told: Value = json.loads(sealed_in(html, "run"))
         first: Value = {}
-        self.bases = list(accumulate(self.told["base"], applied, initial=first))[1:]
+        self.bases = list(accumulate(self.told["base"], apply_delta, initial=first))[1:]
         self.stops = len(self.bases)
 
     def current(self, stop: int) -> int:
@@ -74,13 +74,13 @@ class Report:
 
 
 def chain_at(first: Value, deltas: list[Any], count: int) -> Value:
-    return list(accumulate(deltas[:count], applied, initial=first))[-1]
+    return list(accumulate(deltas[:count], apply_delta, initial=first))[-1]
 
 
-def applied(before: Value, delta: list[Any]) -> Value:
+def apply_delta(before: Value, delta: list[Any]) -> Value:
     news, inner, gone = [*delta, *({}, {}, ())[len(delta) :]]
     after = {**before, **news}
-    after |= {key: applied(before[key], own) for key, own in inner.items()}
+    after |= {key: apply_delta(before[key], own) for key, own in inner.items()}
     return {key: value for key, value in after.items() if key not in gone}
 
 
@@ -106,12 +106,12 @@ def sealed_in(html: str, name: str) -> str:
     return gzip.decompress(base64.b64decode(json.loads(parser.text)["gzip"])).decode("utf-8")
 
 
-def unpacked(value: Value) -> Value:
+def unpack_value(value: Value) -> Value:
     """A board's value as its picture sees it: the dicts out of their texts, without the stamp."""
-    return {key: _unpacked(inner) for key, inner in value.items() if key != "n"}
+    return {key: _unpack(inner) for key, inner in value.items() if key != "n"}
 
 
-def _unpacked(inner: Any) -> Any:
+def _unpack(inner: Any) -> Any:
     if not isinstance(inner, dict) or not all(key.startswith("~") for key in inner):
         return inner
     return {key: item for text in inner.values() for key, item in json.loads(text).items()}

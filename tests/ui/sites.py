@@ -81,14 +81,16 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path, tabs: Sequence[str] = ()) -> Iterator[Stage]:
+def open_stage(folder: Path, tabs: Sequence[str] = ()) -> Iterator[Stage]:
     worker = FakeWorker()
-    with hosted(folder, worker, tabs) as (url, context):
+    with serve_page(folder, worker, tabs) as (url, context):
         yield Stage(url, context, worker)
 
 
 @contextmanager
-def hosted(folder: Path, worker: Any, tabs: Sequence[str] = ()) -> Iterator[tuple[str, Context]]:
+def serve_page(
+    folder: Path, worker: Any, tabs: Sequence[str] = ()
+) -> Iterator[tuple[str, Context]]:
     """A server before `worker`, with a store of its own in `folder`; `tabs` empty: all of them."""
     with RunStore(folder / "runs.db") as store:
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
@@ -99,13 +101,13 @@ def hosted(folder: Path, worker: Any, tabs: Sequence[str] = ()) -> Iterator[tupl
             worker.close()
 
 
-def said(page: Any, words: str | re.Pattern[str], where: str = "live") -> None:
+def wait_notice(page: Any, words: str | re.Pattern[str], where: str = "live") -> None:
     """Wait until the notice says it."""
     page.locator(f"#{where}-notice").get_by_text(words).first.wait_for()
 
 
-def ready(page: Any) -> Any:
-    said(page, "Press Run")
+def wait_ready(page: Any) -> Any:
+    wait_notice(page, "Press Run")
     # Gradio shows a page somewhat before it hears what is pressed there.
     page.wait_for_function("() => window.specscopeStops")
     page.locator("#live-strip .ss-panel, #live-strip .ss-shell > *").first.wait_for()
@@ -121,8 +123,8 @@ def shows(page: Any, name: str, words: str) -> None:
 def ran(page: Any) -> Any:
     """A run from the press of Run to its end, drawn; the page."""
     page.click("#live-run")
-    said(page, "Finished: ")
-    return drawn(page)
+    wait_notice(page, "Finished: ")
+    return wait_drawn(page)
 
 
 def ran_again(page: Any, context: Context) -> Any:
@@ -131,8 +133,8 @@ def ran_again(page: Any, context: Context) -> Any:
     before = desk.player
     page.click("#live-run")
     until(page, lambda: desk.player is not before and desk.player.source.done)
-    said(page, "Finished: ")
-    return drawn(page)
+    wait_notice(page, "Finished: ")
+    return wait_drawn(page)
 
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
@@ -141,31 +143,31 @@ def desk_of(context: Context, board: str = "live") -> TabSession:
     return [desk for desk in desks if desk.player][-1]
 
 
-def replayed(page: Any) -> Any:
+def open_latest_run(page: Any) -> Any:
     """The latest run, opened in Sessions and drawn; the page."""
     sessions(page)
     page.locator(".sp-open").first.click()
-    said(page, "Finished: ", "sessions")
-    return drawn(page, "sessions")
+    wait_notice(page, "Finished: ", "sessions")
+    return wait_drawn(page, "sessions")
 
 
-def drawn(page: Any, where: str = "live") -> Any:
+def wait_drawn(page: Any, where: str = "live") -> Any:
     """Wait until the pictures show the end of a run too, frames after the notice says it."""
     page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for()
     at_rest(page)
     return page
 
 
-def unfolded(page: Any) -> Any:
+def unfold_settings(page: Any) -> Any:
     """The page with every setting in sight."""
-    ready(page)
+    wait_ready(page)
     page.get_by_text("Sampling", exact=True).click()
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
-    return appeared(page)
+    return wait_form_settled(page)
 
 
-def appeared(page: Any) -> Any:
+def wait_form_settled(page: Any) -> Any:
     """Wait until the form is at rest: what was entered is known to the server, and what it answers
     is shown; the page.
 
@@ -177,10 +179,10 @@ def appeared(page: Any) -> Any:
     return page
 
 
-def usable(page: Any, box: Any) -> Any:
+def wait_usable(page: Any, box: Any) -> Any:
     """A box that is coming into sight, once it keeps what is entered."""
     box.wait_for()
-    appeared(page)
+    wait_form_settled(page)
     return box
 
 

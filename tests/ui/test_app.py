@@ -25,7 +25,7 @@ from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.interrupts import hear_interrupts
 from tests.ui.boards import context
-from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.fakes import FakeWorker, script_of
 from ui.server.arguments import parse, server_name, ssms_of
 from ui.server.context import make_context
 from ui.server.page import LOOK_FOR_PROGRESS_S, LOOK_FOR_WORK_S, build_page, who_can_reach
@@ -168,7 +168,7 @@ def test_gradio_looks_for_work_at_our_pace(tmp_path: Path) -> None:
     assert 0 < usual._queue.sleep_when_free <= 0.05
     assert 0 < usual._queue.progress_update_sleep_when_free <= 0.1
     with RunStore(tmp_path / "runs.db") as store:
-        worker = FakeWorker(scripted(rounds=1), speed=0.0)
+        worker = FakeWorker(script_of(rounds=1), speed=0.0)
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery)
         queue = build_page(context)._queue
         assert LOOK_FOR_WORK_S <= queue.sleep_when_free <= 0.05

@@ -13,16 +13,16 @@ from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.fakes import as_asked, plain_twin
-from tests.ui.reports import unpacked
+from tests.ui.reports import unpack_value
 from ui.run.same_text import same_text
 from ui.run.view import reduce_all
 from ui.server.session import TabSession
-from ui.sessions.two_runs import Beside, both, compare_runs
+from ui.sessions.two_runs import TwoRuns, both, compare_runs
 from ui.sessions.two_runs_bar import MOVES, moved_both, paced_both, played_both, scrubbed_both
 from ui.sessions.two_runs_tables import figures_of, settings_apart
 
 LONG, SHORT = 9, 4
-Pair = tuple[Beside, tuple[TabSession, TabSession]]
+Pair = tuple[TwoRuns, tuple[TabSession, TabSession]]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def rounds(pair: Pair) -> tuple[int, ...]:
 def shown(pair: Pair, values: list[Any]) -> list[dict[str, Any]]:
     """By half, what its pictures show."""
     names = list(pair[0].halves[0].pictures)
-    pictures = [unpacked(value) for value in values[1:]]
+    pictures = [unpack_value(value) for value in values[1:]]
     halves = pictures[: len(names)], pictures[len(names) :]
     return [dict(zip(names, half, strict=True)) for half in halves]
 

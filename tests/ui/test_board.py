@@ -25,7 +25,7 @@ from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.shared.following import followed_fields, legend_of, opening_preset
 from ui.shared.last_click import Presses
-from ui.shared.pending_fields import LAPSE_S, Sent
+from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.steering import move, play_on, select_node, set_pace, told_again
 
 
@@ -172,7 +172,7 @@ def test_of_those_that_wait_for_their_turn_only_the_last_is_worked_on() -> None:
     assert said == ["3.0"]
 
 
-SENT = Sent.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
+SENT = PendingFields.of([["a", "b"], "1,1,3", 8.0], [["a"], "1", 8], at=100.0)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_all_have_come_once_none_shows_what_it_showed(shown: list[object], here:
 def test_nothing_is_waited_for_for_ever_and_what_was_sent_as_it_was_not_at_all() -> None:
     late = [["a"], "1,1,3", 8.0]
     assert not SENT.has_arrived(late, 100.0 + LAPSE_S) and SENT.has_arrived(late, 100.1 + LAPSE_S)
-    assert Sent.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
+    assert PendingFields.of(["x", 8], ["x", 8.0], at=0.0).has_arrived(["x", 8], 0.1)
 
 
 BEFORE = ("ssm-a", "ssm-b")

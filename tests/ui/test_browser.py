@@ -12,7 +12,7 @@ from storage import RunQuery, RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui import sites
 from tests.ui.browser.looks import at_rest, frames, turn_to
-from tests.ui.fakes import recorded, scripted
+from tests.ui.fakes import recorded, script_of
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, OpenSite, Served
 from ui.form.form import EXAMPLES
@@ -51,11 +51,11 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     short: Served, browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     page.evaluate("() => document.fonts.ready.then(() => true)")
     tops = places(page)
     page.click("#live-prove")
-    sites.said(page, "there is no run yet")
+    sites.wait_notice(page, "there is no run yet")
     assert places(page) == tops, "an error"
 
     page.locator("#live-playback input[type=number]").fill("0")  # no rate: the nearest one
@@ -79,7 +79,7 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     page.click("#live-measure")
     page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
     page.click("#live-prove")
-    sites.said(page, "Identical: plain decoding with the same seed writes the same")
+    sites.wait_notice(page, "Identical: plain decoding with the same seed writes the same")
     assert places(page) == tops, "figures, a proof, a baseline"
     page.get_by_text("Sampling", exact=True).click()
     sites.number_box(page, "sampling-top_p").fill("7")
@@ -89,7 +89,7 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
 
 def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     """In Sessions: the same pictures, round by round; deleted only when asked twice."""
-    sites.replayed(page)
+    sites.open_latest_run(page)
     assert EXAMPLES[0][1][:20] in page.locator("#sessions-runs").inner_text()
     assert context.store.runs(RunQuery()).total == 1
     becomes(page, BOARD, board, "sessions")
@@ -99,26 +99,26 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     assert set(names.evaluate_all(lines)) == {1}, "no name is broken"
     page.locator("#sessions-scrub input[type=range]").focus()
     page.keyboard.press("Home")
-    sites.said(page, "you are at round 0 of 8", "sessions")
+    sites.wait_notice(page, "you are at round 0 of 8", "sessions")
     for _ in range(3):
         page.keyboard.press("ArrowRight")
-    sites.said(page, "you are at round 3 of 8", "sessions")
+    sites.wait_notice(page, "you are at round 3 of 8", "sessions")
     shorter = "(most) => document.querySelector('#sessions-strip').innerText.length < most"
     page.wait_for_function(shorter, arg=len(board[1]))
     number = page.locator("#sessions-scrub input[type=number]")
     number.fill("99")
-    sites.said(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
     number.fill("3")
-    sites.said(page, "you are at round 3 of 8", "sessions")
+    sites.wait_notice(page, "you are at round 3 of 8", "sessions")
     page.click("#sessions-rewind")
-    sites.said(page, "Engine finished, you are at round", "sessions")
-    sites.said(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Engine finished, you are at round", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
     page.click("#sessions-delete")
     page.locator("#sessions-sure").wait_for()
     assert context.store.runs(RunQuery()).total == 1
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
-    sites.said(page, "Open a run from the list.", "sessions")
+    sites.wait_notice(page, "Open a run from the list.", "sessions")
     scrub = """() => ["number", "range"].map((type) =>
       document.querySelector(`#sessions-scrub input[type=${type}]`))"""
     becomes(
@@ -146,17 +146,19 @@ def pressed_at_once(page: Any, button: str) -> None:
 def test_stop_keeps_what_was_written_and_is_never_lost(
     long: Served, browser_page: OpenPage
 ) -> None:
-    page = sites.ready(browser_page(long[0]))
+    page = sites.wait_ready(browser_page(long[0]))
     worker: Any = long[1].hub.worker
     for times in range(1, 4):
         pressed_at_once(page, "run")
         sites.until(page, lambda times=times: stopped(worker) == times)
-        sites.said(page, "Stopped: ")
+        sites.wait_notice(page, "Stopped: ")
     page.click("#live-run")
-    sites.said(page, re.compile(r"Writing: [1-9]"))  # Run after Stop runs; a question needs a token
+    sites.wait_notice(
+        page, re.compile(r"Writing: [1-9]")
+    )  # Run after Stop runs; a question needs a token
     page.click("#live-stop")
-    sites.said(page, "Stopped: ")
-    sites.drawn(page)
+    sites.wait_notice(page, "Stopped: ")
+    sites.wait_drawn(page)
     page.locator("#live-figures .ss-state").get_by_text("cancelled", exact=True).wait_for()
     assert page.locator("#live-strip .ss-tok").count()
     assert stopped(worker) == 4
@@ -166,14 +168,14 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
         pressed_at_once(page, question)
         # The same is said of every question: whether this one has ended, the server knows.
         sites.until(page, lambda before=before: stopped(worker) > before and desk.side is None)
-        sites.said(page, "Plain decoding did not finish")
+        sites.wait_notice(page, "Plain decoding did not finish")
     before = stopped(worker)
     page.click("#live-prove")
     sites.until(page, lambda: desk.side is not None)
-    sites.said(page, "Plain decoding of the same request")
+    sites.wait_notice(page, "Plain decoding of the same request")
     page.click("#live-stop")
     sites.until(page, lambda: stopped(worker) > before and desk.side is None)
-    sites.said(page, "Plain decoding did not finish")
+    sites.wait_notice(page, "Plain decoding did not finish")
 
 
 # The event that tells an opened page where its run went, by what it does in the browser.
@@ -199,26 +201,26 @@ def test_a_page_that_is_left_while_it_writes_says_so_once_and_breaks_nothing(
 ) -> None:
     url, context = long
     worker: Any = context.hub.worker
-    page = sites.ready(browser_page(url, forgiven=sites.LEAVING))
+    page = sites.wait_ready(browser_page(url, forgiven=sites.LEAVING))
     page.click("#live-run")
-    sites.said(page, "Writing: ")
+    sites.wait_notice(page, "Writing: ")
     page.locator(".sp-state-running").wait_for()
     # Going in earnest would abort the stream, which a browser logs as an error.
     page.evaluate("() => dispatchEvent(new Event('pagehide'))")
     page.click("#live-stop")
-    sites.said(page, "Stopped: ")
+    sites.wait_notice(page, "Stopped: ")
     words = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
     reloaded(page)
-    sites.said(page, words)
+    sites.wait_notice(page, words)
     reloaded(page)
     frames(page)
-    sites.said(page, "Press Run")
+    sites.wait_notice(page, "Press Run")
     assert not page.locator("#live-notice").get_by_text("left or loaded anew").count()
     page.wait_for_function("() => window.specscopeStops")
     page.click("#live-run")
-    sites.said(page, "Writing: ")
+    sites.wait_notice(page, "Writing: ")
     page.reload()
-    sites.ready(page)
+    sites.wait_ready(page)
     sites.until(page, lambda: stopped(worker) == 2)
     sites.sessions(page)
     page.click("#sessions-refresh")
@@ -234,15 +236,15 @@ def test_the_log_is_said_to_be_paused_as_long_as_it_is(
 ) -> None:
     status = SimpleNamespace(paused=True, reason="disk is full", waiting=7, dropped=0)
     monkeypatch.setattr(RunStore, "status", lambda _: status)
-    page = sites.ready(browser_page(short[0]))
+    page = sites.wait_ready(browser_page(short[0]))
     page.click("#live-run")
-    sites.said(page, "7 events wait")
-    sites.said(page, "Finished: ")
+    sites.wait_notice(page, "7 events wait")
+    sites.wait_notice(page, "Finished: ")
     status.waiting = 9
-    sites.said(page, "9 events wait")
+    sites.wait_notice(page, "9 events wait")
     status.paused = False
     page.locator("#live-notice").get_by_text("The log is paused").wait_for(state="detached")
-    sites.said(page, "Finished: ")
+    sites.wait_notice(page, "Finished: ")
     status.paused = True
     sites.sessions(page)
     page.locator("#sessions-said").get_by_text("9 events wait").wait_for()
@@ -254,17 +256,17 @@ def test_two_visitors_at_once_see_each_their_own_run(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(recorded(60), max_live=1, speed=10.0)
-    one, two = sites.ready(browser_page(url)), sites.ready(browser_page(url))
+    one, two = sites.wait_ready(browser_page(url)), sites.wait_ready(browser_page(url))
     one.fill("#prompt textarea", "The first visitor")
     two.fill("#prompt textarea", "The second visitor")
     one.click("#live-run")
-    sites.said(one, "Writing: ")
+    sites.wait_notice(one, "Writing: ")
     two.click("#live-run")
-    sites.said(two, "In the queue: 1st in line.")
+    sites.wait_notice(two, "In the queue: 1st in line.")
     context.hub.worker.speed = 0.1
     for page in (one, two):
-        sites.said(page, "Finished: ")
-        sites.drawn(page)
+        sites.wait_notice(page, "Finished: ")
+        sites.wait_drawn(page)
     assert "The first visitor" in sites.strip_text(one) and "second" not in sites.strip_text(one)
     assert "The second visitor" in sites.strip_text(two)
     prompts = {row.prompt for row in context.store.runs(RunQuery()).rows}
@@ -273,8 +275,8 @@ def test_two_visitors_at_once_see_each_their_own_run(
 
 def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     nasty = " ".join(HOSTILE_TEXTS) + "y" * 10_000
-    url, context = site(scripted(10, hostile=True))
-    page = sites.ready(browser_page(url, dark=True))
+    url, context = site(script_of(10, hostile=True))
+    page = sites.wait_ready(browser_page(url, dark=True))
     background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     assert int(re.findall(r"\d+", background)[0]) < 80, "dark, as the address asks for"
     page.fill("#prompt textarea", nasty.replace("\r", "").replace("\x00", ""))
@@ -282,7 +284,7 @@ def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     sites.shot(page, "hostile-live")
     for key in ("ArrowLeft", "ArrowLeft", "ArrowLeft"):
         page.locator("body").press(key)
-    sites.replayed(page)
+    sites.open_latest_run(page)
     sites.shot(page, "hostile-sessions")
     assert page.evaluate("() => globalThis.pwned") is None
     assert page.locator("img[src='x']").count() == 0
@@ -295,28 +297,28 @@ CHECKED = """() => document.querySelector("#live-playback input[type=radio]:chec
 
 
 def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPage) -> None:
-    page = sites.ready(browser_page(short[0]))
+    page = sites.wait_ready(browser_page(short[0]))
     speeds = page.locator("#live-playback")
     speeds.get_by_text("step", exact=True).click()
     page.keyboard.press("r")
-    sites.said(page, "Engine finished, you are at round 0 of 8")
+    sites.wait_notice(page, "Engine finished, you are at round 0 of 8")
     for stage in ("drafted", "combined", "verified"):
         page.keyboard.press(".")
-        sites.said(page, f"you are at round 1 of 8, {stage}.")
+        sites.wait_notice(page, f"you are at round 1 of 8, {stage}.")
     sites.shot(page, "step-verified")
     page.keyboard.press(".")
-    sites.said(page, "you are at round 1 of 8.")
+    sites.wait_notice(page, "you are at round 1 of 8.")
     page.keyboard.press(",")
-    sites.said(page, "you are at round 1 of 8, verified.")
+    sites.wait_notice(page, "you are at round 1 of 8, verified.")
     for _ in range(6):
         page.keyboard.press(".")
-    sites.said(page, "you are at round 3 of 8, drafted.")
+    sites.wait_notice(page, "you are at round 3 of 8, drafted.")
     page.keyboard.press("ArrowLeft")  # the chosen speed has the focus, and no use for the arrows
     page.locator("#live-tree").get_by_text("Round 2").wait_for()
     page.keyboard.press("ArrowRight")
     page.locator("#live-tree").get_by_text("Round 3").wait_for()
     page.click("#live-rewind")
-    sites.said(page, "Engine finished, you are at round 0 of 8")
+    sites.wait_notice(page, "Engine finished, you are at round 0 of 8")
     becomes(page, CHECKED, "step")
     speeds.get_by_label("step", exact=True).focus()
     for key in ("Shift+Tab", "Space"):
@@ -340,28 +342,28 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
 ) -> None:
     # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
     url, context = site(recorded(40))
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     speeds = page.locator("#live-playback")
     speeds.get_by_text("step", exact=True).click()
     page.click("#live-run")
-    sites.said(page, "Engine finished, you are at round 0 of 40")
+    sites.wait_notice(page, "Engine finished, you are at round 0 of 40")
     an_older_answer_is_not_shown(page)
     speeds.get_by_text("full speed").click()
-    sites.said(page, "Finished: ")
+    sites.wait_notice(page, "Finished: ")
     becomes(page, CHECKED, "full speed")
     page.click("#live-rewind")
-    sites.said(page, re.compile(r"Engine finished, you are at round [1-9]\d* of 40"))
+    sites.wait_notice(page, re.compile(r"Engine finished, you are at round [1-9]\d* of 40"))
     becomes(page, CHECKED, "slow motion")
     page.click("#live-step")
     desk = sites.desk_of(context)
     player = desk.player
     sites.until(page, lambda: player.pace.mode == "step")
     here = run_lines(desk.frame())[0].text
-    sites.said(page, here)
+    sites.wait_notice(page, here)
     at_rest(page)
     assert run_lines(desk.frame())[0].text == here, "it stands still"
     speeds.get_by_text("full speed").click()
-    sites.said(page, "Finished: ")
+    sites.wait_notice(page, "Finished: ")
 
 
 def an_older_answer_is_not_shown(page: Any) -> None:
@@ -384,14 +386,14 @@ def an_older_answer_is_not_shown(page: Any) -> None:
     page.keyboard.press(".")
     sites.until(page, lambda: 0 in answers)  # else the server may take the second step first
     page.keyboard.press(".")
-    sites.said(page, "you are at round 1 of 40, combined.")
+    sites.wait_notice(page, "you are at round 1 of 40, combined.")
     sites.until(page, lambda: len(answers) == 2)
     with page.expect_response("**/run/predict**"):
         asked[0].fulfill(response=answers[0])
     for _ in range(3):  # it would be drawn by then
         frames(page)
     at_rest(page)
-    sites.said(page, "you are at round 1 of 40, combined.")
+    sites.wait_notice(page, "you are at round 1 of 40, combined.")
     stage = page.locator("#live-tree .ss-stage[aria-current]")
     assert stage.get_attribute("data-stage") == "combine"
     page.unroute("**/run/predict**")

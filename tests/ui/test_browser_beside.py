@@ -9,8 +9,8 @@ import pytest
 from core.config import Request, SamplingParams, SpeculationConfig
 from storage import RunQuery
 from tests.ui import sites
-from tests.ui.fakes import scripted
-from tests.ui.past import about, made, opened
+from tests.ui.fakes import script_of
+from tests.ui.past import about, open_run, record_run
 from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import Axe, OpenPage, OpenSite, Served
 
@@ -27,13 +27,13 @@ NUMBER = "() => document.querySelector('#pair-scrub input[type=number]').value"
 def test_two_runs_stand_side_by_side_and_are_moved_together(
     site: OpenSite, browser_page: OpenPage, axe: Axe
 ) -> None:
-    url, context = site(scripted(8))
-    first = made(context)
+    url, context = site(script_of(8))
+    first = record_run(context)
     plain = SpeculationConfig(drafters=(), speculation_length=0)
-    made(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
-    page = sites.ready(browser_page(url, still=True))
+    record_run(context, Request("Once", SamplingParams(max_new_tokens=33), plain))
+    page = sites.wait_ready(browser_page(url, still=True))
     choosing_can_be_left(page, first)
-    opened(page)
+    open_run(page)
     assert not page.locator("#pair-one-strip").count(), "built, but not there until asked for"
     page.click("#sessions-compare")
     page.locator("#sessions-choose").get_by_text("Choose the second run").wait_for()
@@ -57,12 +57,12 @@ def test_two_runs_stand_side_by_side_and_are_moved_together(
     sites.shot(page, "sessions-pair-moved")
     page.click("#pair-close")
     page.locator("#sessions-pair").wait_for(state="hidden")
-    sites.said(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
 
 
 def choosing_can_be_left(page: Any, other: str) -> None:
     """Choosing a second run; then another run is opened as ever."""
-    opened(page)
+    open_run(page)
     page.click("#sessions-compare")
     page.get_by_role("button", name="Compare with none").click()
     page.get_by_role("button", name="Compare with…").wait_for()
@@ -97,10 +97,10 @@ def both_are_moved(page: Any) -> None:
 
 def test_how_many_runs_stay_is_asked_twice(short: Served, browser_page: OpenPage, axe: Axe) -> None:
     url, context = short
-    made(context)
-    made(context)
-    page = sites.ready(browser_page(url))
-    opened(page)
+    record_run(context)
+    record_run(context)
+    page = sites.wait_ready(browser_page(url))
+    open_run(page)
     page.get_by_text("What the run log keeps").click()
     page.locator("#sessions-keep-set").wait_for()
     sites.text_box(page, "sessions-keep").fill("1")

@@ -29,7 +29,7 @@ GLYPHS = str.maketrans({" ": "␣", "\n": "↵", "\t": "⇥"})
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """The bundled models behind the tabs of this file: the page's address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.hosted(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as made:
+    with sites.serve_page(tmp_path_factory.mktemp("real"), worker, ("sessions", "learn")) as made:
         yield made
 
 
@@ -84,12 +84,12 @@ def run_form(page: Any, context: Context) -> decoded.Recorded:
     before = count_completed(context)
     page.click("#live-run")
     sites.until(page, lambda: count_completed(context) > before)
-    events = decoded.recorded(context)
+    events = decoded.latest_run(context)
     stats = events.stats
     keys = ("tokens_per_second", "num_rounds", "num_new_tokens")
     wanted = [f"{stats.tokens_per_second:.1f}", str(stats.num_rounds), str(stats.num_new_tokens)]
     becomes(page, FIGURES, wanted, keys)
-    decoded.finished(page)
+    decoded.wait_finished(page)
     return events
 
 
@@ -164,7 +164,7 @@ def test_votes_and_weights_are_recorded_and_replayed(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     decoded.prepare(page, "minions")
     minions = run_form(page, context)
     assert minions.started.config["speculation"]["combine"] == "vote"
@@ -181,8 +181,8 @@ def test_votes_and_weights_are_recorded_and_replayed(
         check_vote(shown, minions, number)
     check_lanes(page, minions, number)
     sites.shot(page, "minions-1280-light")
-    sites.replayed(page)
-    decoded.settled(page)
+    sites.open_latest_run(page)
+    decoded.wait_all_drawn(page)
     becomes(page, VOTE, live, "sessions")
 
     turn_to(page, "Live")
@@ -290,7 +290,7 @@ def test_lengths_lanes_and_drafts_ahead_are_recorded(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     decoded.prepare(page, "best")
     best = run_form(page, context)
     assert best.started.config["speculation"]["length"] == "goodput"
@@ -320,12 +320,12 @@ def test_lengths_lanes_and_drafts_ahead_are_recorded(
         SamplingParams(400, ignore_eos=True),
         SpeculationConfig.preset("minions"),
     )
-    other = sites.ready(browser_page(url, width=390))
+    other = sites.wait_ready(browser_page(url, width=390))
     decoded.prepare(other, "minions", tokens=20)
     others = [context.hub.start(long, "") for _ in range(3)]
     other.click("#live-run")
-    decoded.finished(other)
-    both = decoded.recorded(context)  # the one that began last
+    decoded.wait_finished(other)
+    both = decoded.latest_run(context)  # the one that began last
     for source in others:
         source.cancel()
     ahead = [completed.round for completed in both.completed if completed.ahead]
@@ -344,7 +344,7 @@ ROWS = """(count) => {
 
 
 def test_a_newcomer_goes_through_lesson_1(real: sites.Served, browser_page: sites.OpenPage) -> None:
-    page = sites.ready(browser_page(real[0]))
+    page = sites.wait_ready(browser_page(real[0]))
     turn_to(page, "Learn")
     page.locator(".sp-measured tfoot tr").nth(2).wait_for()
     page.click("#learn-run")

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 import ui.live.handlers
-from tests.ui.sites import OpenPage, appeared, choose, number_box, ran, said, shot, unfolded, until
+from tests.ui.sites import (
+    OpenPage,
+    choose,
+    number_box,
+    ran,
+    shot,
+    unfold_settings,
+    until,
+    wait_form_settled,
+    wait_notice,
+)
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
@@ -41,7 +51,7 @@ WATCH_HAND = """() => {
 def still(page: Any, reruns: int) -> Any:
     """Wait until the page has pressed what it is going to press for what was done; the page."""
     for _ in range(2):
-        appeared(page)
+        wait_form_settled(page)
         page.wait_for_function("() => stirring.size === 0")
     assert page.evaluate("() => reruns") == reruns
     return page
@@ -70,7 +80,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     short: tuple[str, Context], browser_page: OpenPage
 ) -> None:
     url, context = short
-    page = ran(unfolded(browser_page(url)))
+    page = ran(unfold_settings(browser_page(url)))
     page.evaluate(WATCH_HAND)
     count(page, "top_p", 10)
     still(page, 0)  # off: a changed control runs nothing
@@ -80,7 +90,7 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     count(page, "max_new_tokens", 20)
     still(page, 1)
     page.locator("#live-figures").get_by_text("before:").first.wait_for()
-    said(page, "Finished: ")
+    wait_notice(page, "Finished: ")
     page.locator("#live-lengths").get_by_text("The pale line is the run before").wait_for()
     page.wait_for_function(PALE_LINE)
     shot(page, "run-on-change")
@@ -144,11 +154,11 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
         return reason
 
     monkeypatch.setattr(ui.live.handlers, "validity", judging)
-    page = unfolded(browser_page(url))
+    page = unfold_settings(browser_page(url))
     page.evaluate(WATCH_HAND)
     page.get_by_label("Run on change").check()
     page.click("#live-run")
-    said(page, "Writing: ")
+    wait_notice(page, "Writing: ")
     number_box(page, "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
     still(page, 1)
@@ -159,4 +169,4 @@ def test_a_change_stops_the_run_at_hand_and_a_wrong_one_does_not(
     until(page, lambda: len(worker.runs) == 2 and worker.runs[0].is_cancelled)
     assert not worker.runs[1].is_cancelled
     page.click("#live-stop")
-    said(page, "Stopped: ")
+    wait_notice(page, "Stopped: ")

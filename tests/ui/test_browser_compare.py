@@ -13,7 +13,7 @@ from core.events import Event
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui import sites
 from tests.ui.browser.looks import at_rest, turn_to
-from tests.ui.fakes import as_asked, endless, plain_twin, scripted
+from tests.ui.fakes import as_asked, endless, plain_twin, script_of
 from tests.ui.reading import becomes, read, saved_file, words_of
 from tests.ui.sites import OpenPage, Stage
 
@@ -64,7 +64,7 @@ def whole(stages: Callable[..., Stage]) -> Stage:
 def compare_tab(page: Any) -> Any:
     turn_to(page, "Compare")
     page.locator("#compare-studies").get_by_text(re.compile("None yet|study")).first.wait_for()
-    return sites.appeared(page)
+    return sites.wait_form_settled(page)
 
 
 def bar_says(page: Any, words: str) -> None:
@@ -85,7 +85,7 @@ def tick(page: Any, *names: str) -> None:
 
 def few_tokens(page: Any) -> None:
     page.get_by_role("button", name="Sampling").last.click()
-    sites.usable(page, page.locator("#compare-max_new_tokens input")).fill("8")
+    sites.wait_usable(page, page.locator("#compare-max_new_tokens input")).fill("8")
 
 
 def hostile_differing(request: Request, run_id: str) -> list[Event]:
@@ -96,8 +96,8 @@ def hostile_differing(request: Request, run_id: str) -> list[Event]:
 
 
 def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, axe: Any) -> None:
-    url, context = whole.play(scripted(8), speed=0.2)
-    page = compare_tab(sites.ready(browser_page(url, forgiven=sites.LEAVING)))
+    url, context = whole.play(script_of(8), speed=0.2)
+    page = compare_tab(sites.wait_ready(browser_page(url, forgiven=sites.LEAVING)))
     tick(page)
     page.click("#compare-begin")
     bar_says(page, "configurations is 0: 1 to 5")
@@ -126,13 +126,13 @@ def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, ax
     becomes(page, SHOWN, WHOLE)
 
     page.locator("#compare-compared").get_by_role("button", name="specinfer", exact=True).click()
-    sites.said(page, "Finished: ", "sessions")
-    sites.said(page, "Made with specinfer", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Made with specinfer", "sessions")
     page.locator("#sessions-about").get_by_text("It was made for a comparison: ").wait_for()
     page.click("#sessions-study")
     bar_says(page, "Complete")
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
-    sites.said(page, "These settings are in the form now")
+    sites.wait_notice(page, "These settings are in the form now")
     becomes(page, "() => document.querySelector('#preset input').value", "sequence")
     context.store.studies.delete(study.study_id)
     turn_to(page, "Sessions")
@@ -144,8 +144,8 @@ def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, ax
 def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     lab: Stage, browser_page: OpenPage, axe: Any
 ) -> None:
-    url, context = lab.play(scripted(8), speed=0.0)
-    page = compare_tab(sites.ready(browser_page(url, width=390, dark=True)))
+    url, context = lab.play(script_of(8), speed=0.0)
+    page = compare_tab(sites.wait_ready(browser_page(url, width=390, dark=True)))
     tick(page, "sequence", "specinfer")
     few_tokens(page)
     page.click("#compare-begin")
@@ -182,7 +182,7 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     take.scroll_into_view_if_needed()
     assert read(page, "() => scrollY > 300")
     take.click()
-    sites.said(page, "These settings are in the form now")
+    sites.wait_notice(page, "These settings are in the form now")
     sites.in_sight(page, "#prompt textarea", "#live-run")
 
 
@@ -190,16 +190,16 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page
     def script(request: Request, run_id: str) -> list[Event]:
         """Live's run takes seconds, a study's none."""
         lives = request.sampling.max_new_tokens > 100
-        return scripted(150 if lives else 8)(request, run_id)
+        return script_of(150 if lives else 8)(request, run_id)
 
     url, context = lab.play(endless, speed=5.0)
-    one = compare_tab(sites.ready(browser_page(url, forgiven=sites.LEAVING)))
+    one = compare_tab(sites.wait_ready(browser_page(url, forgiven=sites.LEAVING)))
     one.click("#compare-begin")
     bar_says(one, "Running")
     one.reload()
     turn_to(one, "Compare")
     bar_says(one, "Running")
-    two = compare_tab(sites.ready(browser_page(url)))
+    two = compare_tab(sites.wait_ready(browser_page(url)))
     bar_says(two, "Now: plain decoding")
     sites.shot(two, "compare-running")
     press(two, "Stop")
@@ -213,12 +213,12 @@ def test_tabs_follow_a_comparison_a_live_run_goes_first(lab: Stage, browser_page
     two.locator("#compare-compared tbody tr").nth(3).wait_for()
     becomes(two, "() => document.querySelectorAll('#compare-compared tbody tr').length", 4)
 
-    sites.usable(one, one.locator("#compare-repeats input")).fill("50")
+    sites.wait_usable(one, one.locator("#compare-repeats input")).fill("50")
     one.click("#compare-begin")
     bar_says(one, "Running")
     turn_to(two, "Live")
     two.click("#live-run")
     bar_says(one, "a visitor's run goes first")
-    sites.said(two, "Finished: ")
+    sites.wait_notice(two, "Finished: ")
     bar_says(one, "Running")
     assert context.conductor.progress().live

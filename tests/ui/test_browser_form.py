@@ -12,7 +12,7 @@ import ui.live.tab
 from core.config import PRESETS, SpeculationConfig
 from tests.ui import sites
 from tests.ui.reading import becomes
-from tests.ui.sites import OpenPage, Served, appeared, number_box, ready
+from tests.ui.sites import OpenPage, Served, number_box, wait_form_settled, wait_ready
 from ui.form.form import OWN
 from ui.server.context import Context
 
@@ -70,7 +70,7 @@ def rounds_of_numbers() -> list[list[tuple[str, str, str | None, str]]]:
 
 
 def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page: OpenPage) -> None:
-    page = sites.unfolded(browser_page(short[0]))
+    page = sites.unfold_settings(browser_page(short[0]))
     wanted: dict[str, str] = {}
     for numbers in rounds_of_numbers():
         for name, typed, reason, good in numbers:
@@ -86,7 +86,7 @@ def test_a_number_is_run_as_typed_or_refused_by_name(short: Served, browser_page
             page.wait_for_function(CAN_RUN)
             becomes(page, REASON, "")
             wanted[name] = good
-        assert sites.appeared(page).evaluate(BOXES, list(wanted)) == wanted
+        assert sites.wait_form_settled(page).evaluate(BOXES, list(wanted)) == wanted
         page.click("#live-run")
         sites.until(page, lambda: asked_as(short[1], wanted))
 
@@ -104,7 +104,7 @@ def asked_as(context: Context, wanted: dict[str, str]) -> bool:
 
 def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: OpenPage) -> None:
     url, context = short
-    page = sites.unfolded(browser_page(url))
+    page = sites.unfold_settings(browser_page(url))
     sites.ran(page)
     sites.choose(page, "preset", "specinfer-paper")
     sites.shows(page, "verify", "greedy")
@@ -113,22 +113,22 @@ def test_a_preset_keeps_its_name_until_it_changes(short: Served, browser_page: O
         sites.number_box(page, "sampling-temperature").blur()
         sites.shows(page, "verify", verify)
         sites.shows(page, "draft", draft)  # fields come one by one
-        sites.ran_again(sites.appeared(page), context)
+        sites.ran_again(sites.wait_form_settled(page), context)
         request = asked(context)
         assert request.sampling.temperature == float(temperature)
         assert (request.speculation.draft, request.speculation.verify) == (draft, verify)
     becomes(page, PRESET, "specinfer-paper")
     for temperature, presets in (("0", PRESETS), ("0.8", ("specinfer-paper", "minions"))):
         sites.number_box(page, "sampling-temperature").fill(temperature)
-        sites.appeared(page)
+        sites.wait_form_settled(page)
         for preset in presets:
             sites.choose(page, "preset", preset)
-            becomes(sites.appeared(page), PRESET, preset)
+            becomes(sites.wait_form_settled(page), PRESET, preset)
             sites.number_box(page, "field-record_top_k").fill("7")
             becomes(page, PRESET, OWN)
     sites.number_box(page, "sampling-temperature").fill("0")
-    sites.choose(sites.appeared(page), "preset", OPENED)
-    was = sites.number_box(sites.appeared(page), "field-speculation_length").input_value()
+    sites.choose(sites.wait_form_settled(page), "preset", OPENED)
+    was = sites.number_box(sites.wait_form_settled(page), "field-speculation_length").input_value()
     for number, name in ((str(int(was) + 1), OWN), (was, OPENED)):
         sites.number_box(page, "field-speculation_length").fill(number)
         becomes(page, PRESET, name)
@@ -144,7 +144,7 @@ NAMES_SAID = """() => { const menu = document.querySelector("#preset input");
 def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temperature(
     short: Served, browser_page: OpenPage
 ) -> None:
-    page = sites.ready(browser_page(short[0]))
+    page = sites.wait_ready(browser_page(short[0]))
     page.get_by_text("Sampling", exact=True).click()
     for temperature, opened, presets in (
         ("0", OPENED, ("minions", "best", "specinfer-paper")),
@@ -152,12 +152,12 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
     ):
         # What the fields mean now follows the temperature, which asks the server twice.
         sites.number_box(page, "sampling-temperature").fill(temperature)
-        becomes(sites.appeared(page), PRESET, opened)
+        becomes(sites.wait_form_settled(page), PRESET, opened)
         page.wait_for_function(CAN_RUN)
         for preset in presets:
             sites.choose(page, "preset", preset)
             page.evaluate(NAMES_SAID)
-            sites.appeared(page).wait_for_function(CAN_RUN)
+            sites.wait_form_settled(page).wait_for_function(CAN_RUN)
             assert page.evaluate("() => window.said") == [preset]
     sites.ran(page)
     meant = SpeculationConfig.preset("minions", 0.8)
@@ -173,26 +173,26 @@ def open_fields(page: Any) -> None:
     page.get_by_text("Every setting of the engine").click()
     sites.text_box(page, "field-expansion").wait_for()
     page.wait_for_function(EXPANSION)
-    sites.appeared(page)
+    sites.wait_form_settled(page)
 
 
 def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     short: Served, browser_page: OpenPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, context = short
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     open_fields(page)
     sites.text_box(page, "field-expansion").fill("2,2")
     page.get_by_text("A preset of your own").click()
     name = sites.text_box(page, "own-name")
     name.fill("wide")
-    sites.appeared(page).click("#own-save")
+    sites.wait_form_settled(page).click("#own-save")
     validity = page.locator("#live-validity")
     validity.get_by_text("Saved in this browser as wide.").wait_for()
     saved_while_a_check_is_out(page, monkeypatch)
 
     page.goto(url)
-    sites.ready(page)
+    sites.wait_ready(page)
     sites.choose(page, "preset", "wide")
     open_fields(page)
     becomes(page, EXPANSION, "2,2")  # by the server
@@ -200,11 +200,11 @@ def test_own_presets_stay_in_the_browser_and_what_saving_says_outlasts_a_check(
     assert asked(context).speculation.expansion == (2, 2)
     page.get_by_text("A preset of your own").click()
     name.wait_for()
-    sites.appeared(page).click("#own-delete")
+    sites.wait_form_settled(page).click("#own-delete")
     validity.get_by_text("Deleted from this browser: wide.").wait_for()
     becomes(page, EXPANSION, "2,2")
     page.goto(url)
-    sites.ready(page).locator("#preset input").click()
+    sites.wait_ready(page).locator("#preset input").click()
     page.get_by_role("option", name="minions").wait_for()
     assert page.get_by_role("option", name="wide").count() == 0
 
@@ -224,7 +224,7 @@ def saved_while_a_check_is_out(page: Any, monkeypatch: pytest.MonkeyPatch) -> No
     go.set()
     words = page.locator("#live-validity").get_by_text("Saved in this browser as late.")
     words.wait_for()
-    sites.appeared(page)  # the check's answer is shown by now
+    sites.wait_form_settled(page)  # the check's answer is shown by now
     assert words.is_visible()
     monkeypatch.undo()
 
@@ -240,10 +240,10 @@ def are_greyed(page: Any, *fields: str, but: tuple[str, ...]) -> None:
 
 def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: OpenPage) -> None:
     url, context = short
-    page = sites.unfolded(browser_page(url))
+    page = sites.unfold_settings(browser_page(url))
     page.fill("#prompt textarea", "   ")
     page.click("#live-run")
-    sites.said(page, "prompt is '   '")
+    sites.wait_notice(page, "prompt is '   '")
     sites.shot(page, "bad-input")
     page.fill("#prompt textarea", "Better")
     page.locator("#live-notice").get_by_text("prompt is").wait_for(state="detached")
@@ -253,13 +253,13 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     sites.choose(page, "field-combine", "vote")
     page.locator("#field-expansion").get_by_text("a vote is over sequences").wait_for()
     are_greyed(page, "expansion", "vote_nodes", "eta", but=("weights",))
-    sites.choose(sites.appeared(page), "field-weights", "paper")
+    sites.choose(sites.wait_form_settled(page), "field-weights", "paper")
     page.locator("#field-eta").get_by_text("A won vote multiplies").wait_for()
     are_greyed(page, but=("eta", "weight_bounds"))
     page.locator("#live-run:not([disabled])").wait_for()
 
-    sites.choose(sites.appeared(page), "preset", OPENED)
-    becomes(sites.appeared(page), PRESET, OPENED)
+    sites.choose(sites.wait_form_settled(page), "preset", OPENED)
+    becomes(sites.wait_form_settled(page), PRESET, OPENED)
     expansion = sites.text_box(page, "field-expansion")
     expansion.fill("1,zwei")
     refused(page, "expansion is '1,zwei'")
@@ -267,11 +267,11 @@ def test_fields_that_are_wrong_idle_or_of_ones_own(short: Served, browser_page: 
     page.wait_for_function(CAN_RUN)
     becomes(page, PRESET, OWN)
     sites.number_box(page, "sampling-temperature").fill("0.7")
-    becomes(sites.appeared(page), EXPANSION, "2,1")
+    becomes(sites.wait_form_settled(page), EXPANSION, "2,1")
     expansion.press_sequentially(",1")
     sites.number_box(page, "sampling-temperature").fill("0.8")
     page.fill("#prompt textarea", "\u200b")
-    sites.ran(sites.appeared(page))
+    sites.ran(sites.wait_form_settled(page))
     page.locator("#live-strip .ss-prompt").get_by_text("⟨ZWSP⟩", exact=True).wait_for()
     assert asked(context).speculation.expansion == (2, 1, 1)
     assert asked(context).sampling.temperature == 0.8
@@ -288,7 +288,9 @@ def asks_about(route: Any, value: object) -> bool:
 def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_newer_one(
     short: Served, browser_page: OpenPage
 ) -> None:
-    page = sites.unfolded(browser_page(short[0], forgiven=("500 (Internal Server Error)", "error")))
+    page = sites.unfold_settings(
+        browser_page(short[0], forgiven=("500 (Internal Server Error)", "error"))
+    )
     expansion = sites.text_box(page, "field-expansion")
     lost: list[Any] = []
 
@@ -316,7 +318,7 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
         else:
             route.continue_()
 
-    sites.appeared(page).route(PREDICT, hold_the_first)
+    sites.wait_form_settled(page).route(PREDICT, hold_the_first)
     expansion.fill("2,2")
     sites.until(page, lambda: bool(held))
     sites.number_box(page, "sampling-top_p").fill("6.5")
@@ -324,7 +326,7 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
     assert not newer, "the second question waits for the first one's answer"
     held[0][0].fulfill(response=held[0][1])
     refused(page, "top_p is 6.5")
-    refused(sites.appeared(page), "top_p is 6.5")
+    refused(sites.wait_form_settled(page), "top_p is 6.5")
     page.unroute(PREDICT)
 
 
@@ -348,7 +350,7 @@ BEHIND = """() => { const bar = document.querySelector(".sp-runbar"), seen = [];
 
 
 def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: OpenPage) -> None:
-    page = ready(browser_page(short[0], height=800))
+    page = wait_ready(browser_page(short[0], height=800))
     page.get_by_text("Every setting of the engine").click()
     field = number_box(page, "field-record_top_k")
     reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
@@ -356,7 +358,7 @@ def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: 
         page.set_viewport_size({"width": width, "height": 800})
         field.fill("5")
         reason.wait_for(state="detached")
-        appeared(page)
+        wait_form_settled(page)
         field.evaluate("(node) => node.scrollIntoView({ block: 'center' })")
         field.fill("99")
         reason.wait_for()

@@ -16,13 +16,13 @@ from tests.ui.sites import (
     Axe,
     OpenPage,
     Stage,
-    drawn,
     ran,
-    ready,
-    said,
     sessions,
     shot,
-    unfolded,
+    unfold_settings,
+    wait_drawn,
+    wait_notice,
+    wait_ready,
 )
 
 pytestmark = pytest.mark.browser
@@ -65,8 +65,8 @@ def each_tab(page: Any) -> Iterator[str]:
         if name == "Sessions":
             sessions(page)
             page.locator(".sp-open").first.click()
-            said(page, "Finished: ", "sessions")
-            drawn(page, "sessions")
+            wait_notice(page, "Finished: ", "sessions")
+            wait_drawn(page, "sessions")
         else:
             looks.turn_to(page, name)
         page.locator(OPENED[name]).first.wait_for()
@@ -106,7 +106,7 @@ LARGE = ("1280-light", "1920-dark")
 
 
 def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page: OpenPage) -> None:
-    page = ran(unfolded(browser_page(whole.url)))
+    page = ran(unfold_settings(browser_page(whole.url)))
     page.get_by_text("A preset of your own").click()
     for name in each_tab(page):
         for look in in_looks(page, *WIDTHS):
@@ -152,7 +152,7 @@ SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-abo
 
 
 def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage, axe: Axe) -> None:
-    page = ran(ready(browser_page(whole.url)))
+    page = ran(wait_ready(browser_page(whole.url)))
     (run,) = whole.context.store.runs(whole.context.query()).rows
     whole.context.store.annotate(run.run_id, "A good one for the lecture on votes")
     looked_at: set[str] = set()
@@ -171,7 +171,7 @@ def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage
 
 def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page: OpenPage) -> None:
     # As high as a whole tab: nothing is drawn later for being out of sight.
-    page = ran(ready(browser_page(whole.url, dark=True, height=5000)))
+    page = ran(wait_ready(browser_page(whole.url, dark=True, height=5000)))
     count = 0
     for name in each_tab(page):
         for panel in page.locator(".ss-panel:has(.ss-tool)").filter(visible=True).all():
@@ -220,7 +220,7 @@ BAD_TEXTS = """() => {
 
 
 def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page: OpenPage) -> None:
-    page = ready(browser_page(live.url))
+    page = wait_ready(browser_page(live.url))
     is_large(page, False)
     ordinary = size_in_menu(page)
     page.get_by_role("button", name="Large type").click()
@@ -233,11 +233,11 @@ def test_large_type_by_button_key_and_function_is_kept(live: Stage, browser_page
     assert page.evaluate("() => specscopeLargeType(true)") is True
     is_large(page, True)
     page.reload()
-    is_large(ready(page), True)  # kept in the browser
+    is_large(wait_ready(page), True)  # kept in the browser
     page.evaluate("() => specscopeLargeType(false, { keep: false })")
     is_large(page, False)
     page.goto(live.url)
-    is_large(ready(page), True)  # only for that visit
+    is_large(wait_ready(page), True)  # only for that visit
     page.evaluate(BAD_TEXTS)
     told = [line.rpartition(": ")[2] for line in looks.cut_texts(page)]
     assert told == ["Step forward", "dialogue", "hidden in part"], "a control of cut_texts"
@@ -259,7 +259,7 @@ NEWEST = "Number([...document.querySelectorAll('#live-strip .ss-tok')].at(-1)?.d
 
 def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> None:
     live.play(recorded(400), speed=20.0)
-    page = ready(browser_page(live.url, forgiven=LEAVING))
+    page = wait_ready(browser_page(live.url, forgiven=LEAVING))
     for large in (False, True):
         looks.large_type(page, large)
         chips_stay(page)
@@ -267,7 +267,7 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
 
 def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page: OpenPage) -> None:
     live.play(recorded(600), speed=6.0)  # a minute, for a busy machine
-    page = ready(browser_page(live.url, forgiven=LEAVING))
+    page = wait_ready(browser_page(live.url, forgiven=LEAVING))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
     # A frame that finds the text at its top has dispatched the scroll event of the one before.
@@ -276,7 +276,7 @@ def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page
     page.wait_for_function(f"() => {NEWEST} > newest + 60")
     assert page.evaluate(f"() => {SCROLL}.scrollTop") == 0, "who scrolls up stays there"
     page.click("#live-stop")
-    said(page, "Stopped: ")
+    wait_notice(page, "Stopped: ")
     for large in (False, True):
         looks.large_type(page, large)
         chips_stay(page)

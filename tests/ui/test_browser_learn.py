@@ -92,7 +92,7 @@ RATES = """() => [...document.querySelector("#learn-lengths .ss-table table")
 
 def learn_tab(page: Any, number: int = 1) -> Any:
     """Lesson `number`, opened by its step."""
-    turn_to(sites.ready(page), "Learn")
+    turn_to(sites.wait_ready(page), "Learn")
     on_lesson(page, 1)
     return step_to(page, number)
 
@@ -165,7 +165,7 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
         assert not axe(page, *OURS), look
         sites.shot(page, f"learn-{look}")
     page.click("#learn-into-live")
-    sites.said(page, "These settings are in the form now")
+    sites.wait_notice(page, "These settings are in the form now")
     read(page, "() => document.querySelector('#prompt textarea').value.includes('small village')")
 
 
@@ -177,8 +177,8 @@ def keeps_room(page: Any, number: int) -> None:
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-lengths .js-plotly-plot").first.wait_for()
-    sites.said(page, "Finished: ", "learn")
-    sites.drawn(page, "learn")  # before a draft is accepted the chart has other words
+    sites.wait_notice(page, "Finished: ", "learn")
+    sites.wait_drawn(page, "learn")  # before a draft is accepted the chart has other words
     assert steady(page, TOPS) == before, f"lesson {number}: the room of the rows was kept"
     assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
     page.set_viewport_size({"width": width, "height": 560})  # lower than the picture and the bar
@@ -203,7 +203,7 @@ def test_nothing_is_cut_covered_or_moved_anywhere(short: Served, browser_page: O
     page.click("#learn-run")
     rows(page, 1)
     page.locator("#learn-inspector .ss-panel").wait_for()
-    sites.drawn(page, "learn")
+    sites.wait_drawn(page, "learn")
     page.locator("#learn-tree").evaluate("(one) => one.scrollIntoView({ block: 'start' })")
     read(
         page,
@@ -227,7 +227,7 @@ def test_nothing_is_cut_covered_or_moved_anywhere(short: Served, browser_page: O
     page.set_viewport_size({"width": 390, "height": 900})
     page.goto(f"{short[0]}?__theme=light&lesson=2&large=1")
     page.locator("html.ss-large").wait_for()
-    turn_to(sites.ready(page), "Learn")
+    turn_to(sites.wait_ready(page), "Learn")
     keeps_room(on_lesson(page, 2), 2)
 
 
@@ -258,17 +258,17 @@ def turns_by_keys(page: Any) -> None:
     page.click("#learn-previous")
     on_lesson(page, 2)
     assert [row[0] for row in rows(page, 1)] == ["▸ a dialogue"], "the run is still there"
-    sites.said(page, "Finished: ", "learn")
+    sites.wait_notice(page, "Finished: ", "learn")
 
 
 def finishes_by_its_table(page: Any, context: Context) -> None:
     """Lesson 6: a run of the table is put back on the board, where it answers the question."""
     page.click("#learn-run")
     rows(page, 1)
-    sites.drawn(page, "learn")
+    sites.wait_drawn(page, "learn")
     page.click("#learn-try")
     assert rows(page, 2)[1][0].startswith("▸ ")
-    sites.drawn(page, "learn")
+    sites.wait_drawn(page, "learn")
     first = page.locator(".sp-measured .sp-again").first
     first.focus()
     page.keyboard.press("Enter")
@@ -291,7 +291,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     whole = stages(())
     whole.clear()
     url, context = whole.play(recorded(8))
-    page = sites.ready(browser_page(url, forgiven=sites.LEAVING))
+    page = sites.wait_ready(browser_page(url, forgiven=sites.LEAVING))
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     assert page.evaluate(QUERY) == THEME
     turn_to(page, "Learn")
@@ -310,7 +310,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     becomes(page, QUERY, {**THEME, "tab": "sessions"})
     assert page.locator("#sessions-copy").is_hidden()
     page.locator(".sp-open").first.click()
-    sites.said(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
     run_id = context.store.runs(RunQuery()).rows[0].run_id
     becomes(page, QUERY, {**THEME, "run": run_id, "round": "8"})
     slider = page.locator("#sessions-scrub input[type=number]")
@@ -325,7 +325,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     becomes(page, QUERY, THEME)
 
     page.goto(f"{url}?__theme=light&run={run_id}&round=3")
-    sites.said(page, "you are at round 3 of", "sessions")
+    sites.wait_notice(page, "you are at round 3 of", "sessions")
     page.get_by_role("tab", name="Sessions", selected=True).wait_for()
     becomes(page, ROUND, "3")
     page.locator(".sp-selected .sp-open").wait_for()
@@ -342,14 +342,14 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
 def test_a_lesson_follows_models_that_were_loaded(tmp_path: Path, browser_page: OpenPage) -> None:
     loader = Loader(lambda: FakeWorker(recorded(8)))
     model_host = ModelHost(other_worker("small"), loader, ModelPair("other", ("small",)))
-    with sites.hosted(tmp_path, model_host, ("learn", "models")) as (url, _):
+    with sites.serve_page(tmp_path, model_host, ("learn", "models")) as (url, _):
         page = learn_tab(browser_page(url), 4)
         verdict(page, "needs 2 small models (SSMs), and only one is loaded")
         page.locator("#learn-run[disabled]").wait_for()
         turn_to(page, "Models")
-        sites.said(page, re.compile("Loaded|loaded"), "models")
+        sites.wait_notice(page, re.compile("Loaded|loaded"), "models")
         page.click("#models-load")
-        sites.said(page, re.compile(r"Loaded in "), "models")
+        sites.wait_notice(page, re.compile(r"Loaded in "), "models")
         turn_to(page, "Learn")
         verdict(page, "Run the example first.")
         page.get_by_role("radio", name="ssm-stories").wait_for()

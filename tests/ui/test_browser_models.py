@@ -9,11 +9,21 @@ from typing import Any
 
 import pytest
 
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 from tests.family import SSMS
 from tests.ui.browser.looks import turn_to
 from tests.ui.reading import becomes, in_looks
-from tests.ui.sites import OpenPage, Served, hosted, overflows, ran, ran_again, ready, said, shot
+from tests.ui.sites import (
+    OpenPage,
+    Served,
+    overflows,
+    ran,
+    ran_again,
+    serve_page,
+    shot,
+    wait_notice,
+    wait_ready,
+)
 from ui.server.context import Context
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -34,7 +44,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Se
         return Worker(Engine(made))
 
     model_host = ModelHost.open(load, ModelPair())
-    with hosted(tmp_path_factory.mktemp("models"), model_host, ("models",)) as made:
+    with serve_page(tmp_path_factory.mktemp("models"), model_host, ("models",)) as made:
         yield made
 
 
@@ -59,7 +69,7 @@ def models(page: Any) -> Any:
     """The Models tab, its table drawn."""
     turn_to(page, "Models")
     page.locator("table.sp-offers").wait_for()
-    said(page, re.compile("Loaded|loaded|Loading"), "models")
+    wait_notice(page, re.compile("Loaded|loaded|Loading"), "models")
     return page
 
 
@@ -84,7 +94,7 @@ LEGEND = "(name) => document.querySelector('#live-legend').innerText.includes(na
 def load(page: Any, *names: str) -> None:
     """Load the form's pair and wait until the header shows these names."""
     page.click("#models-load")
-    said(page, re.compile(r"Loaded in [\d.]+ s: " + ", ".join(names)), "models")
+    wait_notice(page, re.compile(r"Loaded in [\d.]+ s: " + ", ".join(names)), "models")
     becomes(page, CHIPS, list(names))
 
 
@@ -100,14 +110,14 @@ def test_other_models_take_over_and_every_page_follows(
 ) -> None:
     url, context = bundled
     model_host = context.model_host
-    page = ran(ready(browser_page(url)))
+    page = ran(wait_ready(browser_page(url)))
     becomes(page, CHIPS, ["llm", *SSMS])
     table_at_every_width(models(page), axe)
     version = model_host.version
     ask(page, "bundled", "ssm-stories")
     page.click("#models-need")
-    said(page, re.compile(r"It fits: \d+ MiB together, .* free on (cpu|cuda)"), "models")
-    said(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), "models")
+    wait_notice(page, re.compile(r"It fits: \d+ MiB together, .* free on (cpu|cuda)"), "models")
+    wait_notice(page, re.compile(r"SSM ssm-stories: on this machine, 92\dk parameters, "), "models")
     assert model_host.version == version and len(model_host.names()) == 1 + len(SSMS), (
         "nothing is loaded yet"
     )
@@ -122,15 +132,15 @@ def test_other_models_take_over_and_every_page_follows(
     ran_again(page, context)
     becomes(page, LEGEND, False, "ssm-code")
     becomes(page, LEGEND, True, "ssm-stories")
-    assert model_host.names() == ("llm", "ssm-stories") and model_host.leaving() == 0
+    assert model_host.names() == ("llm", "ssm-stories") and model_host.runs_on_old_models() == 0
 
     exchanged(context, ModelPair("bundled", ("ssm-code",)))
-    later = ready(browser_page(url))
+    later = wait_ready(browser_page(url))
     becomes(later, CHIPS, ["llm", "ssm-code"])
     offers(later, "ssm-code")
     ran(later)
     page.click("#live-run")
-    said(page, "the models were exchanged since this page was opened: reload it")
+    wait_notice(page, "the models were exchanged since this page was opened: reload it")
     turn_to(page, "Sessions")
     live(page)
     offers(page, "ssm-code")
@@ -168,20 +178,23 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
 ) -> None:
     url, context = bundled
     before = context.model_host.version
-    other, hostile = saved(tmp_path / "another-tokenizer"), saved(tmp_path / HOSTILE)
-    page = models(ready(browser_page(url)))
+    other, hostile = (
+        save_tiny_model(tmp_path / "another-tokenizer"),
+        save_tiny_model(tmp_path / HOSTILE),
+    )
+    page = models(wait_ready(browser_page(url)))
     ask(page, "bundled", str(other))
     page.click("#models-load")
-    said(page, re.compile(r"ssm is '.*another-tokenizer': token id \d+ is "), "models")
-    said(page, f"What was loaded stays: llm, {', '.join(SSMS)}.", "models")
+    wait_notice(page, re.compile(r"ssm is '.*another-tokenizer': token id \d+ is "), "models")
+    wait_notice(page, f"What was loaded stays: llm, {', '.join(SSMS)}.", "models")
     shot(page, "models-refused")
     for button, folder in (("load", "nowhere"), ("need", "elsewhere")):
         ask(page, str(tmp_path / folder), "")
         page.click(f"#models-{button}")
-        said(page, re.compile(f"model is '.*{folder}': no such folder"), "models")
+        wait_notice(page, re.compile(f"model is '.*{folder}': no such folder"), "models")
     ask(page, " ", "")
     page.click("#models-load")
-    said(page, "llm is ' ': a text with at least one visible character", "models")
+    wait_notice(page, "llm is ' ': a text with at least one visible character", "models")
     assert context.model_host.version == before
     becomes(page, CHIPS, ["llm", *SSMS])
     live(page)
@@ -190,7 +203,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
     models(page)
     ask(page, str(hostile), str(hostile))
     page.click("#models-need")
-    said(page, re.compile("LLM <img src=x onerror=pwned=1>: on this machine"), "models")
+    wait_notice(page, re.compile("LLM <img src=x onerror=pwned=1>: on this machine"), "models")
     load(page, HOSTILE, HOSTILE)
     page.locator("table.sp-offers").get_by_text(HOSTILE).first.wait_for()
     live(page)
@@ -205,7 +218,7 @@ def test_what_cannot_be_loaded_is_refused_and_names_are_text(
 def test_an_llm_alone_opens_the_plain_preset_and_ssms_bring_the_other_back(
     bundled: Served, browser_page: OpenPage
 ) -> None:
-    page = models(ready(browser_page(bundled[0])))
+    page = models(wait_ready(browser_page(bundled[0])))
     ask(page, "bundled", "")
     load(page, "llm")
     live(page)

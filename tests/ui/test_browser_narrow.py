@@ -12,9 +12,9 @@ import pytest
 from bench.page.site import serve
 from core.events import ModelInfo
 from tests.ui.browser.looks import at_rest, cut_texts, large_type, overflow, turn_to
-from tests.ui.fakes import scripted
+from tests.ui.fakes import script_of
 from tests.ui.reading import becomes
-from tests.ui.sites import OpenPage, OpenSite, appeared, ready, text_box
+from tests.ui.sites import OpenPage, OpenSite, text_box, wait_form_settled, wait_ready
 from ui.shared.event_options import QUICK
 from ui.shared.parts import header, header_value
 
@@ -116,8 +116,8 @@ WIDE = "(box) => box.scrollWidth - box.clientWidth"
 
 
 def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) -> None:
-    url, _ = site(scripted(6), speed=0.0)
-    page = ready(browser_page(url))
+    url, _ = site(script_of(6), speed=0.0)
+    page = wait_ready(browser_page(url))
     large_type(page, True)
     turn_to(page, "Compare")
     page.click("#compare-begin")
@@ -129,7 +129,7 @@ def test_large_tables_fit_on_a_notebook(site: OpenSite, browser_page: OpenPage) 
     turn_to(page, "Prompts")
     page.locator("#prompts-source").get_by_text("typed").click()
     text_box(page, "prompts-typed").wait_for()
-    appeared(page)
+    wait_form_settled(page)
     text_box(page, "prompts-typed").fill("Once upon a time\nUser: I want to book a table")
     page.click("#prompts-measure")
     page.locator("#prompts-progress").get_by_text("Complete").wait_for()

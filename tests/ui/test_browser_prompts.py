@@ -11,9 +11,9 @@ import pytest
 from core.config import Request, SamplingParams, SpeculationConfig
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.browser.looks import at_rest, turn_to
-from tests.ui.fakes import scripted
+from tests.ui.fakes import script_of
 from tests.ui.reading import becomes, read, saved_file, words_of
-from tests.ui.sites import Axe, OpenPage, Stage, overflows, shot, text_box, usable
+from tests.ui.sites import Axe, OpenPage, Stage, overflows, shot, text_box, wait_usable
 from ui.form.form import EXAMPLES
 
 pytestmark = pytest.mark.browser
@@ -45,7 +45,7 @@ GROUPS = """() => [...document.querySelectorAll("#prompts-table .ss-group th")]
 def lab(stage: Stage) -> Stage:
     """The whole page with an empty log and runs that take no time."""
     stage.clear()
-    stage.play(scripted(6), speed=0.0)
+    stage.play(script_of(6), speed=0.0)
     return stage
 
 
@@ -57,7 +57,7 @@ def prompts_tab(page: Any) -> Any:
 def measure_typed(page: Any, text: str) -> list[list[str]]:
     """The rows of typed prompts, measured to the end."""
     page.locator("#prompts-source").get_by_text("typed").click()
-    usable(page, text_box(page, "prompts-typed")).fill(text)
+    wait_usable(page, text_box(page, "prompts-typed")).fill(text)
     page.click("#prompts-measure")
     prompts = text.splitlines()
     rows = read(page, MEASURED, [prompts, len(prompts)])
@@ -81,7 +81,7 @@ def look(page: Any, words: str) -> None:
     button = page.locator("#prompts-look")
     if not button.is_visible():
         page.get_by_text("Or of past runs").click()
-    usable(page, button).click()
+    wait_usable(page, button).click()
     page.locator("#prompts-said").get_by_text(words).wait_for()
 
 

@@ -16,7 +16,17 @@ from tests.ui.fakes import recorded
 from tests.ui.past import about
 from tests.ui.reading import becomes, saved_file
 from tests.ui.reports import Place, Report
-from tests.ui.sites import LEAVING, Axe, OpenPage, OpenSite, overflows, ready, said, sessions, shot
+from tests.ui.sites import (
+    LEAVING,
+    Axe,
+    OpenPage,
+    OpenSite,
+    overflows,
+    sessions,
+    shot,
+    wait_notice,
+    wait_ready,
+)
 from tests.ui.test_law6_report import kept, run_of
 from ui.report import report_html
 from ui.run.values import PICTURES as EVERY_PICTURE
@@ -96,7 +106,7 @@ def test_the_report_is_the_board_of_the_page(
             board = browser_page(url, forgiven=LEAVING)
         else:  # a page that has shown no other run: nothing of one is left where it is hidden
             board.reload()
-        sessions(ready(board))
+        sessions(wait_ready(board))
         board.locator(".sp-open").click()
         about(board, run_id)
         board.set_viewport_size(TALL)
@@ -105,7 +115,7 @@ def test_the_report_is_the_board_of_the_page(
         figures.add(str(alike(board, report)[PICTURES.index("figures")]))
         for there, here in ((board, "sessions"), (report, "report")):
             to_round(there, here, 2)
-        said(board, "you are at round 2 of", "sessions")
+        wait_notice(board, "you are at round 2 of", "sessions")
         alike(board, report)
         for there, here in ((board, "sessions"), (report, "report")):
             there.locator(f"#{here}-strip .ss-round").first.click()

@@ -33,13 +33,13 @@ def scheduled(tmp_path: Any, chromium: Any) -> Iterator[Served]:
     from core.engine.worker import Worker
 
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.hosted(tmp_path, worker) as made:
+    with sites.serve_page(tmp_path, worker) as made:
         yield made
 
 
 def opened(page: Any) -> Any:
     """The page with the panel unfolded."""
-    sites.ready(page)
+    sites.wait_ready(page)
     page.locator("#requests-box").get_by_text("All requests now").first.click()
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
     return page
@@ -58,7 +58,7 @@ def test_grants_are_the_events(scheduled: Served, browser_page: OpenPage, axe: A
     sites.until(page, lambda: context.model_host.schedule == "cosine")
     page.evaluate(WATCH)
     sites.choose(page, "preset", "cosine")
-    sites.appeared(page)
+    sites.wait_form_settled(page)
     others = [context.hub.start(asked(i), "another") for i in (1,)]
     page.click("#live-run")
     page.locator("#requests tr.sp-own").wait_for()

@@ -44,7 +44,7 @@ REGRET = """() => [...document.querySelectorAll("#live-routing .ss-regret-rows t
 def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Any]:
     """The bundled models behind Live, Sessions and Learn: the page's address and its context."""
     worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
-    with sites.hosted(tmp_path_factory.mktemp("routed"), worker, ("sessions", "learn")) as made:
+    with sites.serve_page(tmp_path_factory.mktemp("routed"), worker, ("sessions", "learn")) as made:
         yield made
 
 
@@ -52,12 +52,12 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     real: sites.Served, browser_page: sites.OpenPage
 ) -> None:
     url, context = real
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     assert not page.locator("#live-routing .ss-panel").is_visible(), "no run yet, nothing chosen"
     decoded.prepare(page, "specinfer", routing="credit", draft="fused_credit")
     page.click("#live-run")
-    decoded.finished(page)
-    run = decoded.recorded(context)
+    decoded.wait_finished(page)
+    run = decoded.latest_run(context)
     speculation = run.started.config["speculation"]
     assert (speculation["routing"], speculation["draft"]) == ("credit", "fused_credit")
     check_strip(page, run, "live")
@@ -70,8 +70,8 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
         assert not sites.overflows(page), look
     page.set_viewport_size({"width": 1920, "height": 1000})
     sites.shot(page, "routed-1920-light")
-    sites.replayed(page)
-    decoded.settled(page)
+    sites.open_latest_run(page)
+    decoded.wait_all_drawn(page)
     check_strip(page, run, "sessions")
     page.locator(f"#sessions-strip .ss-round[data-r='{number}']").first.click()
     check_round(page, run, number, "sessions")
@@ -146,15 +146,15 @@ def regret_is_counted(page: Any, context: Context, run: decoded.Recorded) -> Non
 
 def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.OpenPage) -> None:
     url, context = real
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     turn_to(page, "Learn")
     page.locator(".sp-step").nth(8).click()
     page.locator(".sp-lesson-title").get_by_text("Who drafts what").wait_for()
     page.locator("#learn-strip .ss-panel").wait_for()
     page.click("#learn-run")
-    sites.said(page, "Finished: ", "learn")
-    decoded.settled(page)
-    run = decoded.recorded(context)
+    sites.wait_notice(page, "Finished: ", "learn")
+    decoded.wait_all_drawn(page)
+    run = decoded.latest_run(context)
     check_strip(page, run, "learn")
     for look in in_looks(page, (1280, False), (1920, False)):
         sites.shot(page, f"lesson-routing-{look}")

@@ -13,7 +13,7 @@ from tests.synthetic import HOSTILE_TEXTS
 from tests.ui import sites
 from tests.ui.browser.looks import at_rest, frames
 from tests.ui.fakes import endless, recorded
-from tests.ui.past import ASKED, about, made, opened, run_ids
+from tests.ui.past import ASKED, about, open_run, record_run, run_ids
 from tests.ui.reading import becomes, click_in_motion, read, saved_file
 from tests.ui.sites import OpenPage, OpenSite, Served, Stage
 from tests.ui.test_studies import study
@@ -62,12 +62,12 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
 ) -> None:
     url, context = short
     worker: Any = context.hub.worker
-    run_id = made(context)
-    page = sites.ready(browser_page(url))
+    run_id = record_run(context)
+    page = sites.wait_ready(browser_page(url))
     page.locator("#live-onchange").click()
-    opened(page)
+    open_run(page)
     page.click("#sessions-into-live")
-    sites.said(page, '"Run on change" is switched off for that.')
+    sites.wait_notice(page, '"Run on change" is switched off for that.')
     becomes(page, "() => document.querySelector('#live-onchange input').checked", False)
     page.get_by_text("Sampling", exact=True).click()
     page.get_by_text("Every setting of the engine").click()
@@ -75,10 +75,10 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     becomes(page, FORM, [*ASKED_FORM.values()], [*ASKED_FORM])
     sites.shows(page, "combine", "vote")
     sites.shows(page, "length", "goodput")
-    sites.appeared(page)  # the form is settled: a run on change would have begun
+    sites.wait_form_settled(page)  # the form is settled: a run on change would have begun
     assert worker.requests == [ASKED]
     page.click("#live-run")
-    sites.said(page, "Finished: ")
+    sites.wait_notice(page, "Finished: ")
     assert worker.requests == [ASKED, ASKED]
 
     other, _ = run_ids(context)
@@ -114,7 +114,7 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     at_rest(page)
     before = sites.strip_text(page, "sessions")
     page.click("#sessions-again")
-    sites.said(page, "This run wrote the same text as the one before", "sessions")
+    sites.wait_notice(page, "This run wrote the same text as the one before", "sessions")
     becomes(page, "() => document.querySelector('#sessions-strip').innerText", before)
     page.locator("#sessions-figures").get_by_text("before: ").first.wait_for()
     (new,) = {*run_ids(context)} - {run_id, other}
@@ -143,9 +143,9 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     site: OpenSite, browser_page: OpenPage
 ) -> None:
     url, context = site(recorded(60), speed=0.01)
-    run_id = made(context)
+    run_id = record_run(context)
     context.store.annotate(run_id, "a \u202enote\u202c of mine")
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     sites.sessions(page)
     row = page.locator("table.sp-runs tbody tr").first
     row.locator(".sp-note").get_by_text("✎ a ⟨RLO⟩note⟨PDF⟩ of mine").wait_for()
@@ -166,7 +166,7 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     frames(page)
     assert not any(run_id in ask for ask in asks), "who marks text opens nothing"
     row.locator(".sp-col-when").dblclick()  # marks a word: nothing more is opened by that
-    sites.said(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
     about(page, run_id)
     assert any(run_id in ask for ask in asks)
     page.remove_listener("request", note_ask)
@@ -183,10 +183,10 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     assert page.evaluate(ROUND) == "", "who empties a box goes on to type"
     page.locator("#sessions-playback").get_by_text("step", exact=True).click()
     page.click("#sessions-rewind")
-    sites.said(page, "you are at round 0 of 60", "sessions")
+    sites.wait_notice(page, "you are at round 0 of 60", "sessions")
     for number in (1, 2):
         page.click("#sessions-round-next")
-        sites.said(page, f"you are at round {number} of 60.", "sessions")
+        sites.wait_notice(page, f"you are at round {number} of 60.", "sessions")
         page.locator(
             f"#sessions-strip .ss-round[data-r='{number - 1}'][aria-pressed=true]"
         ).wait_for()
@@ -201,10 +201,10 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
 
     page.locator("#sessions-playback").get_by_text("step", exact=True).click()
     page.click("#sessions-rewind")
-    sites.said(page, "you are at round 0 of 60", "sessions")
+    sites.wait_notice(page, "you are at round 0 of 60", "sessions")
     set_rate(page, "1")
     click_in_motion(page, "#sessions-play")
-    sites.said(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
+    sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
     assert read(page, BETWEEN, [0, 60])
     click_in_motion(page, "#sessions-pause")
     player = player_of(context, run_id)
@@ -213,28 +213,28 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     assert 0 < player.stage // 4 < 60
     set_rate(page, "100")
     page.click("#sessions-play")
-    sites.said(page, "Finished: ", "sessions")
+    sites.wait_notice(page, "Finished: ", "sessions")
     becomes(page, ROUND, "60")
 
 
 def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:
     url, context = site(endless, speed=20.0)
     source = context.hub.start(ASKED, "")
-    one = sites.ready(browser_page(url))
+    one = sites.wait_ready(browser_page(url))
     sites.until(one, lambda: run_ids(context) == [source.run_id])  # the list is read once
     sites.sessions(one)
     one.locator(".sp-open").first.click()
-    sites.said(one, re.compile(r"Writing: \d+ tokens"), "sessions")
+    sites.wait_notice(one, re.compile(r"Writing: \d+ tokens"), "sessions")
     about(one, "It is under way")
     (first,) = read(one, BETWEEN, [-1, 400])
     read(one, BETWEEN, [first + 3, 400])
     click_in_motion(one, "#sessions-stop")
-    sites.said(one, "Stopped: ", "sessions")
+    sites.wait_notice(one, "Stopped: ", "sessions")
     assert source.done
     one.locator("#sessions-about").get_by_text("It is under way").wait_for(state="hidden")
     one.locator("#sessions-runs").get_by_text("cancelled").first.wait_for()
 
-    two = sites.ready(browser_page(url))
+    two = sites.wait_ready(browser_page(url))
     sites.sessions(two)
     open_row(two, 0, source.run_id)
     two.click("#sessions-delete")
@@ -252,7 +252,7 @@ def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: Ope
     assert one.locator("#sessions-about").is_visible(), "Live is not opened"
     one.click("#sessions-delete")
     one.click("#sessions-sure")
-    sites.said(one, "already deleted", "sessions")
+    sites.wait_notice(one, "already deleted", "sessions")
     one.locator("#sessions-opened").wait_for(state="hidden")
 
 
@@ -265,7 +265,7 @@ def test_a_study_is_opened_in_its_tab_and_deleted_from_the_list(
     grid = study(context, "tune", repeats=1)
     Studies(context, None, "me").begin(grid)
     assert context.conductor.wait(30)
-    page = sites.ready(browser_page(url))
+    page = sites.wait_ready(browser_page(url))
     sites.sessions(page)
     page.get_by_text("Studies: comparisons, grids").click()
     studies = page.locator("#sessions-studies")

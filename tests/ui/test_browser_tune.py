@@ -13,7 +13,7 @@ import pytest
 from core.config import Request
 from tests.ui import sites
 from tests.ui.browser.looks import frames, turn_to
-from tests.ui.fakes import scripted
+from tests.ui.fakes import script_of
 from tests.ui.reading import becomes, in_looks, read, saved_file, texts, words_of
 from tests.ui.sites import OpenPage, Stage
 
@@ -55,7 +55,7 @@ KEYS = {
 def tuning(stage: Stage) -> Stage:
     """The whole page with an empty log, no studies, and runs that take no time."""
     stage.clear()
-    stage.play(scripted(4), speed=0.0)
+    stage.play(script_of(4), speed=0.0)
     return stage
 
 
@@ -68,7 +68,7 @@ def tune_tab(page: Any) -> Any:
 
 def type_prompts(page: Any, text: str) -> None:
     page.locator("#tune-source").get_by_text("typed").click()
-    sites.usable(page, sites.text_box(page, "tune-typed")).fill(text)
+    sites.wait_usable(page, sites.text_box(page, "tune-typed")).fill(text)
 
 
 def plan_says(page: Any, words: str) -> None:
@@ -101,7 +101,7 @@ def axis(page: Any, number: int, field: str, values: str = "") -> None:
     sites.choose(page, f"tune-axis-{number}", field)
     if values:
         page.get_by_label(f"Values of {field}").wait_for()
-        sites.appeared(page)
+        sites.wait_form_settled(page)
         sites.text_box(page, f"tune-values-{number}").fill(values)
 
 
@@ -222,7 +222,7 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
 
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
     """Runs that are twice as fast with nine votes."""
-    *events, end = scripted(4)(request, run_id)
+    *events, end = script_of(4)(request, run_id)
     quick = request.speculation.drafters and request.speculation.vote_nodes == 9
     speed = end.stats.tokens_per_second * (2 if quick else 1)
     return [*events, replace(end, stats=replace(end.stats, tokens_per_second=speed))]
@@ -331,7 +331,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
 def slowly(request: Request, run_id: str) -> list[Any]:
     """Runs so long that a grid is still measured after a reload; those that warm up are short."""
-    return scripted(12 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
+    return script_of(12 if request.sampling.max_new_tokens > 8 else 2)(request, run_id)
 
 
 def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
@@ -362,7 +362,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     bar_says(page, "Stopped")
     assert 1 <= tuning.context.conductor.progress().done < 20
     page.locator("#tune-found").get_by_text("Best so far").wait_for()
-    tuning.play(scripted(12), speed=0.0)
+    tuning.play(script_of(12), speed=0.0)
     press(page, "Go on")
     grid_shows(page, 20, measured=9, rows=10)
     page.locator("#tune-point").get_by_text("<img src=x").first.wait_for()

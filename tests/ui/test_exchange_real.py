@@ -13,11 +13,11 @@ import pytest
 
 from core import Request, SamplingParams, SpeculationConfig
 from core.events import RoundCompleted, RunCompleted
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 from tests.family import SSMS
 from tests.ui.fakes import FakeStore
 from tests.ui.given_back import load
-from tests.ui.model_hosts import settled
+from tests.ui.model_hosts import wait_settled
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
@@ -49,7 +49,7 @@ def test_a_bundled_llm_with_one_ssm_writes_the_same_text(model_host: ModelHost) 
     hub = Hub(model_host, FakeStore())
     before = tokens_of(hub.start(asked(40)))
     model_host.begin(ModelPair("bundled", ("ssm-stories",), "float32", "cpu"))
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "done" and model_host.names() == ("llm", "ssm-stories")
     assert tokens_of(hub.start(asked(40))) == before
 
@@ -61,11 +61,11 @@ def test_a_run_is_not_touched_by_what_is_loaded_beside_it(model_host: ModelHost)
     for ssms in (("bundled",), ()):
         going = hub.start(asked(120))
         model_host.begin(ModelPair("bundled", ssms, "bfloat16", "cpu"))
-        settled(model_host)
+        wait_settled(model_host)
         assert model_host.exchange.state == "done", model_host.exchange.reason
         assert tokens_of(going) == expected
         model_host.begin(ModelPair("bundled", ("bundled",), "float32", "cpu"))
-        settled(model_host)
+        wait_settled(model_host)
     assert tokens_of(hub.start(asked(120))) == expected
 
 
@@ -81,9 +81,9 @@ def test_models_that_went_free_their_memory_though_their_runs_are_seen(tmp_path:
 
 
 def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_path: Path) -> None:
-    tiny, other = saved(tmp_path / "tiny"), saved(tmp_path / "fewer", vocab=60)
+    tiny, other = save_tiny_model(tmp_path / "tiny"), save_tiny_model(tmp_path / "fewer", vocab=60)
     model_host.begin(ModelPair(str(tiny), (str(tiny),)))
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.names() == ("tiny", "tiny")[:1] + model_host.drafter_names
     assert model_host.drafter_names == ("tiny",)
     standing = model_host.worker
@@ -94,7 +94,7 @@ def test_a_tiny_pair_takes_over_others_are_refused(model_host: ModelHost, tmp_pa
         (ModelPair(str(tiny), (), "float8"), "dtype is 'float8'"),
     ):
         model_host.begin(pair)
-        settled(model_host)
+        wait_settled(model_host)
         assert model_host.exchange.state == "failed" and words in model_host.exchange.reason
         assert model_host.worker is standing
     assert tokens_of(Hub(model_host, FakeStore()).start(asked(12, "w1 w2 w3")))
@@ -108,6 +108,6 @@ def test_an_unreachable_hub_is_told(model_host: ModelHost, monkeypatch: pytest.M
 
     monkeypatch.setattr(HfApi, "model_info", nobody)
     model_host.begin(ModelPair("some/model", ()))
-    settled(model_host)
+    wait_settled(model_host)
     assert "the hub cannot be reached" in model_host.exchange.reason
     assert model_host.names() == ("llm", *SSMS)

@@ -20,7 +20,7 @@ from tests.laws.test_law6_events import NAMES, events_of
 from tests.synthetic import ENDINGS, MINIONS, Mechanisms, synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
 from tests.ui.fakes import FakeStore
-from tests.ui.reports import Place, Report, unpacked
+from tests.ui.reports import Place, Report, unpack_value
 from ui.components import pack
 from ui.report import report_html
 from ui.run.baselines import keep_baseline
@@ -148,7 +148,7 @@ def board_and_report(
 
 def shown(board: Board, desk: TabSession) -> dict[str, Any]:
     _, *values = board.values(desk)
-    return {name: unpacked(value) for name, value in zip(board.pictures, values, strict=True)}
+    return {name: unpack_value(value) for name, value in zip(board.pictures, values, strict=True)}
 
 
 def stops(desk: TabSession) -> Iterator[int]:
@@ -320,5 +320,5 @@ def test_control_a_changed_event_is_seen(what: str, store: RunStore) -> None:
 
 def test_control_the_reader_of_values_is_no_sieve() -> None:
     value = {"run": "x", "tokens": {str(i): {"t": "a"} for i in range(70)}, "sel": 3, "none": {}}
-    assert unpacked({**pack(value), "n": 5}) == value
+    assert unpack_value({**pack(value), "n": 5}) == value
     assert set(PICTURES) == set(Report(report_html(run_of("votes"))).pictures(Place(0)))

@@ -15,8 +15,8 @@ from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS
 from tests.ui.boards import ALL, context, notice_of, sessions_of, until_writing, with_drafters
-from tests.ui.fakes import FakeWorker, scripted
-from tests.ui.model_hosts import Loader, other_worker, settled
+from tests.ui.fakes import FakeWorker, script_of
+from tests.ui.model_hosts import Loader, other_worker, wait_settled
 from ui.learn.handlers import (
     asked_for,
     example,
@@ -75,7 +75,7 @@ def rows_of(values: list[Any]) -> list[str]:
 
 def test_an_example_runs_in_order_its_runs_are_in_the_table(learn: Learn, store: RunStore) -> None:
     frames = list(example(learn, TabSession(), 1, "me", FULL))
-    assert all(len(values) == len(learn.running) for values in frames)
+    assert all(len(values) == len(learn.run_outputs) for values in frames)
     asked = worker_of(learn).requests
     assert [request.speculation.max_tree_nodes for request in asked[1:]] == [7]
     assert not asked[0].speculation.drafters and asked[1].speculation.drafters
@@ -101,7 +101,7 @@ def test_a_run_of_the_table_can_be_looked_at_and_asked_about(learn: Learn, store
     ended(try_lesson(learn, desk, 3, "me", FULL))
     assert desk.frame().run_id != shown
     values = looked_at(learn, desk, 3, "width 3")
-    assert len(values) == len(learn.running) and "Finished: " in notice_of(values, 0)
+    assert len(values) == len(learn.run_outputs) and "Finished: " in notice_of(values, 0)
     assert desk.frame().run_id == shown and rows_of(values) == ["width 3", "width 1"]
     assert [row["latest"] for row in values[-2]["rows"].values()] == [True, False]
     assert asked_for(learn, desk, 3).speculation.expansion[0] == 3, "it is what opens in Live"
@@ -204,19 +204,19 @@ def test_turning_the_page_ends_the_run(store: RunStore) -> None:
 
 def test_a_lesson_that_cannot_run_is_greyed_and_says_why(store: RunStore) -> None:
     learn, desk = learn_of(with_drafters(store, ("only",))), TabSession()
-    values = dict(zip(learn.turning, open_lesson(learn, desk, 4, {}), strict=True))
+    values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 4, {}), strict=True))
     assert values[learn.run].interactive is False and values[learn.check].interactive is False
     assert "needs 2 small models" in str(values[learn.verdict])
     assert "needs 2 small models" in notice_of(ended(example(learn, desk, 4, "me", FULL)), 0)
     assert worker_of(learn).requests == []
-    values = dict(zip(learn.turning, open_lesson(learn, desk, 3, {}), strict=True))
+    values = dict(zip(learn.lesson_outputs, open_lesson(learn, desk, 3, {}), strict=True))
     assert values[learn.run].interactive is True
 
 
 def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
     """The lessons before one SSM, which other models may follow."""
     worker = other_worker("small", speed=speed)
-    outcomes = iter((FakeWorker(scripted(8), 0.2), other_worker("small")))
+    outcomes = iter((FakeWorker(script_of(8), 0.2), other_worker("small")))
     model_host = ModelHost(worker, Loader(lambda: next(outcomes)), ModelPair("other", ("small",)))
     return learn_of(make_context(model_host, store, Access("127.0.0.1"), "specinfer", RunQuery))
 
@@ -224,11 +224,11 @@ def exchangeable(store: RunStore, speed: float = 0.2) -> Learn:
 def exchanged(learn: Learn, pair: ModelPair) -> None:
     model_host = learn.board.context.model_host
     model_host.begin(pair)
-    settled(model_host)
+    wait_settled(model_host)
 
 
 def followed_by(learn: Learn, desk: TabSession, number: int) -> dict[Any, Any]:
-    return dict(zip(learn.following, lesson_values(learn, desk, number), strict=True))
+    return dict(zip(learn.models_outputs, lesson_values(learn, desk, number), strict=True))
 
 
 def test_an_open_lesson_follows_the_models(store: RunStore) -> None:
@@ -279,7 +279,7 @@ def test_a_run_that_goes_on_keeps_the_board_and_is_of_its_own_models(store: RunS
     worker.speed = 0.0
     last = ended(frames)
     assert rows_of(last) == [] and "left the table" in notice_of(last, -1)
-    settled(model_host)
+    wait_settled(model_host)
 
 
 def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
@@ -288,12 +288,13 @@ def test_nothing_is_sent_where_nothing_was_exchanged(store: RunStore) -> None:
     assert all(value == gr.skip() for value in follow(request, 0, 4))
     exchanged(learn, ModelPair())
     version, *values = follow(request, 0, 4)
-    assert version == 1 and len(values) == len(learn.following)
+    assert version == 1 and len(values) == len(learn.models_outputs)
 
 
 def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(learn: Learn) -> None:
     for number, lesson in enumerate(LESSONS, 1):
-        values = dict(zip(learn.turning, open_lesson(learn, TabSession(), number, {}), strict=True))
+        opened = open_lesson(learn, TabSession(), number, {})
+        values = dict(zip(learn.lesson_outputs, opened, strict=True))
         assert values[learn.lesson]["title"] == lesson.title and values[learn.at] == number
         assert values[learn.attempted].value == lesson.attempt.button
         assert lesson.question.words in values[learn.asked]
@@ -305,7 +306,7 @@ def test_every_lesson_opens_with_its_own_words_and_controls_and_earlier_words(le
         assert values[learn.previous].interactive is (number > 1)
         assert values[learn.next].interactive is (number < len(LESSONS))
         assert lesson.question.needs in str(values[learn.verdict])
-    values = dict(zip(learn.turning, open_lesson(learn, TabSession(), 4, {}), strict=True))
+    values = dict(zip(learn.lesson_outputs, open_lesson(learn, TabSession(), 4, {}), strict=True))
     names = learn.board.context.drafter_names
     choices = [value for _, value in values[learn.choice].choices]
     assert choices == [*names, *LESSONS[3].question.besides]
@@ -349,7 +350,7 @@ def test_a_right_answer_finishes_the_lesson_and_the_last_one_says_so(learn: Lear
 @pytest.mark.parametrize("kept", [None, [], "x", {"done": 5}, {"done": {"a": 1}}])
 def test_whatever_a_browser_kept_is_no_trouble(learn: Learn, kept: Any) -> None:
     assert finished_lessons(kept) == ()
-    assert len(open_lesson(learn, TabSession(), 1, kept)) == len(learn.turning)
+    assert len(open_lesson(learn, TabSession(), 1, kept)) == len(learn.lesson_outputs)
     assert finished_lessons({"done": ["ssm", 3]}) == ("ssm",)
 
 

@@ -16,7 +16,7 @@ from core.config import Request
 from core.events import Event, RoundCompleted, RunCompleted
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
-from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing, request_of
+from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, request_of
 from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
@@ -113,7 +113,7 @@ def test_lessons_name_pictures_and_columns_that_there_are() -> None:
 @pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
 def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
     for lesson in LESSONS:
-        if missing(lesson, loaded):
+        if missing_reason(lesson, loaded):
             continue
         for setup in setups(lesson):
             request = request_of(setup, loaded)
@@ -127,10 +127,13 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() ->
     assert request_of(setup, SSMS).speculation.drafters == ("ssm-dialogue",)
     assert request_of(setup, ("x", "y")).speculation.drafters == ("x",)
     vote = next(lesson for lesson in LESSONS if lesson.key == "vote")
-    assert "needs 2 small models (SSMs), and only one is loaded" in missing(vote, ("one",))
-    assert "needs a small model (SSM), and none is loaded" in missing(LESSONS[0], ())
-    assert not missing(vote, ("one", "two"))
-    assert [lesson.key for lesson in LESSONS if missing(lesson, ("one",))] == ["vote", "routing"]
+    assert "needs 2 small models (SSMs), and only one is loaded" in missing_reason(vote, ("one",))
+    assert "needs a small model (SSM), and none is loaded" in missing_reason(LESSONS[0], ())
+    assert not missing_reason(vote, ("one", "two"))
+    assert [lesson.key for lesson in LESSONS if missing_reason(lesson, ("one",))] == [
+        "vote",
+        "routing",
+    ]
 
 
 Runs = dict[str, list[Event]]

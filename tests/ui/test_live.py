@@ -14,7 +14,7 @@ from core.events import Event
 from storage import RunQuery, RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import context, live_of, notice_of, press, run, until_writing
-from tests.ui.fakes import Script, plain_twin, scripted
+from tests.ui.fakes import Script, plain_twin, script_of
 from tests.ui.test_form import form_values
 from ui.components import pack
 from ui.live.handlers import (
@@ -111,7 +111,7 @@ def test_measure_gives_a_speed_up_by_one_plain_run_that_prove_shares(store: RunS
 
 def differing(margin: float, change: int | None) -> Script:
     """Plain decoding comes out differently at token `change`, by `margin`."""
-    straight = scripted(rounds=8)
+    straight = script_of(rounds=8)
 
     def script(request: Request, run_id: str) -> list[Event]:
         if request.speculation.drafters:
@@ -237,10 +237,10 @@ def test_a_run_cut_short_by_a_change_is_stopped_and_is_no_measure(store: RunStor
     live, desk = live_of(made), TabSession()
     run(live, desk)
     whole = desk.frame().run_id
-    worker.script, worker.speed = scripted(400), 1.0
+    worker.script, worker.speed = script_of(400), 1.0
     cut = run_on_change(live, desk, press(True, top_k=3))
     until_writing(cut)
-    worker.script, worker.speed = scripted(8), 0.2
+    worker.script, worker.speed = script_of(8), 0.2
     list(run_on_change(live, desk, press(True, top_k=4)))
     assert worker.runs[1].is_cancelled and not worker.runs[2].is_cancelled
     assert desk.before is not None and desk.before.run_id == whole

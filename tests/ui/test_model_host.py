@@ -12,8 +12,15 @@ import pytest
 from core.errors import ConfigError, EngineClosedError, OutOfMemoryError, VocabMismatchError
 from core.events import RunCancelled, RunCompleted
 from tests.synthetic import DRAFTERS
-from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
-from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled, wait_loaded
+from tests.ui.fakes import FakeStore, FakeWorker, request, script_of
+from tests.ui.model_hosts import (
+    OTHER,
+    Loader,
+    failing_loader,
+    other_worker,
+    wait_loaded,
+    wait_settled,
+)
 from ui.run.source import LiveSource
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair, Say
@@ -31,7 +38,7 @@ def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once()
     assert model_host.names() == ("synthetic-llm", *DRAFTERS)
     assert model_host.drafter_names == DRAFTERS
     assert not model_host.chat and model_host.version == 0 and model_host.pair == ModelPair()
-    assert model_host.exchange.state == "none" and not model_host.leaving()
+    assert model_host.exchange.state == "none" and not model_host.runs_on_old_models()
     with pytest.raises(ConfigError, match="without a loader"):
         model_host.begin(OTHER)
     loader = Loader(lambda: other_worker("small"))
@@ -39,11 +46,11 @@ def test_what_stands_is_read_from_the_worker_and_the_first_pair_loaded_at_once()
     assert model_host.names() == ("other", "small") and model_host.pair == OTHER
     assert model_host.version == 0
     with pytest.raises(OutOfMemoryError, match="too much"):
-        ModelHost.open(Loader(failing(OutOfMemoryError("too much"))), OTHER)
+        ModelHost.open(Loader(failing_loader(OutOfMemoryError("too much"))), OTHER)
 
 
 def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models() -> None:
-    old, new = FakeWorker(scripted(40), speed=10.0), other_worker("small")
+    old, new = FakeWorker(script_of(40), speed=10.0), other_worker("small")
     loader = Loader(lambda: new, held=True)
     model_host = ModelHost(old, loader)
     hub = Hub(model_host, FakeStore())
@@ -58,14 +65,14 @@ def test_a_run_goes_on_while_another_pair_is_loaded_and_ends_on_its_own_models()
     stages = [stage.words for stage in model_host.exchange.stages]
     assert stages == ["Looking for the models", "LLM other: weights", "SSM 1 of 1 small: weights"]
     assert model_host.exchange.state == "done" and model_host.pair == OTHER
-    assert not old.closed and model_host.leaving() == 2, "it has runs to end"
+    assert not old.closed and model_host.runs_on_old_models() == 2, "it has runs to end"
     after = hub.start(request("for the new ones", "autoregressive"))
     assert len(new.requests) == 1 and len(old.requests) == 2
     old.speed = 0.0
     for source in (going, between, after):
         assert isinstance(whole(source)[-1], RunCompleted)
-    settled(model_host)
-    assert old.closed and not new.closed and not model_host.leaving()
+    wait_settled(model_host)
+    assert old.closed and not new.closed and not model_host.runs_on_old_models()
 
 
 def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
@@ -85,24 +92,24 @@ def test_who_watches_a_past_run_does_not_hold_its_models() -> None:
     ],
 )
 def test_a_pair_that_cannot_be_loaded_leaves_what_stands(error: Exception, words: str) -> None:
-    old = FakeWorker(scripted(4), speed=0.0)
-    model_host = ModelHost(old, Loader(failing(error)))
+    old = FakeWorker(script_of(4), speed=0.0)
+    model_host = ModelHost(old, Loader(failing_loader(error)))
     model_host.begin(OTHER)
-    settled(model_host)
+    wait_settled(model_host)
     assert (model_host.exchange.state, model_host.exchange.reason) == ("failed", words)
     assert model_host.worker is old and model_host.version == 0 and not old.closed
     assert isinstance(whole(Hub(model_host, FakeStore()).start(request()))[-1], RunCompleted)
     model_host._load = Loader(lambda: other_worker("small"))
     model_host.begin(OTHER)
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "done" and model_host.names() == ("other", "small")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_bug_in_the_loader_ends_as_one_and_not_as_a_loading_for_ever() -> None:
-    model_host = ModelHost(FakeWorker(), Loader(failing(KeyError("oops"))))
+    model_host = ModelHost(FakeWorker(), Loader(failing_loader(KeyError("oops"))))
     model_host.begin(OTHER)
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "failed"
     assert model_host.exchange.reason == "internal error (KeyError): 'oops'"
 
@@ -126,7 +133,7 @@ def test_there_is_one_exchange_at_a_time_however_many_ask_for_one() -> None:
     for thread in threads:
         thread.join()
     loader.go.set()
-    settled(model_host)
+    wait_settled(model_host)
     assert len(refused) == 7 and loader.asked == [OTHER]
     assert all("another pair is being loaded" in str(error) for error in refused)
 
@@ -140,7 +147,7 @@ def test_cancelled_between_stages() -> None:
     model_host.cancel()
     assert model_host.exchange.ending
     loader.go.set()
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "cancelled" and model_host.worker is old and not old.closed
     assert len(model_host.exchange.stages) <= 1
     model_host.cancel()
@@ -157,27 +164,27 @@ def test_cancelled_behind_the_last_stage_the_new_worker_is_closed() -> None:
 
     model_host._load = load
     model_host.begin(OTHER)
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "cancelled" and model_host.worker is old
     assert new.closed and not old.closed
 
 
 def test_queued_runs_end_on_the_models_they_were_queued_for() -> None:
-    old = FakeWorker(scripted(10), speed=0.5, max_live=1)
+    old = FakeWorker(script_of(10), speed=0.5, max_live=1)
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     hub = Hub(model_host, FakeStore())
     sources = [hub.start(request(f"number {i}")) for i in range(4)]
     model_host.begin(OTHER)
     wait_loaded(model_host)
-    assert model_host.leaving() >= 3
+    assert model_host.runs_on_old_models() >= 3
     for source in sources:
         assert isinstance(whole(source)[-1], RunCompleted)
-    settled(model_host)
+    wait_settled(model_host)
     assert old.closed and len(old.requests) == 4
 
 
 def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
-    old = FakeWorker(scripted(400), speed=5.0)
+    old = FakeWorker(script_of(400), speed=5.0)
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
     source = Hub(model_host, FakeStore()).start(request())
 
@@ -189,32 +196,32 @@ def test_a_stopped_run_and_one_whose_tap_fails_let_their_models_go() -> None:
         model_host._served._counting_tap(broken)(replace(whole_run()[0]))
     model_host.begin(OTHER)
     wait_loaded(model_host)
-    assert model_host.leaving() == 1
+    assert model_host.runs_on_old_models() == 1
     source.cancel()
     assert isinstance(whole(source)[-1], RunCancelled)
-    settled(model_host)
+    wait_settled(model_host)
     assert old.closed
 
 
 def whole_run() -> list[Any]:
-    return scripted(2)(request(), "r")
+    return script_of(2)(request(), "r")
 
 
 def test_a_request_that_is_refused_is_no_run() -> None:
     old = FakeWorker()
     model_host = ModelHost(old, Loader(lambda: other_worker("small")))
-    old.submit = lambda *_: failing(ConfigError("prompt is ''"))()
+    old.submit = lambda *_: failing_loader(ConfigError("prompt is ''"))()
     with pytest.raises(ConfigError, match="prompt is"):
         model_host.submit(request())
     model_host.begin(OTHER)
-    settled(model_host)
+    wait_settled(model_host)
     assert old.closed
 
 
 def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     model_host = ModelHost(FakeWorker(), Loader(lambda: other_worker("small", DRAFTERS[0])))
     model_host.begin(OTHER)
-    settled(model_host)
+    wait_settled(model_host)
     hub, asked = Hub(model_host, FakeStore()), request()
 
     def wanting(*names: str) -> Any:
@@ -230,7 +237,7 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
 
 
 def test_close_ends_runs_of_both_and_a_loading() -> None:
-    old, new = FakeWorker(scripted(400), speed=5.0), other_worker("small", speed=5.0)
+    old, new = FakeWorker(script_of(400), speed=5.0), other_worker("small", speed=5.0)
     loader = Loader(lambda: new)
     model_host = ModelHost(old, loader)
     hub = Hub(model_host, FakeStore())
@@ -245,7 +252,7 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
     assert old.closed and new.closed
     assert [type(whole(source)[-1]) for source in (first, second)] == [RunCancelled] * 2
     loader.go.set()
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.exchange.state == "cancelled"
     for late in (lambda: hub.start(request()), lambda: model_host.begin(OTHER)):
         with pytest.raises(EngineClosedError, match="worker is closed"):
@@ -254,7 +261,7 @@ def test_close_ends_runs_of_both_and_a_loading() -> None:
 
 def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
     model_host = ModelHost(
-        FakeWorker(scripted(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0))
+        FakeWorker(script_of(1), speed=0.0), Loader(lambda: other_worker("s", speed=0.0))
     )
     hub = Hub(model_host, FakeStore())
     ended: list[Any] = []
@@ -272,6 +279,6 @@ def test_nobody_who_submits_is_overtaken_by_an_exchange() -> None:
         time.sleep(0.05)
     for thread in threads:
         thread.join()
-    settled(model_host)
+    wait_settled(model_host)
     assert model_host.version > 1 and len(ended) == 60
     assert {type(event) for event in ended} == {RunCompleted}, "none was cut off by a close"

@@ -16,11 +16,11 @@ from core.models.loading.catalog import FAMILIES, SMOLLM2, bundled_llm
 from core.models.loading.gguf_cache import CACHE_VARIABLE
 from core.models.machine import parameter_count
 from storage import RunQuery, RunStore
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 from tests.core.models.gguf_files import write_model
 from tests.family import SSMS
-from tests.ui.fakes import FakeWorker, request, scripted
-from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
+from tests.ui.fakes import FakeWorker, request, script_of
+from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.handlers import (
     given_up,
     load_values,
@@ -48,7 +48,7 @@ def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("models") / "tiny")
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def made(store: RunStore, load: Load | None = None) -> Context:
@@ -282,23 +282,23 @@ def test_a_loading_is_told_stage_by_stage(store: RunStore) -> None:
     assert whats == ["Looking for the models", "LLM other", "SSM 1 of 1 small"]
     assert stages["1"]["steps"].startswith("weights ") and stages["1"]["state"] == "done"
     assert last[2].interactive and not last[3].interactive
-    settled(context.model_host)
+    wait_settled(context.model_host)
 
 
 def test_runs_on_the_models_of_before_are_told_of(store: RunStore) -> None:
     context = made(store, Loader(lambda: other_worker("small")))
-    context.model_host.worker.set_script(scripted(400), speed=5.0)
+    context.model_host.worker.set_script(script_of(400), speed=5.0)
     source, last = context.hub.start(request()), list(load_values(context, True, *FORM))[-1]
     assert "1 run still ends on the models of before" in words(last) and last[0]["again"]
     source.cancel()
-    settled(context.model_host)
+    wait_settled(context.model_host)
     assert "still" not in words(state_values(context, True))
     assert "again" not in state_values(context, True)[0]
 
 
 def test_a_refusal_is_told_with_its_reason_to_those_who_may_know(store: RunStore) -> None:
     secret = "ssm is '/home/x/secret': token id 17 is 'a' there"
-    context = made(store, Loader(failing(OutOfMemoryError(secret))))
+    context = made(store, Loader(failing_loader(OutOfMemoryError(secret))))
     last = list(load_values(context, True, *FORM))[-1]
     assert secret in words(last) and last[0]["lines"]["0"]["kind"] == "error"
     assert "What was loaded stays: synthetic-llm" in words(last)
@@ -352,4 +352,4 @@ def test_what_it_needs_is_told_while_something_is_loaded(store: RunStore, folder
     both = words(need_values(context, True, *asked))
     assert both.startswith("It fits: ") and "Loading other with small" in both
     loader.go.set()
-    settled(context.model_host)
+    wait_settled(context.model_host)

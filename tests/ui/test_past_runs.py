@@ -18,11 +18,11 @@ from tests.ui.boards import ALL, context, live_of, notice_of, sessions_of
 from ui.form.form import OWN, preset_config, request_of
 from ui.server.context import Context
 from ui.server.session import TabSession
-from ui.sessions.exporting import FORMATS, saving, write_export
-from ui.sessions.history import Asker, More, drafter_choices, list_values, llm_choices
-from ui.sessions.repeat import again, asked_of, stop_again
+from ui.sessions.exporting import FORMATS, export_progress, write_export
+from ui.sessions.history import Asker, RunFilters, drafter_choices, list_values, llm_choices
+from ui.sessions.repeat import asked_of, repeat_run, stop_again
 from ui.sessions.retention import about_run, keep_note, kept_runs, retention_shown, set_retention
-from ui.sessions.tab import choose_run, choosing, delete_run, opened_run
+from ui.sessions.tab import choose_run, delete_run, opened_run, toggle_comparing
 from ui.sessions.two_runs import select_round
 from ui.shared.into_live import fill_form, form_values_of, preset_of
 from ui.shared.steering import move, play_on
@@ -55,7 +55,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     store.annotate(two, "for the lecture")
 
     def ids(**changes: Any) -> list[str]:
-        rows = list_values(made, ALL, "", "", "all", "newest", 1, More(**changes))[0]["rows"]
+        rows = list_values(made, ALL, "", "", "all", "newest", 1, RunFilters(**changes))[0]["rows"]
         return [row["id"] for row in rows.values()]
 
     assert set(ids()) == {one, two} and ids(noted=True) == [two]
@@ -66,7 +66,7 @@ def test_filters_restrict_the_list(store: RunStore) -> None:
     for event in (replace(started, created_utc=datetime.now(UTC).isoformat()), *rest):
         store.record(event)
     assert ids(since="the last hour") == ["synthetic-9"]
-    said = list_values(made, ALL, "", "", "all", "newest", 1, More(since="ever"))[1]
+    said = list_values(made, ALL, "", "", "all", "newest", 1, RunFilters(since="ever"))[1]
     assert "since is 'ever'" in text(said)
     row = list_values(made, ALL, "", "lecture", "all", "newest", 1)[0]["rows"]["0"]
     assert row["note"] == "for the lecture" and row["thinned"] is False
@@ -120,14 +120,14 @@ def test_how_far_a_long_export_is_is_told(store: RunStore, monkeypatch: pytest.M
     monkeypatch.setattr("ui.sessions.exporting.TELL_S", 0.01)
     for event in synthetic_run(40, seed=1):
         store.record(event, "a")
-    *before, (file, line) = saving(context(store), ALL, "synthetic-1", "html")
+    *before, (file, line) = export_progress(context(store), ALL, "synthetic-1", "html")
     assert file == write_export(context(store), ALL, "synthetic-1", "html")
     assert line.text == "Saved as synthetic-1.html."
     assert all(none is None and "Writing HTML report" in one.text for none, one in before)
     shares = [int(found[1]) for _, one in before if (found := re.search(r": (\d+) %", one.text))]
     assert shares == sorted(shares) and len(set(shares)) > 3 and shares[-1] <= 100
     with pytest.raises(UnknownRunError):
-        list(saving(context(store), ALL, "gone", "json"))
+        list(export_progress(context(store), ALL, "gone", "json"))
 
 
 def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: RunStore) -> None:
@@ -135,7 +135,7 @@ def test_run_again_takes_the_recorded_seed_and_says_the_text_is_the_same(store: 
     run_id = ran(made)
     sessions, desk = sessions_of(made), TabSession()
     opened_run(sessions, desk, ALL, run_id)
-    frames = list(again(sessions, desk, ALL, "me", run_id))
+    frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
     assert frames[-1][-1] not in ("", run_id) and desk.frame().run_id == frames[-1][-1]
     assert "This run wrote the same text as the one before" in notice_of(frames[-2], 0)
     first, second = made.hub.worker.requests[-2:]
@@ -151,10 +151,10 @@ def test_run_again_refuses_what_is_not_there(store: RunStore) -> None:
     made = context(store)
     sessions, desk = sessions_of(made), TabSession()
     for run_id, words in (("", "no run is opened"), ("gone", "no such run")):
-        frames = list(again(sessions, desk, ALL, "me", run_id))
+        frames = list(repeat_run(sessions, desk, ALL, "me", run_id))
         assert words in notice_of(frames[-1], 0) and len(frames) == 1
     run_id = ran(made)
-    frames = list(again(sessions, desk, Asker("b", False), "b", run_id))
+    frames = list(repeat_run(sessions, desk, Asker("b", False), "b", run_id))
     assert "no such run of yours" in notice_of(frames[-1], 0)
     assert asked_of(made, ALL, run_id).sampling.seed is None
 
@@ -165,7 +165,7 @@ def test_stop_ends_the_run_that_is_made_again(store: RunStore) -> None:
     worker: Any = made.hub.worker
     worker.speed = 50.0
     sessions, desk = sessions_of(made), TabSession()
-    frames = again(sessions, desk, ALL, "me", run_id)
+    frames = repeat_run(sessions, desk, ALL, "me", run_id)
     next(frames)
     assert "Running again" in notice_of(next(frames), 0)
     assert "Stopped" in notice_of(stop_again(sessions, desk), 0)
@@ -177,12 +177,12 @@ def test_a_second_run_of_the_list_stands_beside_the_first(store: RunStore) -> No
     made = context(store)
     one, two = recorded(store, "a", "b")
     sessions, desks = sessions_of(made), (TabSession(), TabSession(), TabSession())
-    first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opening)
+    first, opened = choose_run(sessions, desks, ALL, one, ""), len(sessions.opened_outputs)
     before = opened + len(sessions.on.about_outputs)
     assert first[opened - 1] == one and desks[0].player is not None
-    comparing, button, said = choosing(one, "")
+    comparing, button, said = toggle_comparing(one, "")
     assert comparing == one and "Choose the second run" in text(said)
-    assert choosing(one, one)[0] == "" and choosing("", "")[0] == ""
+    assert toggle_comparing(one, one)[0] == "" and toggle_comparing("", "")[0] == ""
     both = choose_run(sessions, desks, ALL, two, comparing)
     assert desks[0].frame().run_id == one, "the first stays open"
     section, answer, tables, place = both[before : before + 4]
@@ -209,7 +209,7 @@ def test_a_wrong_second_run_is_told(store: RunStore, asker: Asker, second: str, 
     sessions = sessions_of(context(store))
     desks = (TabSession(), TabSession(), TabSession())
     values = choose_run(sessions, desks, asker, second, "synthetic-0")
-    assert words in text(values[len(sessions.opening) + len(sessions.on.about_outputs) + 1])
+    assert words in text(values[len(sessions.opened_outputs) + len(sessions.on.about_outputs) + 1])
 
 
 def test_a_past_run_plays_pauses_goes_on_and_is_scrubbed(store: RunStore) -> None:
@@ -277,7 +277,7 @@ def test_a_run_deleted_elsewhere_is_told_by_every_action(store: RunStore) -> Non
     opened_run(sessions, desk, ALL, run_id)
     store.delete(run_id)
     assert "no such run" in text(keep_note(made, ALL, run_id, "x"))
-    assert "no such run" in notice_of(list(again(sessions, desk, ALL, "me", run_id))[0], 0)
+    assert "no such run" in notice_of(list(repeat_run(sessions, desk, ALL, "me", run_id))[0], 0)
     with pytest.raises(UnknownRunError):
         asked_of(made, ALL, run_id)
     assert "already deleted" in notice_of(delete_run(sessions, desk, ALL, run_id), 0)

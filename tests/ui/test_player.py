@@ -174,7 +174,7 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
         player.step(-1)
     assert player.frame().selected_round == 3 and not player.frame().at_end
     player.follow()
-    assert player.frame().selected_round == 5 and player.frame().whole
+    assert player.frame().selected_round == 5 and player.frame().is_complete
 
 
 def test_no_round_past_the_ends_can_be_selected() -> None:

@@ -23,7 +23,7 @@ from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
 from tests.ui.fakes import as_asked, plain_twin
 from ui.compare.comparison import comparison_rows
 from ui.prompts.export import NOTHING, file_of
-from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
 from ui.prompts.past_handlers import known_domains, past_drawn, told_of
 from ui.prompts.row_settings import settings_of_run
 from ui.prompts.rows import of_runs, of_study, rows_plain, table_value
@@ -32,7 +32,13 @@ from ui.prompts.tab import study_drawn
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.shared.studies import Studies, new_study
-from ui.shared.study_handlers import Drawn, StudyBoard, begin_study, look_at_study, press_button
+from ui.shared.study_handlers import (
+    StudyBoard,
+    StudyPictures,
+    begin_study,
+    look_at_study,
+    press_button,
+)
 
 PROMPTS = (StudyPrompt("1", "one\ntwo", "code"), StudyPrompt("2", "x" * 300))
 
@@ -217,7 +223,7 @@ def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "
     return source.run_id
 
 
-def look(context: Context, **asked: Any) -> Found:
+def look(context: Context, **asked: Any) -> FoundPrompts:
     asking = PastLook(**{"owner": None, **asked})
     *_, found = looked_at(context, RunFigures(context.store), known_domains(), asking)
     return found
@@ -283,10 +289,14 @@ def drawn(context: Context, desk: TabSession, **asked: Any) -> Iterator[list[Any
     return past_drawn(context, desk, RunFigures(context.store), asking, ())
 
 
-def board_and_pictures(context: Context) -> tuple[StudyBoard, Drawn, TabSession]:
+def board_and_pictures(context: Context) -> tuple[StudyBoard, StudyPictures, TabSession]:
     """A board of prompts, its pictures, and the tab that looks at them."""
     board = StudyBoard(context, "prompts", "prompts", None, None)
-    return board, Drawn((None,) * 3, lambda opened: study_drawn(context, opened)), TabSession()
+    return (
+        board,
+        StudyPictures((None,) * 3, lambda opened: study_drawn(context, opened)),
+        TabSession(),
+    )
 
 
 def test_opening_a_study_takes_the_notice_away_and_ends_the_look(context: Context) -> None:

@@ -18,7 +18,7 @@ from tests.synthetic import synthetic_run
 from tests.synthetic.run import model_infos
 from tests.ui.boards import ALL, live_of, run, sessions_of
 from tests.ui.fakes import as_asked, plain_twin, request
-from tests.ui.reports import Place, Report, unpacked
+from tests.ui.reports import Place, Report, unpack_value
 from tests.ui.test_live import ME
 from tests.ui.test_studies import ended, mine, study
 from ui.live.handlers import answer_question
@@ -221,7 +221,7 @@ FIGURES = 2
 
 def replayed(context: Context, run_id: str) -> dict[str, Any]:
     """The figures in Sessions; the report's must be the same."""
-    figures = unpacked(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
+    figures = unpack_value(opened_run(sessions_of(context), TabSession(), ALL, run_id)[FIGURES])
     html = write_export(context, ALL, run_id, "html")["text"]
     report = Report(html)
     assert report.pictures(Place(report.stops - 1))["figures"] == figures
@@ -235,25 +235,25 @@ def test_what_was_measured_live_is_replayed(context: Context, question: Any) -> 
     run(live, desk)
     first = desk.frame().run_id
     assert replayed(context, first)["speedup"] is None
-    lived = unpacked(list(answer_question(live, desk, ME, question))[-1][FIGURES + 1])
+    lived = unpack_value(list(answer_question(live, desk, ME, question))[-1][FIGURES + 1])
     assert lived["speedup"] > 0
     assert replayed(context, first) == lived
-    again = unpacked(run(live, desk)[FIGURES + 1])
+    again = unpack_value(run(live, desk)[FIGURES + 1])
     assert again["speedup"] is not None and again["baseline_note"] == lived["baseline_note"]
     assert replayed(context, desk.frame().run_id) == again, "with the baseline of the run before"
-    other = unpacked(run(live, desk, prompt="Another")[FIGURES + 1])
+    other = unpack_value(run(live, desk, prompt="Another")[FIGURES + 1])
     assert replayed(context, desk.frame().run_id) == other and other["speedup"] is None
 
 
 def test_a_baseline_is_that_of_its_llm_and_outlives_the_plain_run(context: Context) -> None:
     live, desk = live_of(context), TabSession()
     run(live, desk)
-    lived = unpacked(list(answer_question(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
+    lived = unpack_value(list(answer_question(live, desk, ME, measure_baseline))[-1][FIGURES + 1])
     context.store.delete(desk.baseline.run_id)
     assert replayed(context, desk.frame().run_id) == lived
     kept = desk.baseline.request
     desk.baseline = type(desk.baseline)(1.0, "plain", "", (("another", "", ""), *kept[1:]))
-    assert unpacked(run(live, desk)[FIGURES + 1])["speedup"] is None
+    assert unpack_value(run(live, desk)[FIGURES + 1])["speedup"] is None
 
 
 def test_a_studys_run_is_compared_with_its_own_plain_cell(context: Context) -> None:

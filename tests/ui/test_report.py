@@ -15,7 +15,7 @@ from core.events import Event, event_to_plain
 from storage import RunStore
 from tests.synthetic import HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context
-from tests.ui.reports import Place, Report, applied, sealed_in
+from tests.ui.reports import Place, Report, apply_delta, sealed_in
 from ui.components.assets import ASSETS
 from ui.report import report_html
 from ui.report.__main__ import main
@@ -147,7 +147,7 @@ def test_a_very_long_run_stops_at_some_rounds_and_says_so() -> None:
 )
 def test_a_delta_and_its_inverse(before: dict[str, Any], after: dict[str, Any]) -> None:
     made = json.loads(json.dumps(delta(before, after)))
-    assert json.dumps(applied(before, made)) == json.dumps(after)
+    assert json.dumps(apply_delta(before, made)) == json.dumps(after)
     assert delta(after, after) == []
 
 

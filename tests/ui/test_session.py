@@ -14,7 +14,7 @@ from bench.page.gaps import measure
 from core.config import Request
 from core.errors import ConfigError
 from core.events import Event, RunCancelled, RunCompleted
-from tests.ui.fakes import FakeStore, FakeWorker, request, scripted
+from tests.ui.fakes import FakeStore, FakeWorker, request, script_of
 from tests.ui.fakes import recorded as prepared
 from ui.run.frame import Frame
 from ui.run.player import Pace, Player
@@ -24,7 +24,7 @@ WAIT_S = 5.0
 
 
 def hub(rounds: int = 12, speed: float = 1.0, max_live: int = 4) -> Hub:
-    return Hub(FakeWorker(scripted(rounds), speed, max_live), FakeStore())
+    return Hub(FakeWorker(script_of(rounds), speed, max_live), FakeStore())
 
 
 def desk_with(hub: Hub, pace: Pace | None = None, asked: Request | None = None) -> TabSession:
@@ -47,7 +47,7 @@ def until(condition, timeout: float = WAIT_S) -> None:
 def test_a_run_is_played_to_its_end_and_recorded() -> None:
     made = hub()
     frames = list(play(desk_with(made)))
-    assert frames[-1].whole and frames[-1].view.state == "completed"
+    assert frames[-1].is_complete and frames[-1].view.state == "completed"
     accepted = [line.accepted for line in frames[-1].view.rounds]
     assert accepted[frames[-1].selected_round] == max(accepted), "the LLM accepted most in it"
     assert recorded(made, frames[-1].run_id)[-1].seq == frames[-1].view.seq
@@ -77,7 +77,7 @@ class Clocked(FakeStore):
 def test_a_token_is_seen_within_100_ms_of_its_round() -> None:
     store = Clocked()
     store.times = []
-    desk = desk_with(Hub(FakeWorker(scripted(60)), store))
+    desk = desk_with(Hub(FakeWorker(script_of(60)), store))
     late: list[float] = []
     for frame in play(desk):
         now = time.monotonic()
@@ -185,7 +185,7 @@ def test_a_generator_may_hop_threads_between_frames() -> None:
         thread = threading.Thread(target=one)
         thread.start()
         thread.join(WAIT_S)
-    assert got[-2].whole
+    assert got[-2].is_complete
 
 
 def test_desks_belong_to_tabs_and_pages_and_of_too_many_the_oldest_stops() -> None:
@@ -242,7 +242,9 @@ def test_a_store_that_cannot_write_does_not_stop_the_text() -> None:
         def record(self, event: Event, owner: str = "") -> None:
             self.paused = "disk is full"
 
-    assert list(play(desk_with(Hub(FakeWorker(scripted(6)), Full()))))[-1].view.state == "completed"
+    assert (
+        list(play(desk_with(Hub(FakeWorker(script_of(6)), Full()))))[-1].view.state == "completed"
+    )
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
-from tests.ui.reports import unpacked
+from tests.ui.reports import unpack_value
 from ui.run.values import names_value
 from ui.run.view import View, reduce_all
 from ui.server.page import build_page
@@ -121,7 +121,7 @@ def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunSt
     assert notice_of(values, 0) == "Open a run from the list."
     assert store.runs(RunQuery()).total == 1
     legend = 1 + list(sessions.board.pictures).index("legend")
-    assert unpacked(values[legend]) == names_value(sessions.board.context.models)
+    assert unpack_value(values[legend]) == names_value(sessions.board.context.models)
     values = opened_run(sessions, desk, ALL, "nosuch")
     assert "nosuch" in notice_of(values, 0) and values[-1] == ""
     assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)

@@ -20,7 +20,7 @@ from lab.prompts import StudyPrompt
 from lab.study import Configuration, Study, plain_configuration
 from storage import RunQuery
 from storage.process import start_mark
-from tests.ui.fakes import endless, scripted
+from tests.ui.fakes import endless, script_of
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.history import Asker
@@ -29,8 +29,8 @@ from ui.shared.past_studies import ROWS, listed_studies, press_list
 from ui.shared.studies import OpenedStudy, Studies, new_study, title_of
 from ui.shared.study_board import build_study_board
 from ui.shared.study_handlers import (
-    Drawn,
     StudyBoard,
+    StudyPictures,
     asked_for,
     begin_study,
     look_at_study,
@@ -127,9 +127,9 @@ def test_elsewhere_a_study_is_its_owners_alone(context: Context) -> None:
         with pytest.raises(UnknownStudyError, match="no such study of yours"):
             act(one.study_id)
     assert bob.rows() == () and len(eve.rows()) == 1 == len(mine(context).rows())
-    told = bob.standing()
+    told = bob.progress()
     assert told.live and told.total == 4 and not told.study_id and told.cell is None
-    assert eve.standing().study_id == one.study_id
+    assert eve.progress().study_id == one.study_id
     with pytest.raises(StudyError, match="one at a time"):
         bob.begin(study(context))
 
@@ -141,7 +141,7 @@ def test_what_is_measured_is_neither_deleted_nor_gone_on_with(context: Context) 
         mine(context).delete(one.study_id)
     mine(context).stop(one.study_id)
     ended(context)
-    context.hub.worker.set_script(scripted(4), speed=0.0)
+    context.hub.worker.set_script(script_of(4), speed=0.0)
     mine(context).resume(one.study_id)
     ended(context)
     assert mine(context).rows()[0].done == 4
@@ -201,7 +201,7 @@ class Tab:
         board, picture = layout()
         self.board = StudyBoard(context, "compare", "compare", board.progress, board.studies)
         self.desk, self.mine = TabSession(), mine(context)
-        self.drawn = Drawn((picture,), self.draw)
+        self.drawn = StudyPictures((picture,), self.draw)
         self.draws: list[int] = []
 
     def draw(self, opened: OpenedStudy | None) -> list[Any]:
@@ -245,7 +245,7 @@ def test_another_tab_reattaches_and_stops(context: Context) -> None:
     ended(context)
     bar = other.look()[0]
     assert bar["state"] == "stopped" and bar["go"] and not bar["stop"] and bar["ask_ms"] == 5000
-    context.hub.worker.set_script(scripted(4), speed=0.0)
+    context.hub.worker.set_script(script_of(4), speed=0.0)
     other.press("go", one.study_id)
     ended(context)
     assert other.look()[0]["state"] == "completed"

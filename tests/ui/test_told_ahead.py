@@ -10,8 +10,8 @@ import pytest
 
 from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
-from tests.together import together
-from tests.ui.fakes import shown
+from tests.together import share_passes
+from tests.ui.fakes import pictures_at
 from ui.learn.lessons.measured import measured_row
 from ui.run.frame import Frame
 from ui.run.slower import slower_because
@@ -35,7 +35,7 @@ def with_rounds(
 @pytest.mark.parametrize("pipeline", ["ahead", "auto", "across"])
 def test_sums_of_drafting_ahead_are_those_of_the_events(pipeline: str) -> None:
     events = pipelined(pipeline)
-    value = shown(events, 3)["timeline"]
+    value = pictures_at(events, 3)["timeline"]
     told = {e.round: e.ahead for e in of_rounds(events) if e.ahead}
     assert value["hits"].keys() == {str(number) for number in told}
     every = tuple(entry for entries in told.values() for entry in entries)
@@ -58,7 +58,7 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
         return {"ahead": tuple(replace(a, saved_ms=0.004) if e.round % 4 else a for a in e.ahead)}
 
     events = with_rounds(pipelined("across"), change)
-    sums = shown(events, 3)["timeline"]["ahead"]
+    sums = pictures_at(events, 3)["timeline"]["ahead"]
     told = [one for event in of_rounds(events) for one in event.ahead]
     assert sums["beside"] == sum(one.saved_ms > 0.004 for one in told)
     assert 0 < sums["beside"] < sums["hits"] == len(told)
@@ -67,7 +67,7 @@ def test_a_draft_that_no_pass_hid_is_not_counted_as_run_beside_one() -> None:
 def test_a_round_says_why_a_guess_missed() -> None:
     events, reasons = pipelined("ahead"), set()
     for event in of_rounds(events):
-        own = shown(events, event.round)["timeline"]["round"]
+        own = pictures_at(events, event.round)["timeline"]["round"]
         assert [(one["d"], one["why"], one["hit"]) for one in own.values()] == [
             (str(DRAFTERS.index(one.drafter)), one.reason, one.hit) for one in event.ahead
         ]
@@ -78,7 +78,7 @@ def test_a_round_says_why_a_guess_missed() -> None:
 def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_more() -> None:
     for pipeline in ("off", "across", "ahead"):
         events = pipelined(pipeline)
-        stats, value = events[-1].stats, shown(events, 3)["timeline"]
+        stats, value = events[-1].stats, pictures_at(events, 3)["timeline"]
         assert value["overlap"] == pytest.approx(stats.overlap_ratio, abs=1e-4)
         assert (value["overlap"] > 0) == (pipeline != "off")
         assert value["total"] == pytest.approx(stats.total_ms, abs=1e-3)
@@ -89,14 +89,18 @@ def test_overlap_and_time_are_those_of_the_runs_figures_though_stages_add_up_to_
 def test_without_drafting_ahead_nothing_is_told_of_it() -> None:
     value = picture_values(Frame(view=reduce_all(synthetic_run(3))))["timeline"]
     assert value["ahead"] == value["hits"] == {} and value["pipeline"] == "off"
-    assert value["share"]["ahead"] == 0 < shown(pipelined("ahead"), 3)["timeline"]["share"]["ahead"]
+    assert (
+        value["share"]["ahead"]
+        == 0
+        < pictures_at(pipelined("ahead"), 3)["timeline"]["share"]["ahead"]
+    )
 
 
 def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
     seen_fates = set()
     for pipeline in ("ahead", "auto"):
         events = pipelined(pipeline)
-        bars = shown(events, 3)["timeline"]["bars"]
+        bars = pictures_at(events, 3)["timeline"]["bars"]
         asked = {
             (e.round, a.drafter): a.hit
             for e in of_rounds(events)
@@ -115,7 +119,7 @@ def test_drafting_ahead_is_a_hit_or_a_miss_as_the_next_round_tells() -> None:
 
 def test_a_draft_made_beside_another_request_is_a_hit_in_its_own_round() -> None:
     events = pipelined("across")
-    bars = shown(events, 3)["timeline"]["bars"]
+    bars = pictures_at(events, 3)["timeline"]["bars"]
     for event in of_rounds(events):
         early = {entry.drafter for entry in event.ahead}
         for k, span in enumerate(event.spans):
@@ -188,7 +192,9 @@ def guessed(events: list[Event], until: int) -> dict[str, int]:
 @pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
 def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms(combine, "goodput", "ahead"))
-    assert shown(events, 3)["timeline"]["never"] == ("log_pool" if combine == "log_pool" else "")
+    assert pictures_at(events, 3)["timeline"]["never"] == (
+        "log_pool" if combine == "log_pool" else ""
+    )
 
 
 @pytest.mark.parametrize("pipeline", ["off", "ahead", "across"])
@@ -197,7 +203,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
     core.engine.round_state.round_outcome."""
     made = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput", pipeline))
     events = [replace(e, between_ms=1.5) if isinstance(e, RoundCompleted) else e for e in made]
-    rounds, hidden = shown(events, 3)["timeline"]["rounds"], 0.0
+    rounds, hidden = pictures_at(events, 3)["timeline"]["rounds"], 0.0
     for event in of_rounds(events):
         own = [s for s in event.spans if s.name not in ("prefill", "ahead")]
         told = rounds[str(event.round)]
@@ -213,7 +219,7 @@ def test_the_measured_time_is_the_one_that_length_rules_learn_from(pipeline: str
 def test_a_pause_that_is_another_requests_turn_is_no_part_of_the_measured_time() -> None:
     events = synthetic_run(3, mechanisms=Mechanisms("union", "goodput", "off"))
     paused = with_rounds(events, lambda e: {"spans": tuple(map(committed_late, e.spans))})
-    (short, long) = (shown(run, 1)["timeline"]["rounds"]["1"] for run in (events, paused))
+    (short, long) = (pictures_at(run, 1)["timeline"]["rounds"]["1"] for run in (events, paused))
     assert long["ms"] == pytest.approx(short["ms"])
     assert long["all"] == pytest.approx(short["all"] + 30)
 
@@ -231,7 +237,7 @@ def test_playback_of_a_run_has_not_ended_before_its_end() -> None:
 
 
 APART = synthetic_run(20, seed=5, mechanisms=Mechanisms("union", "goodput"))
-SHARED = together(APART)
+SHARED = share_passes(APART)
 UNDER_WAY = APART[:-1], SHARED[:-1]
 
 
@@ -243,10 +249,10 @@ def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None
     for event, other in zip(of_rounds(SHARED), of_rounds(APART), strict=True):
         assert time_of(event).ms == pytest.approx(time_of(other).ms)
         assert time_of(event).whole_ms == pytest.approx(time_of(other).whole_ms)
-    found, true = (shown(events, 3)["timeline"] for events in (SHARED, APART))
+    found, true = (pictures_at(events, 3)["timeline"] for events in (SHARED, APART))
     assert found["share"] == pytest.approx(true["share"], abs=2e-3)
     assert sum(found["share"].values()) == pytest.approx(found["total"], rel=1e-3)
-    found, true = (shown(events, 12)["lengths"]["lately"] for events in (SHARED, APART))
+    found, true = (pictures_at(events, 12)["lengths"]["lately"] for events in (SHARED, APART))
     assert found == pytest.approx(true, rel=1e-3)
     true, found = (reduce_all(events).stats for events in UNDER_WAY)
     assert found.draft_ms == pytest.approx(true.draft_ms)
@@ -258,7 +264,7 @@ def test_every_sum_over_work_done_at_once_is_that_of_one_after_another() -> None
 
 
 def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
-    value = shown(SHARED, 3)["timeline"]
+    value = pictures_at(SHARED, 3)["timeline"]
     for event in of_rounds(SHARED):
         bars = value["bars"][str(event.round)]
         assert len(bars) == len(event.spans)
@@ -268,7 +274,7 @@ def test_a_bar_is_as_long_as_it_took_and_says_what_is_counted() -> None:
             assert (bar["start"], bar["end"]) == pytest.approx(ends, abs=1e-3)
             assert ("own" in bar) == (span.name in ("draft", "catch_up"))
             assert bar.get("own", span.ms) == pytest.approx(span.ms, abs=1e-3)
-    plain = shown(APART, 3)["timeline"]["bars"]
+    plain = pictures_at(APART, 3)["timeline"]["bars"]
     assert not [bar for bars in plain.values() for bar in bars.values() if "own" in bar]
 
 

@@ -23,7 +23,7 @@ from ui.api.tune import _tune
 from ui.form.form import RECORD_TOP_K
 from ui.server.context import Context
 from ui.shared.studies import Studies
-from ui.tune.form import LIVE, PICKED, TYPED, Asked, axis_shown, base_menu, study_request
+from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu, study_request
 from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
 
 AXES = [*("speculation_length", "2, 4", []), *("expansion", "1 | 2,1", []), *("", "", [])]
@@ -42,7 +42,7 @@ def values(**changes: Any) -> list[Any]:
     return [value for part in {**parts, **changes}.values() for value in part]
 
 
-def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> Asked:
+def asked_of(context: Context, own: dict[str, Any] | None = None, **changes: Any) -> GridRequest:
     return study_request(context, own, form_values(drafters=[*DRAFTERS]), values(**changes))
 
 

@@ -26,7 +26,7 @@ from ui.server.session import TabSession
 from ui.sessions.exporting import write_export
 from ui.sessions.history import Asker, check_ended
 from ui.sessions.live_runs import follow_run
-from ui.sessions.repeat import again, stop_again
+from ui.sessions.repeat import repeat_run, stop_again
 from ui.sessions.retention import about_run
 from ui.sessions.tab import choose_run, delete_run, opened_run
 
@@ -84,7 +84,7 @@ def test_whoever_looks_on_stops_nothing_by_leaving(made: Context) -> None:
     frames.close()  # the tab was closed
     desk.cancel()
     desk.look_at(None)
-    assert not source.done and made.hub.going(source.run_id) is source
+    assert not source.done and made.hub.live_run(source.run_id) is source
 
 
 def test_its_file_and_the_endpoint_say_that_it_runs(made: Context) -> None:
@@ -119,12 +119,14 @@ def test_another_visitors_run_is_neither_opened_nor_stopped(made: Context) -> No
 def test_it_is_neither_compared_nor_made_again_before_its_end(made: Context) -> None:
     source = going(made, 20.0)
     sessions, desk = sessions_of(made), TabSession()
-    assert "still running" in notice_of(list(again(sessions, desk, ALL, "a", source.run_id))[-1], 0)
+    assert "still running" in notice_of(
+        list(repeat_run(sessions, desk, ALL, "a", source.run_id))[-1], 0
+    )
     for event in synthetic_run(3):
         made.store.record(event, "a")
     desks = (desk, TabSession(), TabSession())
     compared = choose_run(sessions, desks, ALL, source.run_id, "synthetic-0")
-    said = compared[len(sessions.opening) + len(sessions.on.about_outputs) + 1]
+    said = compared[len(sessions.opened_outputs) + len(sessions.on.about_outputs) + 1]
     assert "still running" in said["lines"]["0"]["text"]
 
 

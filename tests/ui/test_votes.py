@@ -14,7 +14,7 @@ from core.events import Combined, DraftRecord, Event, RoundCompleted
 from tests.core.engines import WARM, engine_of, tables
 from tests.core.test_mechanisms import registered
 from tests.synthetic import DRAFTERS, Mechanisms, synthetic_run
-from tests.ui.fakes import seen, shown
+from tests.ui.fakes import pictures_at, view_at
 from ui.form.fields import FIELD_NAMES, values_of
 from ui.form.menus import combine_choices, idle_fields, length_choices
 from ui.run.decided import winner_reasons
@@ -38,9 +38,9 @@ def run(combine: str, rounds: int = 12, drafters: tuple[str, ...] = DRAFTERS) ->
 def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> None:
     events = run(combine)
     for number in range(12):
-        _, detail = seen(events, number)
+        _, detail = view_at(events, number)
         tree, drafted = detail.combined, detail.drafted
-        rows = shown(events, number)["proposals"]["rows"]
+        rows = pictures_at(events, number)["proposals"]["rows"]
         lost = dict(zip(tree.dropped, tree.dropped_masses, strict=True))
         for draft in drafted.drafts:
             row = rows[str(DRAFTERS.index(draft.drafter))]
@@ -57,7 +57,7 @@ def test_every_drafted_token_has_the_mass_that_its_events_say(combine: str) -> N
 
 def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it() -> None:
     """Also where one of the weighed drafters drafted nothing: the mean is of those that did."""
-    view, detail = seen(run("log_pool"), 5)
+    view, detail = view_at(run("log_pool"), 5)
     assert detail.combined and detail.drafted and len(detail.drafted.drafts) == 3
     weights = dict(zip(DRAFTERS, (0.5, 2.0, 0.5), strict=True))
     for drafts in (detail.drafted.drafts, detail.drafted.drafts[:2]):
@@ -72,7 +72,7 @@ def test_a_pool_s_number_is_the_weighted_geometric_mean_of_the_scores_beside_it(
 
 
 def test_nobody_is_weighed_in_a_union() -> None:
-    proposals = shown(run("union"), 3)["proposals"]
+    proposals = pictures_at(run("union"), 3)["proposals"]
     assert not proposals["weights"] and not proposals["history"] and not proposals["sentence"]
     assert all(t["mass"] is None for row in proposals["rows"].values() for t in row.values())
 
@@ -80,13 +80,13 @@ def test_nobody_is_weighed_in_a_union() -> None:
 @pytest.mark.parametrize("combine", RULES)
 def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
     events = run(combine)
-    history = shown(events, 2)["proposals"]["history"]
+    history = pictures_at(events, 2)["proposals"]["history"]
     used = [event.weights for event in events if isinstance(event, Combined)]
     after = [event.weights for event in events if isinstance(event, RoundCompleted)]
     for number, weights in enumerate(used):
         wanted = {str(DRAFTERS.index(name)): weight for name, weight in weights.items()}
         assert history[str(number)] == pytest.approx(wanted, abs=6e-5)
-        proposals = shown(events, number)["proposals"]
+        proposals = pictures_at(events, number)["proposals"]
         wanted = pytest.approx(list(after[number].values()), abs=6e-5)
         assert list(proposals["after"].values()) == wanted
 
@@ -95,9 +95,9 @@ def test_weights_over_time_are_those_each_round_used(combine: str) -> None:
 def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
     events = run(combine)
     for number in range(6):
-        kept = shown(events, number)["proposals"]["kept"]
-        _, detail = seen(events, number)
-        tree = shown(events, number)["tree"]
+        kept = pictures_at(events, number)["proposals"]["kept"]
+        _, detail = view_at(events, number)
+        tree = pictures_at(events, number)["tree"]
         assert detail.combined and kept["nodes"] == len(detail.combined.token_ids)
         assert kept["all"] == kept["nodes"] + len(tree["dropped"])
 
@@ -105,7 +105,7 @@ def test_what_was_kept_is_counted_by_different_nodes(combine: str) -> None:
 def test_a_vote_is_told_with_its_numbers() -> None:
     events, told = run("vote", 30), 0
     for number in range(30):
-        view, detail = seen(events, number)
+        view, detail = view_at(events, number)
         tree, verdict, completed = detail.combined, detail.verified, detail.completed
         sentence = vote_sentence(view, detail)
         if not tree.winner:
@@ -127,13 +127,13 @@ def test_a_vote_is_told_with_its_numbers() -> None:
 
 def test_a_vote_of_two_is_said_to_be_the_heavier_ones() -> None:
     for count, words in ((2, "A vote of two is always the heavier one."), (1, "drafted alone")):
-        view, detail = seen(run("vote", 4, DRAFTERS[:count]), 1)
+        view, detail = view_at(run("vote", 4, DRAFTERS[:count]), 1)
         assert words in vote_sentence(view, detail)
-    assert "of two" not in vote_sentence(*seen(run("vote", 4), 1))
+    assert "of two" not in vote_sentence(*view_at(run("vote", 4), 1))
 
 
 def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
-    view, detail = seen(run("vote"), 4)
+    view, detail = view_at(run("vote"), 4)
     assert "running mean" in vote_sentence(view, detail)
     started = view.started
     speculation = {**started.config["speculation"], "carry_over": True}
@@ -144,16 +144,16 @@ def test_a_carried_over_mean_is_not_told_as_if_it_were_known() -> None:
 
 
 def test_the_dial_and_the_pool_are_told() -> None:
-    sentence = vote_sentence(*seen(run("vote_tree"), 2))
+    sentence = vote_sentence(*view_at(run("vote_tree"), 2))
     assert re.match(r"The best 12 of \d+ drafted nodes were kept", sentence)
     assert "since the round before, the weight of ssm-" in sentence
     assert "of the prompt" not in sentence
-    assert "foretold the prompt" in vote_sentence(*seen(run("vote_tree"), 0))
-    assert "drafted one tree of" in vote_sentence(*seen(run("log_pool"), 2))
+    assert "foretold the prompt" in vote_sentence(*view_at(run("vote_tree"), 0))
+    assert "drafted one tree of" in vote_sentence(*view_at(run("log_pool"), 2))
 
 
 def test_whose_weight_moved_is_told_as_two_digits_show_it() -> None:
-    view, detail = seen(run("vote_tree"), 4)
+    view, detail = view_at(run("vote_tree"), 4)
     a, b, c = DRAFTERS
 
     def told(before: tuple[float, ...], after: tuple[float, ...]) -> str:
@@ -176,8 +176,8 @@ def test_estimates_are_those_behind_the_selected_round() -> None:
     events = run("union")
     completed = [event for event in events if isinstance(event, RoundCompleted)]
     for number in (0, 4):
-        lengths = shown(events, number)["lengths"]
-        _, detail = seen(events, number)
+        lengths = pictures_at(events, number)["lengths"]
+        _, detail = view_at(events, number)
         assert lengths["reason"] == detail.completed.length_reason
         assert lengths["next"] == detail.completed.next_speculation_length
         speeds = [1000 * e.tokens / e.ms for e in detail.completed.estimates]
@@ -271,8 +271,8 @@ def test_registered_rules_have_their_menus_fields_and_words_in_pictures() -> Non
     assert idle_fields(fields)["eta"] and "weights" in idle_fields({**fields, "combine": "deepest"})
     config = replace(CONFIG, combine="deepest", length="two", speculation_length=2)
     events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
-    values = shown(events, 0)
+    values = pictures_at(events, 0)
     assert values["tree"]["words"]["dropped"] == combine_rule("deepest").words.dropped
     assert values["tree"]["words"]["mass"] == "" and not values["proposals"]["dial"]
     assert values["lengths"]["no_estimates"] == length_policy("two").no_estimates
-    assert vote_sentence(*seen(events, 0)) == "", "it weighs no drafter"
+    assert vote_sentence(*view_at(events, 0)) == "", "it weighs no drafter"

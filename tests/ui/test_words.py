@@ -21,7 +21,7 @@ from ui.run.slower import slower_because
 from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
 from ui.run.view import Detail, View, detail_of, reduce_all
-from ui.words.messages import Line, ordinal, run_lines, standing
+from ui.words.messages import Line, ordinal, position_sentence, run_lines
 
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)
@@ -165,12 +165,12 @@ def test_standing_and_chip_say_where_the_visitor_is() -> None:
         ("Finished: ", "completed", end_frame(VIEW)),
         ("The engine closed", None, Frame(run_id="x", ended=True)),
     ):
-        assert standing(frame).startswith(words), (words, standing(frame))
+        assert position_sentence(frame).startswith(words), (words, position_sentence(frame))
         assert chip is None or figures_value(frame, None)["state"] == chip
     endings = {"failed": "Failed after", "cancelled": "Stopped: ", "cut": "Interrupted: "}
     for end, words in endings.items():
         frame = end_frame(reduce_all(synthetic_run(4, seed=1, end=end)))
-        assert standing(frame).startswith(words)
+        assert position_sentence(frame).startswith(words)
         assert run_lines(frame)[0].kind == ("error" if end == "failed" else "info")
 
 
@@ -221,9 +221,9 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
 def test_one_is_one() -> None:
     view = reduce_all(synthetic_run(1, seed=1))
     one = end_frame(view)
-    assert " in 1 round;" in standing(one)
+    assert " in 1 round;" in position_sentence(one)
     token = replace(view, stats=replace(view.stats, num_new_tokens=1, num_rounds=2))
-    assert "1 token in 2 rounds;" in standing(replace(one, view=token))
+    assert "1 token in 2 rounds;" in position_sentence(replace(one, view=token))
 
 
 COUNTS = {"num_new_tokens": 100, "num_rounds": 50, "num_accepted_tokens": 50}

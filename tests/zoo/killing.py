@@ -28,14 +28,14 @@ runpy.run_module("zoo", run_name="__main__", alter_sys=True)
 
 def killed_before(name: str, *arguments: object) -> None:
     """Runs a command up to where what it wrote beside is to become `name`, a pattern."""
-    process = _begun("-c", BEFORE, name, *arguments)
+    process = _start_process("-c", BEFORE, name, *arguments)
     _, told = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL, told.decode()
 
 
 def killed_when(ready: Callable[[], bool], *arguments: object) -> None:
     """Runs a command until `ready`, which it must be before the command is done."""
-    process = _begun("-m", "zoo", *arguments)
+    process = _start_process("-m", "zoo", *arguments)
     until = time.monotonic() + 120
     while not ready() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.002)
@@ -45,7 +45,7 @@ def killed_when(ready: Callable[[], bool], *arguments: object) -> None:
     assert ready(), told.decode()
 
 
-def _begun(*arguments: object) -> subprocess.Popen[bytes]:
+def _start_process(*arguments: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)], cwd=ROOT, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -4,7 +4,7 @@ reading."""
 from dataclasses import replace
 from pathlib import Path
 
-from zoo.beginning import beginning
+from zoo.beginning import initial_model
 from zoo.order import DataOrder
 from zoo.presets import PRESETS, ModelRecipe, Preset
 from zoo.tokens import TokenStore
@@ -15,7 +15,7 @@ SMALL: Preset = replace(PRESETS["smoke"], own_corpus_bytes=200_000, tokenizer_by
 
 def new_trainer(recipe: ModelRecipe, store: TokenStore) -> Trainer:
     """With fresh weights, at its first step."""
-    model = beginning(recipe, SMALL, store, 0)
+    model = initial_model(recipe, SMALL, store, 0)
     order = DataOrder(store.train, recipe.mixture, 0)
     return Trainer.of(recipe, SMALL.schedule, model, order)
 

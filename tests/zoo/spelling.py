@@ -57,6 +57,6 @@ def _merges(text: str) -> Sequence[tuple[str, str]]:
     return [tuple(pair) for pair in json.loads(trained.to_str())["model"]["merges"]]
 
 
-def saved(tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
+def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> Path:
     tokenizer.save_pretrained(folder)
     return folder

@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from core.errors import ConfigError
 from core.models.forward import cache_argument
 from tests.zoo.small import SMALL
-from zoo.beginning import Start, beginning, deepened, named, narrowed
+from zoo.beginning import Start, deepen, folders_by_name, initial_model, narrow_embeddings
 from zoo.models import open_model
 from zoo.presets import ModelRecipe
 from zoo.tokens import TokenStore
@@ -46,7 +46,7 @@ def logits(model: Any) -> torch.Tensor:
 def test_a_deeper_model_says_the_same(num_layers: int) -> None:
     model = fresh()
     before = logits(model)
-    deep = deepened(model, num_layers)
+    deep = deepen(model, num_layers)
     assert len(deep.model.layers) == deep.config.num_hidden_layers == num_layers
     torch.testing.assert_close(logits(deep), before, atol=1e-4, rtol=0)
 
@@ -54,7 +54,7 @@ def test_a_deeper_model_says_the_same(num_layers: int) -> None:
 def test_a_layer_that_is_not_silent_says_something_else() -> None:
     model = fresh()
     before = logits(model)
-    deep = deepened(model, 3)
+    deep = deepen(model, 3)
     silent = [one for one in deep.model.layers if not one.mlp.down_proj.weight.any()]
     assert len(silent) == 1
     with torch.no_grad():
@@ -65,7 +65,7 @@ def test_a_layer_that_is_not_silent_says_something_else() -> None:
 def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
     """Its cache has a place for each layer."""
     model = fresh()
-    deep = deepened(model, 5).eval()
+    deep = deepen(model, 5).eval()
     whole, parts = logits(deep), []
     cache = {cache_argument(deep): DynamicCache(config=deep.config)}
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_a_deeper_model_writes_token_by_token_as_at_once() -> None:
 
 
 def test_new_layers_learn() -> None:
-    deep = deepened(fresh(), 4)
+    deep = deepen(fresh(), 4)
     deep(input_ids=IDS, labels=IDS).loss.backward()
     for layer in deep.model.layers:
         assert layer.self_attn.o_proj.weight.grad.abs().max() > 0
@@ -85,7 +85,7 @@ def test_new_layers_learn() -> None:
 
 def test_a_model_loses_no_layer() -> None:
     with pytest.raises(ConfigError, match="num_layers is 1: 2 or more"):
-        deepened(fresh(), 1)
+        deepen(fresh(), 1)
 
 
 def test_training_goes_on_from_a_folder(ticking_run: MakeRun) -> None:
@@ -116,19 +116,19 @@ def test_a_folder_of_other_sizes_is_refused(ticking_run: MakeRun, other: ModelRe
     run = ticking_run(replace(SMALL, models=(LLM,)), 1)
     train_model(LLM, run)
     with pytest.raises(ConfigError, match=message):
-        beginning(other, SMALL, run.store, 0, Start(run.store.folder / "models" / "llm"))
+        initial_model(other, SMALL, run.store, 0, Start(run.store.folder / "models" / "llm"))
 
 
 def test_folders_are_told_by_their_names(store: TokenStore) -> None:
-    assert named([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
+    assert folders_by_name([Path("elsewhere/llm")], SMALL.models) == {"llm": Path("elsewhere/llm")}
     with pytest.raises(ConfigError, match="start is 'mine': folders of these names: llm, ssm-code"):
-        named([Path("mine")], SMALL.models)
+        folders_by_name([Path("mine")], SMALL.models)
 
 
 def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:
     wide = torch.randn(300, 24, generator=torch.Generator().manual_seed(0))
     wide = wide * torch.linspace(3.0, 0.1, 24)
-    kept = narrowed(wide, torch.zeros(300, 8))
+    kept = narrow_embeddings(wide, torch.zeros(300, 8))
     left = torch.linalg.matrix_norm(wide @ wide.T - kept @ kept.T)
     bound = torch.linalg.svdvals(wide)[8:].pow(2).norm()  # of any eight directions the least
     assert left.item() == pytest.approx(bound.item(), rel=1e-3)
@@ -139,7 +139,7 @@ def test_narrowed_embeddings_keep_what_so_many_directions_can() -> None:
 def test_of_a_narrower_model_all_is_kept() -> None:
     noise = torch.Generator().manual_seed(0)
     small, fresh = torch.randn(50, 6, generator=noise), torch.randn(50, 8, generator=noise)
-    made = narrowed(small, fresh)
+    made = narrow_embeddings(small, fresh)
     assert torch.equal(made[:, 6:], fresh[:, 6:])
     torch.testing.assert_close(made[:, :6] @ made[:, :6].T, small @ small.T)
 
@@ -149,11 +149,11 @@ def test_a_new_model_begins_with_the_embeddings_of_a_folder(ticking_run: MakeRun
     train_model(LLM, run)
     folder = run.store.folder / "models" / "llm"
     ssm = SMALL.models[1]
-    begun = beginning(ssm, SMALL, run.store, 0, Start(embeddings=folder))
+    begun = initial_model(ssm, SMALL, run.store, 0, Start(embeddings=folder))
     wide = open_model(folder).get_input_embeddings().weight
-    ours, plain = begun.get_input_embeddings().weight, beginning(ssm, SMALL, run.store, 0)
+    ours, plain = begun.get_input_embeddings().weight, initial_model(ssm, SMALL, run.store, 0)
     assert begun.lm_head.weight is ours
-    assert torch.equal(ours, narrowed(wide, plain.get_input_embeddings().weight))
+    assert torch.equal(ours, narrow_embeddings(wide, plain.get_input_embeddings().weight))
     rest, fresh = begun.model.layers.state_dict(), plain.model.layers.state_dict()
     assert all(torch.equal(rest[name], fresh[name]) for name in fresh)
 

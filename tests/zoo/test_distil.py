@@ -24,16 +24,16 @@ from tests.zoo.small import SMALL, TickingClock, saved_model
 from zoo import __main__ as command
 from zoo import boost as boosting
 from zoo import distil as distilling
-from zoo.beginning import Start, beginning
+from zoo.beginning import Start, initial_model
 from zoo.boost import boost
 from zoo.curve import Curve
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.foreseen import LONGEST, coverage, foreseen, runs_of
 from zoo.losses import Distillation, log_probabilities
 from zoo.models import open_model, weights_id
-from zoo.own_texts import Form, OwnTexts, continued
+from zoo.own_texts import Form, OwnTexts, continue_prefixes
 from zoo.pieces import UNKEPT
-from zoo.students import Student, students, tuning
+from zoo.students import Student, students, tuning_preset
 from zoo.tokens import TokenStore
 from zoo.train import Run
 from zoo.trainer import new_model
@@ -63,7 +63,7 @@ def teach(family: tuple[TokenStore, Path, list[Path]]) -> Callable[..., Any]:
         store, llm, ssms = family
         found = students(ssms, SMALL, store, 1e-2)
         found = [replace(one, recipe=replace(one.recipe, tokens_per_step=512)) for one in found]
-        preset = tuning(SMALL, found)
+        preset = tuning_preset(SMALL, found)
         minutes = (num_steps - 0.5) / 60.0 * len(found)
         run = Run(preset, store, minutes, torch.device("cpu"), stream=io.StringIO())
         run = replace(run, clock=TickingClock(), **changes)
@@ -107,7 +107,7 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     distil(new, teaching)
     run = teaching.run
     saved = open_model(run.store.folder / "distilled" / still.name)
-    begun = beginning(still, run.preset, run.store, run.seed, new.begins(teaching))
+    begun = initial_model(still, run.preset, run.store, run.seed, new.begins(teaching))
     ours, theirs = (each.get_input_embeddings().weight for each in (saved, begun))
     torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
 
@@ -192,7 +192,7 @@ def test_runs_are_agreements_behind_one_another() -> None:
 
 def test_the_llm_foresees_itself(store: TokenStore) -> None:
     llm = fresh(store, 0, 1)
-    texts = [continued(llm, np.zeros((2, 4), np.int64), 40, t, 1) for t in (0.0, 0.8)]
+    texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, t, 1) for t in (0.0, 0.8)]
     found = foreseen(llm, llm, texts, 4)
     assert found.agreement == 1.0 and found.overlap == pytest.approx(1.0, abs=1e-5)
     assert found.tokens_per_pass == 1.0 + LONGEST
@@ -200,7 +200,7 @@ def test_the_llm_foresees_itself(store: TokenStore) -> None:
 
 def test_a_union_counts_each_first_proposal_and_one_alone_as_many(store: TokenStore) -> None:
     llm, one, other = fresh(store, 0, 1), fresh(store, 1, 2), fresh(store, 1, 3)
-    texts = [continued(llm, np.zeros((2, 4), np.int64), 40, 0.8, 1)]
+    texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, 0.8, 1)]
     alone = coverage(llm, {"one": one}, texts, 4)
     assert alone["union"] == alone["one"]
     found = coverage(llm, {"one": one, "other": other, "llm": llm}, texts, 4)
@@ -241,7 +241,7 @@ def test_what_a_kill_cut_short_of_its_curve_is_measured_again(teach: Callable[..
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(Teaching, "measured", killed)
+        patched.setattr(Teaching, "engine_tokens_per_pass", killed)
         distil(tuned, teaching)
     _, again = teach(12)
     assert distil(tuned, again).curve == undisturbed.curve != ()
@@ -260,7 +260,7 @@ def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[...
         raise AssertionError("known already")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Teaching, "measured", asked)
+        patched.setattr(Teaching, "engine_tokens_per_pass", asked)
         patched.setattr(distilling, "foresees", asked)
         patched.setattr(boosting, "coverage", asked)
         patched.setattr(boosting._Drops, "_matched", asked)
@@ -308,7 +308,7 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
     def falling(*_: object) -> dict[str, float]:
         return {"union": next(unions), "ssm-code": 0.2}
 
-    monkeypatch.setattr(boosting, "_covered", falling)
+    monkeypatch.setattr(boosting, "_mean_coverage", falling)
     tuned: list[Tuning] = []
 
     def noted(tuning: Tuning, teaching: Teaching) -> Any:
@@ -334,7 +334,7 @@ def test_a_pool_is_tuned_until_the_union_falls(teach, monkeypatch):
 def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., Any]) -> None:
     _, teaching = teach(1)
     texts = OwnTexts(teaching.teacher, teaching.run.store.train, Path("/nowhere"), SHORT)
-    greedy = texts._drawn("code", 0)
+    greedy = texts._generate_batch("code", 0)
     drops = boosting._Drops((boosting._Member(teaching.teacher, "", UNKEPT),))
     assert len(drops(greedy, 6)) == 0 and (drops.seen, drops.dropped) == (4, 4)
     other = greedy.copy()

@@ -16,7 +16,7 @@ from tests.zoo.killing import ROOT, killed_before, killed_when
 from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
 from zoo import clocked, samples, worth
-from zoo.clocked import Asked
+from zoo.clocked import Workload
 from zoo.curve import Curve
 from zoo.evaluate import as_json, evaluate_folder, measure, trained_models
 from zoo.files import replace_folder, sha256_of
@@ -26,7 +26,7 @@ from zoo.prepare import DEFAULT_PROMPTS
 from zoo.presets import PRESETS
 from zoo.tokens import TokenStore, open_tokens
 from zoo.trainer import new_model
-from zoo.worth import judged, prompts_of
+from zoo.worth import measure_worth, prompts_of
 
 CPU = torch.device("cpu")
 LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
@@ -175,7 +175,9 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
     assert len(calls) == pieces - len(kept) + 3, "and a warm-up of each"
     assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
     engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
-    alone, _ = judged(engine, Asked(prompts_of(DEFAULT_PROMPTS, 2), 24, 0.0, 1), lambda _: None)
+    alone, _ = measure_worth(
+        engine, Workload(prompts_of(DEFAULT_PROMPTS, 2), 24, 0.0, 1), lambda _: None
+    )
     resumed = read(tmp_path / "worth.json")["pairs"][0]
     for figure in ("acceptance", "tokens_per_pass"):
         assert resumed[figure] == getattr(alone, figure), "the same rounds"

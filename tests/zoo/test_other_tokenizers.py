@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFa
 from core.errors import ConfigError
 from core.models.loading.load import load_models
 from tests.zoo.small import SMALL
-from tests.zoo.spelling import TEXTS, byte_fallback, byte_level, saved
+from tests.zoo.spelling import TEXTS, byte_fallback, byte_level, save_tokenizer
 from zoo import __main__ as command
 from zoo.memory import Memory
 from zoo.models import open_model
@@ -51,7 +51,7 @@ def test_bytes_add_up_to_the_text(text: str) -> None:
 
 
 def test_ids_above_two_bytes_are_kept_whole(tmp_path: Path) -> None:
-    large = open_tokenizer(saved(byte_level(unused=70_000), tmp_path / "t"))
+    large = open_tokenizer(save_tokenizer(byte_level(unused=70_000), tmp_path / "t"))
     assert vocabulary_size(large) > 1 << 16 and separator(large) < 1 << 16
     text = f"a unused69999 {TEXTS[0]}"
     row = encode(large, [text])
@@ -85,7 +85,7 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
 def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], told: str, tmp_path):
     made = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
     made.decoder = change.get("decoder", decoders.ByteLevel())
-    folder = saved(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
+    folder = save_tokenizer(PreTrainedTokenizerFast(tokenizer_object=made), tmp_path / "t")
     with pytest.raises(ConfigError, match=f"tokenizer is .*{told}"):
         open_tokenizer(folder)
 
@@ -97,7 +97,7 @@ def test_an_ssm_of_another_house_is_distilled_by_command(kind: str, ssm: str, tm
     # Embeddings are padded, each model's to another size.
     big, small = _made("llama", size + 40), _made(ssm, size + 24)
     for name, model in (("llm", big), ("ssm-code", small)):
-        model.save_pretrained(saved(tokenizer, tmp_path / name))
+        model.save_pretrained(save_tokenizer(tokenizer, tmp_path / name))
     few = replace(SMALL, own_corpus_bytes=60_000)
     prepare(few, Inputs(tokenizer=tmp_path / "llm"), out)
     assert open_tokens(out).manifest.separator == separator(tokenizer)

@@ -16,7 +16,7 @@ from zoo.prepare import Inputs, prepare, report
 from zoo.presets import PRESETS
 from zoo.token_bytes import byte_lengths
 from zoo.tokenizer import encode, open_tokenizer
-from zoo.tokens import open_tokens, split
+from zoo.tokens import held_out_start, open_tokens
 
 TEXTS = ["", "hello", "naïve – 你好 🙂", "  def f(x):\n\treturn x\n", "\x00\x7f<|endoftext|>"]
 
@@ -85,7 +85,7 @@ def test_the_last_half_percent_is_held_out_or_what_a_few_prefixes_need(prepared:
 
 
 def test_even_a_few_tokens_leave_one_to_hold_out() -> None:
-    assert [split(n) for n in (2, 100, 1_000, 100_000)] == [1, 90, 900, 99_500]
+    assert [held_out_start(n) for n in (2, 100, 1_000, 100_000)] == [1, 90, 900, 99_500]
 
 
 def test_manifest_counts_hash_and_attribute(prepared: Path) -> None:

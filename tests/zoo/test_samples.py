@@ -7,7 +7,7 @@ import pytest
 
 import zoo.__main__ as command
 from core.errors import ConfigError
-from zoo.samples import DOES_NOT, PARSES, UNTOLD, Prompt, parsing, prompts_of
+from zoo.samples import DOES_NOT, PARSES, UNTOLD, Prompt, parse_verdict, prompts_of
 
 PROMPTS = [
     {"domain": domain, "prompt": f"{domain} {n}"} for n in range(3) for domain in ("code", "math")
@@ -32,14 +32,14 @@ PROMPTS = [
     ],
 )
 def test_code_parses_as_far_as_it_goes(prompt: str, continuation: str, verdict: str) -> None:
-    assert parsing(prompt, continuation, cut=True) == verdict
+    assert parse_verdict(prompt, continuation, cut=True) == verdict
 
 
 @pytest.mark.parametrize(
     ("continuation", "verdict"), [("    return a", PARSES), ("    return (a", DOES_NOT)]
 )
 def test_a_text_that_ended_by_itself_is_whole(continuation: str, verdict: str) -> None:
-    assert parsing("def f(a):\n", continuation, cut=False) == verdict
+    assert parse_verdict("def f(a):\n", continuation, cut=False) == verdict
 
 
 def test_prompts_are_taken_by_domain(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from core.errors import ConfigError
 from core.length.cost_model.verify_costs import VerifyCosts
 from core.models.loading.load import load_models
 from zoo import worth
-from zoo.clocked import LONGEST, Asked, Clock, Round
-from zoo.worth import Worth, judged, prompts_of, table
+from zoo.clocked import LONGEST, Clock, Round, Workload
+from zoo.worth import Worth, measure_worth, prompts_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
 LLM = ROOT / "bundled" / "llm"
@@ -38,7 +38,7 @@ def best_length(drafts: Clock, t: float) -> tuple[int, float]:
 def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
     found = clock(0, 3, 8)
     assert found.tokens_per_pass == pytest.approx(1 + 11 / 3)
-    assert [found.expected(n) for n in (1, 3, 5, 8)] == pytest.approx(
+    assert [found.expected_tokens(n) for n in (1, 3, 5, 8)] == pytest.approx(
         [1 + 2 / 3, 1 + 6 / 3, 1 + 8 / 3, 1 + 11 / 3]
     )
 
@@ -90,8 +90,8 @@ def test_the_llm_foresees_itself_wholly() -> None:
     """And an SSM, asked of another domain than its own, does not; the engine's own account
     agrees."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
-    asked = Asked(["class Stack:\n    def push"], 28, repeats=1)
-    itself, ssm, together = judged(engine, asked, lambda _: None)
+    asked = Workload(["class Stack:\n    def push"], 28, repeats=1)
+    itself, ssm, together = measure_worth(engine, asked, lambda _: None)
     assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
     assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1
     assert 1 <= ssm.tokens_per_pass < itself.tokens_per_pass

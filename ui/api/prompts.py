@@ -17,7 +17,7 @@ from lab.prompts import NO_DOMAIN, StudyPrompt, unique_prompts
 from lab.study import Configuration, plain_configuration
 from ui.api.errors import spoken_errors
 from ui.api.studies import configuration_from, measured_here, study_plain
-from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
 from ui.prompts.past_handlers import known_domains
 from ui.prompts.rows import PromptLine, of_study, rows_plain
 from ui.prompts.run_figures import RunFigures
@@ -93,12 +93,12 @@ def _prompts(context: Context) -> Callable[..., Any]:
             else:
                 mine.begin(study)
                 opened = await asyncio.to_thread(mine.open, study.study_id)
-            return await asyncio.to_thread(_plain, context, opened)
+            return await asyncio.to_thread(_study_plain, context, opened)
 
     return prompts
 
 
-def _plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
+def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     rows = rows_plain(of_study(opened.study, opened.results))
     return {**study_plain(context, opened), "prompts": rows}
 
@@ -174,7 +174,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
     return prompt_rows
 
 
-def _of_study(opened: OpenedStudy, search: str) -> Found:
+def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
     """A study's rows whose prompts have all the words."""
     words = search.lower().split()
     lines = tuple(
@@ -183,7 +183,7 @@ def _of_study(opened: OpenedStudy, search: str) -> Found:
         if all(word in line.text.lower() for word in words)
     )
     done = len(opened.results)
-    return Found(lines, done, done, len(opened.study), done=True)
+    return FoundPrompts(lines, done, done, len(opened.study), done=True)
 
 
 def _lets(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:

@@ -35,7 +35,7 @@ def _requests(context: Context) -> Callable[..., Any]:
         key, whole = access.key(gradio_request), access.open(gradio_request)
         now = dataclasses.asdict(context.model_host.worker.snapshot())
         for run in now["runs"]:
-            source = context.hub.going(run["run_id"])
+            source = context.hub.live_run(run["run_id"])
             run["own"] = source is not None and source.owner == key
             run["run_id"] = run["run_id"] if whole or run["own"] else None
         return {**now, "runs": list(now["runs"]), "lanes": list(now["lanes"])}

@@ -19,7 +19,7 @@ from ui.api.errors import spoken_errors
 from ui.server.context import Context
 from ui.shared.studies import Studies
 from ui.shared.study_board import studies_of
-from ui.tune.form import Asked, grid_study
+from ui.tune.form import GridRequest, grid_study
 from ui.tune.rows import summary_rows
 
 __all__ = ["add_tune_endpoint"]
@@ -90,7 +90,7 @@ def _request(
     sampling: SamplingParams,
     repeats: int,
     chat: bool,
-) -> Asked:
+) -> GridRequest:
     choice("preset", preset, PRESETS)
     if not isinstance(prompts, list):
         raise ConfigError.of("prompts", prompts, "a list of texts")
@@ -112,7 +112,7 @@ async def _wait_ended(context: Context, study_id: str) -> None:
         raise
 
 
-def _result(mine: Studies, asked: Asked) -> dict[str, Any]:
+def _result(mine: Studies, asked: GridRequest) -> dict[str, Any]:
     study, results, row = mine.open(asked.study.study_id)
     found = tuning_result(study, results)
     return {

@@ -44,7 +44,7 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
     if not 1 <= len(rest) <= MOST - 1:
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", len(rest), allowed)
-    made = [Configuration(name, _recording(one)) for name, one in rest]
+    made = [Configuration(name, _with_alternatives(one)) for name, one in rest]
     return (plain_configuration(RECORDED), *made)
 
 
@@ -52,7 +52,7 @@ def _is_plain(speculation: SpeculationConfig) -> bool:
     return Configuration(PLAIN, speculation).plain
 
 
-def _recording(speculation: SpeculationConfig) -> SpeculationConfig:
+def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
     """With alternatives recorded, and without anything carried over from earlier runs."""
     changed = {"record_top_k": RECORDED, "carry_over": False}
     return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})

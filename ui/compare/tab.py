@@ -15,7 +15,7 @@ from lab.prompts import StudyPrompt
 from lab.study import Study
 from ui.compare.comparison import comparison_values, configurations_of
 from ui.components import COMPARE_PICTURES, pack
-from ui.form.fields import config_of, whole
+from ui.form.fields import config_of, whole_number
 from ui.form.form import EXAMPLES, SAMPLING_NAMES, preset_config, processor_controls
 from ui.live.layout import Live
 from ui.server.context import Context
@@ -25,8 +25,8 @@ from ui.shared.into_live import into_live
 from ui.shared.into_sessions import into_sessions
 from ui.shared.studies import OpenedStudy, Studies, new_study
 from ui.shared.study_board import (
-    Drawn,
     StudyBoard,
+    StudyPictures,
     build_study_board,
     studies_of,
     wire_begin,
@@ -169,7 +169,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     prompt, chosen, repeats = values[:3]
     sampled = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
-    given = {name: whole(value) for name, value in zip(SAMPLING, sampled, strict=True)}
+    given = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
     empty = next((name for name, value in given.items() if value is None and name != "seed"), "")
     if empty or repeats is None:
         raise ConfigError(f"{empty or 'repeats'} is empty: a number")
@@ -184,7 +184,9 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
 
     configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
     asked = (StudyPrompt("1", prompt or ""),)
-    return new_study(context, "compare", sampling, configurations, asked, repeats=whole(repeats))
+    return new_study(
+        context, "compare", sampling, configurations, asked, repeats=whole_number(repeats)
+    )
 
 
 def drawn_values(context: Context, opened: OpenedStudy | None) -> list[Any]:
@@ -220,7 +222,7 @@ def wire_compare(
     """Connect everything of the tab; a configuration goes into Live, its run opens in Sessions."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
-    drawn = Drawn(pictures, lambda opened: drawn_values(context, opened))
+    drawn = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
     wire_study_board(board, visitor, tab, drawn)
     inputs = [*compare.inputs, own, *live.form.fields.values()]
     wire_begin(board, visitor, compare.begin.click, lambda *v: study_of(context, v), inputs, drawn)

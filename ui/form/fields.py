@@ -35,7 +35,7 @@ __all__ = [
     "config_of",
     "field_controls",
     "values_of",
-    "whole",
+    "whole_number",
 ]
 
 FIELD_NAMES = tuple(field.name for field in dataclasses.fields(SpeculationConfig))
@@ -126,11 +126,11 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
         if isinstance(value, str):
             plain[name] = getattr(parse_field(config, name, value), name)
         else:
-            plain[name] = tuple(value) if isinstance(value, list) else whole(value)
+            plain[name] = tuple(value) if isinstance(value, list) else whole_number(value)
     return SpeculationConfig(**plain)
 
 
-def whole(value: Any) -> Any:
+def whole_number(value: Any) -> Any:
     """8 for the 8.0 of a number box; what is no whole number stays for core.config."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 

@@ -23,7 +23,7 @@ from ui.form.fields import (
     config_of,
     field_controls,
     values_of,
-    whole,
+    whole_number,
 )
 from ui.form.menus import (
     FOLLOWERS,
@@ -237,7 +237,7 @@ def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
     given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
     given["seed"] = _seed(given["seed"])
     for name in ("max_new_tokens", "top_k"):
-        given[name] = whole(given[name])
+        given[name] = whole_number(given[name])
     return SamplingParams(**given), bool(chat)
 
 

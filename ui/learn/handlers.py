@@ -13,7 +13,7 @@ import gradio as gr
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.learn.layout import Learn, try_words
-from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing, request_of
+from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, request_of
 from ui.learn.lessons.measured import table_value
 from ui.learn.parts import finished_lessons, lesson_value
 from ui.learn.runs import follow, runs
@@ -49,12 +49,12 @@ STOP_WAIT_S = 2.0
 def open_lesson(
     learn: Learn, desk: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Open lesson `number`: what `learn.turning` shows. Its last run is on the board again."""
+    """Open lesson `number`: `learn.lesson_outputs`. Its last run is on the board again."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     follow(learn, desk)
     names = learn.board.context.drafter_names
-    cannot = missing(lesson, names)
+    cannot = missing_reason(lesson, names)
     board = learn.board.once(desk, lambda: _look_again(learn, desk, lesson))
     ready = not cannot
     return [
@@ -70,24 +70,24 @@ def open_lesson(
         gr.Button(interactive=at < len(LESSONS)),
         gr.Button(interactive=ready),
         *board,
-        *_beside(desk, lesson, cannot),
+        *_runs_and_question(desk, lesson, cannot),
     ]
 
 
 def lesson_values(learn: Learn, desk: TabSession, number: float | None) -> Values:
-    """The open lesson for the loaded models: what `learn.following` shows.
+    """The open lesson for the loaded models: what `learn.models_outputs` shows.
 
     A run that goes on keeps the board: it ends on the models that it was begun with.
     """
     lesson = lesson_of(number)
     follow(learn, desk)
     names = learn.board.context.drafter_names
-    cannot = missing(lesson, names)
+    cannot = missing_reason(lesson, names)
     ready = not cannot
     runs_on = desk.player is not None and not desk.player.source.done
     board = learn.board.once(desk, lambda: None if runs_on else _look_again(learn, desk, lesson))
     buttons = [gr.Button(interactive=ready) for _ in range(4)]
-    return [*buttons, _answers(lesson, names)[1], *board, *_beside(desk, lesson, cannot)]
+    return [*buttons, _answers(lesson, names)[1], *board, *_runs_and_question(desk, lesson, cannot)]
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
@@ -119,7 +119,7 @@ def _look_again(learn: Learn, desk: TabSession, lesson: Lesson) -> None:
         desk.baseline = replace(desk.baseline, request=key_of_run(player.frame().view))
 
 
-def _beside(desk: TabSession, lesson: Lesson, cannot: str = "") -> Values:
+def _runs_and_question(desk: TabSession, lesson: Lesson, cannot: str = "") -> Values:
     """The table of runs, and below the question what has to run before there is an answer."""
     evidence = desk.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
@@ -130,7 +130,7 @@ def _beside(desk: TabSession, lesson: Lesson, cannot: str = "") -> Values:
 
 
 def looked_at(learn: Learn, desk: TabSession, number: float | None, label: str) -> Values:
-    """A run of the table is on the board again: what `learn.running` shows."""
+    """A run of the table is on the board again: what `learn.run_outputs` shows."""
     lesson = lesson_of(number)
 
     def work() -> None:
@@ -142,7 +142,7 @@ def looked_at(learn: Learn, desk: TabSession, number: float | None, label: str) 
             if desk.player is None:
                 raise StoreError(GONE)
 
-    return [*learn.board.once(desk, work), *_beside(desk, lesson)]
+    return [*learn.board.once(desk, work), *_runs_and_question(desk, lesson)]
 
 
 def _removed_words(rows: int) -> str:
@@ -161,7 +161,7 @@ def _removed_words(rows: int) -> str:
 def example(
     learn: Learn, desk: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Run the lesson's example: what `learn.running` shows, frame by frame."""
+    """Run the lesson's example: what `learn.run_outputs` shows, frame by frame."""
     lesson = lesson_of(number)
     yield from _stream(learn, desk, lesson, runs(learn, desk, lesson, lesson.example, owner, pace))
 
@@ -183,7 +183,7 @@ def _stream(
     learn: Learn, desk: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
     for drawn in learn.board.stream(desk, work):
-        yield [*drawn, *_beside(desk, lesson)]
+        yield [*drawn, *_runs_and_question(desk, lesson)]
 
 
 def stop_runs(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def asked_for(learn: Learn, desk: TabSession, number: float | None) -> Request:
     """The request on the board, else the example's last. ConfigError where it cannot run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
-    if cannot := missing(lesson, names):
+    if cannot := missing_reason(lesson, names):
         raise ConfigError(cannot)
     latest = desk.lecture.evidence(lesson.key).latest
     setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])

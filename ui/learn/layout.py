@@ -46,22 +46,22 @@ class Learn:
     requests: gr.HTML
 
     @property
-    def running(self) -> list[Component]:
+    def run_outputs(self) -> list[Component]:
         """What a run changes."""
         return [*self.board.outputs, self.rows, self.verdict]
 
     @property
-    def following(self) -> list[Component]:
+    def models_outputs(self) -> list[Component]:
         """What other models change."""
         controls = [self.run, self.attempted, self.check, self.into_live, self.choice]
-        return [*controls, *self.running]
+        return [*controls, *self.run_outputs]
 
     @property
-    def turning(self) -> list[Component]:
+    def lesson_outputs(self) -> list[Component]:
         """What another lesson changes."""
         controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]
         moves = [self.check, self.previous, self.next, self.into_live]
-        return [self.lesson, self.at, *controls, *moves, *self.running]
+        return [self.lesson, self.at, *controls, *moves, *self.run_outputs]
 
 
 def build_learn(context: Context) -> Learn:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from core.config.mechanisms import length_policy
 from core.errors import ConfigError
 from ui.learn.layout import Learn
-from ui.learn.lessons import Lesson, missing, request_of
+from ui.learn.lessons import Lesson, missing_reason, request_of
 from ui.learn.lessons.lesson import Setup
 from ui.learn.lessons.measured import measured_row
 from ui.run.baselines import keep_baseline, key_of_run, still_valid
@@ -64,7 +64,7 @@ def runs(
     learn: Learn, desk: TabSession, lesson: Lesson, setups: Sequence[Setup], owner: str, pace: Pace
 ) -> Iterator[object]:
     """One run after the other, until the visitor turns to something else or stops one."""
-    if cannot := missing(lesson, learn.board.context.drafter_names):
+    if cannot := missing_reason(lesson, learn.board.context.drafter_names):
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1

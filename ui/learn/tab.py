@@ -44,11 +44,14 @@ def wire_learn(
     wire_board(learn.board)
     _wire_runs(learn, visitor)
     wire_requests_view(learn.requests, learn.board.context, visitor)
-    turn: dict[str, Any] = {"inputs": [learn.at, progress], "outputs": [progress, *learn.turning]}
+    turn: dict[str, Any] = {
+        "inputs": [learn.at, progress],
+        "outputs": [progress, *learn.lesson_outputs],
+    }
     blocks.load(_turn_handler(learn, _wanted_lesson), **turn, **QUICK)
     learn.lesson.select(_choose_handler(learn), **turn, **EACH)
-    learn.previous.click(_turn_handler(learn, _beside(-1)), **turn, **LATEST)
-    learn.next.click(_turn_handler(learn, _beside(1)), **turn, **LATEST)
+    learn.previous.click(_turn_handler(learn, _step_by(-1)), **turn, **LATEST)
+    learn.next.click(_turn_handler(learn, _step_by(1)), **turn, **LATEST)
     for trigger in (learn.check.click, learn.number.submit):
         trigger(
             _answer_handler(learn),
@@ -66,20 +69,20 @@ def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
     exchanged."""
     known = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
-        trigger(_follow_handler(learn), [known, learn.at], [known, *learn.following], **QUICK)
+        trigger(_follow_handler(learn), [known, learn.at], [known, *learn.models_outputs], **QUICK)
 
 
 def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
     stream: dict[str, Any] = {
         "inputs": [visitor, learn.at, learn.board.speed, learn.board.rate],
-        "outputs": learn.running,
+        "outputs": learn.run_outputs,
         **QUIET,
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
     learn.run.click(_run_handler(learn, example), **stream)
     learn.attempted.click(_run_handler(learn, try_lesson), **stream)
-    learn.rows.select(_look_handler(learn), [learn.at], learn.running, **EACH)
+    learn.rows.select(_look_handler(learn), [learn.at], learn.run_outputs, **EACH)
     learn.stop.click(
         _stop_handler(learn),
         None,
@@ -99,11 +102,11 @@ def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) ->
     return number or int(_number(progress.get("at"))) or 1
 
 
-def _beside(by: int) -> Which:
-    def beside(_request: gr.Request, at: float, _progress: dict[str, Any]) -> float:
+def _step_by(by: int) -> Which:
+    def step(_request: gr.Request, at: float, _progress: dict[str, Any]) -> float:
         return min(len(LESSONS), max(1, at + by))
 
-    return beside
+    return step
 
 
 def _number(value: object) -> float:
@@ -144,7 +147,7 @@ def _follow_handler(learn: Learn) -> Callable[..., Values]:
     def follow(request: gr.Request, known: int, at: float | None) -> Values:
         version = learn.board.context.model_host.version
         if known == version:
-            return [gr.skip() for _ in range(1 + len(learn.following))]
+            return [gr.skip() for _ in range(1 + len(learn.models_outputs))]
         return [version, *lesson_values(learn, learn.board.desk(request), at)]
 
     return follow

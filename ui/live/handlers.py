@@ -98,13 +98,13 @@ def run_on_change(live: Live, desk: TabSession, press: Press) -> Iterator[Values
     """
     if not press.compare:
         return
-    if not validity(press.values) and not _same(desk, press.values):
+    if not validity(press.values) and not _is_same_request(desk, press.values):
         yield from start_run(live, desk, press)
     else:
         yield [gr.skip() for _ in live.outputs]
 
 
-def _same(desk: TabSession, values: Sequence[Any]) -> bool:
+def _is_same_request(desk: TabSession, values: Sequence[Any]) -> bool:
     prompt = values[0] or ""
     return bool(prompt.strip()) and desk.asked == request_of(values)
 

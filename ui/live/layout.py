@@ -16,7 +16,7 @@ from ui.server.context import Context
 from ui.shared.all_requests import AllRequests, build_all_requests
 from ui.shared.board import Board, build_board
 from ui.shared.parts import notice
-from ui.words.messages import standing
+from ui.words.messages import position_sentence
 
 __all__ = ["Live", "build_live"]
 
@@ -73,7 +73,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             arrived = gr.Number(1, precision=0, visible=False)
         with gr.Column(scale=4, min_width=360):
             requests = build_all_requests(context)
-            board = build_board(context, "live", standing(Frame()))
+            board = build_board(context, "live", position_sentence(Frame()))
     buttons |= {"presets": presets, "chosen": chosen, "settled": settled}
     return Live(board, form, chips, **buttons, arrived=arrived, requests=requests)
 

@@ -29,7 +29,7 @@ from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
-from ui.shared.pending_fields import Sent
+from ui.shared.pending_fields import PendingFields
 from ui.shared.steering import wire_board
 
 __all__ = ["Live", "build_live", "wire_live"]
@@ -121,7 +121,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         if control is not temperature:
             # Not `input`: a text box has none for what is pasted. The server has nothing to do yet,
             # but is told: else Gradio forgets what is typed while a folded box is still appearing.
-            control.change(_nothing, None, None, js=settled, **quick)  # type: ignore[attr-defined]
+            control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
     chosen = form.preset.input(
@@ -233,11 +233,11 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
 
 def _send(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
     """`values` for the fields, which until they come show what is `shown`."""
-    desk.sent = Sent.of(shown, values, time.monotonic())
+    desk.sent = PendingFields.of(shown, values, time.monotonic())
     return values
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     return None
 
 

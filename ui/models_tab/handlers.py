@@ -55,7 +55,7 @@ def state_values(context: Context, mine: bool, *first: Line) -> Told:
     elif not lines:
         lines = [Line("info", f"Loaded: {', '.join(context.model_host.names())}.")]
     exchange = context.model_host.exchange
-    moving = exchange.loading or context.model_host.leaving() > 0
+    moving = exchange.loading or context.model_host.runs_on_old_models() > 0
     return [
         notice_value(lines, again=moving),
         stages_value(exchange, mine),
@@ -82,12 +82,12 @@ def need_values(context: Context, mine: bool, *form: Any) -> Told:
 
     def work() -> Told:
         _refuse_others(mine)
-        return _alone(context, mine, *need_lines(wanted_memory(pair_of(*form))))
+        return _press_result(context, mine, *need_lines(wanted_memory(pair_of(*form))))
 
-    return guard_once(work, lambda message: _alone(context, mine, Line("error", message)))
+    return guard_once(work, lambda message: _press_result(context, mine, Line("error", message)))
 
 
-def _alone(context: Context, mine: bool, *lines: Line) -> Told:
+def _press_result(context: Context, mine: bool, *lines: Line) -> Told:
     """What a press led to, without how the last exchange ended: that is another matter."""
     if context.model_host.exchange.loading or not mine:
         return state_values(context, mine, *lines)
@@ -105,7 +105,7 @@ def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
             context.model_host.wait(exchange, FRAME_S)
         yield state_values(context, mine)
 
-    return guard(frames(), lambda message: _alone(context, mine, Line("error", message)))
+    return guard(frames(), lambda message: _press_result(context, mine, Line("error", message)))
 
 
 def given_up(context: Context, mine: bool) -> Told:

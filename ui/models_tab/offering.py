@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from ui.models_tab.offers import HERE, Offer, Part, Wanted
+from ui.models_tab.offers import HERE, MemoryNeed, Offer, Part
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Stage
 from ui.shared.parts import short_count
@@ -25,7 +25,7 @@ NOT_YOURS = (
 )
 
 
-def offers_value(made: Iterable[Offer], there: Wanted) -> dict[str, Any]:
+def offers_value(made: Iterable[Offer], there: MemoryNeed) -> dict[str, Any]:
     """The table. Dicts by number: names are text, whatever they hold."""
     return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(made)}}
 
@@ -62,12 +62,12 @@ def _verdict(offer: Offer, free: int | None) -> str:
 
 
 def _size(size: int) -> str:
-    from core.models.machine import readable
+    from core.models.machine import format_bytes
 
-    return readable(size)
+    return format_bytes(size)
 
 
-def free_line(there: Wanted) -> Line:
+def free_line(there: MemoryNeed) -> Line:
     """What is free, and what the figures mean."""
     free = "an unknown amount" if there.free is None else _size(there.free)
     return Line(
@@ -77,7 +77,7 @@ def free_line(there: Wanted) -> Line:
     )
 
 
-def need_lines(need: Wanted) -> list[Line]:
+def need_lines(need: MemoryNeed) -> list[Line]:
     """What a pair needs, model by model, and whether it fits."""
     counts = Counter(need.parts)
     lines = [
@@ -93,7 +93,7 @@ def need_lines(need: Wanted) -> list[Line]:
     return [Line("warn", f"At least {total}; {_unknown(need)}."), *lines]
 
 
-def _instead(need: Wanted) -> str:
+def _instead(need: MemoryNeed) -> str:
     """Whether a smaller dtype helps where the one that was asked for does not fit."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
@@ -104,7 +104,7 @@ def _instead(need: Wanted) -> str:
     return f"Choose the dtype bfloat16: {told}."
 
 
-def _unknown(need: Wanted) -> str:
+def _unknown(need: MemoryNeed) -> str:
     bare = [part.name for part in need.parts if not part.bytes and part.place == HERE]
     if bare:
         return f"no weights of a known kind lie in {', '.join(bare)}"
@@ -127,7 +127,7 @@ def state_lines(model_host: ModelHost, whole: bool) -> list[Line]:
     paths of this machine."""
     exchange = model_host.exchange
     lines = _state(model_host, exchange, whole)
-    runs = model_host.leaving()
+    runs = model_host.runs_on_old_models()
     if runs:
         what = "1 run still ends" if runs == 1 else f"{runs} runs still end"
         lines.append(Line("info", f"{what} on the models of before; their memory is free then."))

@@ -35,7 +35,7 @@ __all__ = [
     "HERE",
     "Offer",
     "Part",
-    "Wanted",
+    "MemoryNeed",
     "auto_words",
     "checked_pair",
     "offers",
@@ -81,7 +81,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MemoryNeed:
     """What a pair needs, and what there is: `free` None where the system does not tell."""
 
     parts: tuple[Part, ...]
@@ -126,7 +126,7 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     return ModelPair(llm.strip(), names("ssms", ssms, at_most=16), dtype, device)
 
 
-def wanted_memory(pair: ModelPair) -> Wanted:
+def wanted_memory(pair: ModelPair) -> MemoryNeed:
     """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
     missing."""
     from core.models.loading.placing import (
@@ -141,7 +141,7 @@ def wanted_memory(pair: ModelPair) -> Wanted:
     asked = [("LLM", resolve_llm(pair.llm))]
     asked += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm)]
     parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in asked]
-    return Wanted(tuple(parts), free_bytes(device), device.type)
+    return MemoryNeed(tuple(parts), free_bytes(device), device.type)
 
 
 def _part(role: str, need: Need) -> Part:
@@ -156,7 +156,7 @@ def _part(role: str, need: Need) -> Part:
 
 def offers(
     model_host: ModelHost, dtype: str, device: str, whole: bool
-) -> tuple[tuple[Offer, ...], Wanted]:
+) -> tuple[tuple[Offer, ...], MemoryNeed]:
     """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
     models. Not `whole`: without what only those who may load are shown, paths and the cache."""
     from core.models.loading.placing import device_of, free_bytes
@@ -169,15 +169,15 @@ def offers(
     made += [
         _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
     ]
-    return tuple(made), Wanted((), free_bytes(place), place.type)
+    return tuple(made), MemoryNeed((), free_bytes(place), place.type)
 
 
 def _loaded_offer(model_host: ModelHost) -> Offer:
-    parts = tuple(_standing(info) for info in model_host.infos)
+    parts = tuple(_loaded_part(info) for info in model_host.infos)
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
 
 
-def _standing(info: ModelInfo) -> Part:
+def _loaded_part(info: ModelInfo) -> Part:
     size = info.parameters * ITEMSIZE.get(info.dtype, 2)
     return Part(info.role.upper(), info.name, info.parameters, info.dtype, size, LOADED)
 

@@ -14,7 +14,7 @@ from ui.prompts.rows import PromptLine, of_runs
 from ui.prompts.run_figures import PastRun, RunFigures
 from ui.server.context import Context, StoreApi
 
-__all__ = ["MOST_RUNS", "Found", "PastLook", "looked_at"]
+__all__ = ["MOST_RUNS", "FoundPrompts", "PastLook", "looked_at"]
 
 MOST_RUNS = 200
 """Runs that a look takes in at first, and so many more each time: one costs a few milliseconds."""
@@ -39,7 +39,7 @@ class PastLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPrompts:
     """`lines` of `drafted` runs so far; `looked` runs were looked at, of `total` that match."""
 
     lines: tuple[PromptLine, ...]
@@ -56,7 +56,7 @@ class Found:
 
 def looked_at(
     context: Context, figures: RunFigures, known: Mapping[str, str], look: PastLook
-) -> Iterator[Found]:
+) -> Iterator[FoundPrompts]:
     """What a look finds, a few more runs each time; the last one is `done` and has the speed-ups.
     `known`: domains of prompts, by their text."""
     page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
@@ -66,12 +66,12 @@ def looked_at(
     for i, run in enumerate(figures.of(drafted), start=1):
         runs.append(run)
         if i % SHOWN_EVERY == 0 and i < len(drafted):
-            yield Found(of_runs(runs, domains.of), i, len(page.rows), page.total, done=False)
+            yield FoundPrompts(of_runs(runs, domains.of), i, len(page.rows), page.total, done=False)
     count, texts = len(runs), {run.prompt for run in runs}
     # The filters may leave out a prompt's plain runs: these are looked for among all.
     plain = _completed_runs(context, look, MOST_PLAIN, drafter="none").rows
     runs += figures.of(summary for summary in plain if summary.prompt in texts)
-    yield Found(of_runs(runs, domains.of), count, len(page.rows), page.total, done=True)
+    yield FoundPrompts(of_runs(runs, domains.of), count, len(page.rows), page.total, done=True)
 
 
 def _completed_runs(context: Context, look: PastLook, limit: int, **asked: Any) -> Any:

@@ -12,7 +12,7 @@ import gradio as gr
 from lab.examples import example_prompts
 from ui.components import pack
 from ui.form.form import EXAMPLES
-from ui.prompts.past import MOST_RUNS, Found, PastLook, looked_at
+from ui.prompts.past import MOST_RUNS, FoundPrompts, PastLook, looked_at
 from ui.prompts.rows import table_value
 from ui.prompts.run_figures import RunFigures
 from ui.server.context import Context
@@ -21,7 +21,7 @@ from ui.sessions.history import ANY_MODEL, NO_DRAFTER, asker_of, drafter_choices
 from ui.shared.event_options import LATEST, QUIET
 from ui.shared.parts import notice, notice_value
 from ui.shared.study_board import StudyBoard, studies_of
-from ui.shared.study_handlers import beside, turned_to_past
+from ui.shared.study_handlers import past_study_values, turned_to_past
 from ui.words.messages import Line
 
 __all__ = [
@@ -124,18 +124,18 @@ def past_drawn(
         with desk.drawing:
             if desk.study.past is not look:
                 return
-            shown = beside(desk, values)
+            shown = past_study_values(desk, values)
         yield shown
 
 
-def _values(found: Found, look: PastLook, drafters: Sequence[str]) -> Values:
+def _values(found: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
     table = table_value(of, found.lines, drafters, words=BESIDE)
     told = notice_value([Line("info", told_of(found))])
     return [pack({**table, "empty": NO_RUN}), told, gr.Button(visible=found.more)]
 
 
-def told_of(found: Found) -> str:
+def told_of(found: FoundPrompts) -> str:
     """How many prompts of how many runs, and which runs were looked at."""
     prompts = len({line.row.prompt for line in found.lines})
     drafted = _count(found.drafted, "completed run")

@@ -46,7 +46,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
     llm = [_model(model) for model in started.models if model.role == "llm"]
     minis = [_model(model) for model in started.models if model.name in started.drafters]
     given = recorded_sampling(asked)
-    sampling = {name: _same(value) for name, value in given.items() if name != "seed"}
+    sampling = {name: _normalized_value(value) for name, value in given.items() if name != "seed"}
     settings = settings_of(asked, ssms)
     who = ", ".join(started.drafters)
     nodes = _auto(started)
@@ -115,7 +115,7 @@ def _limits(sampling: dict[str, Any]) -> list[str]:
     return told + (["with stop texts"] if sampling.get("stop") else [])
 
 
-def _same(value: Any) -> Any:
+def _normalized_value(value: Any) -> Any:
     """A temperature may have been written as 0 or as 0.0."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if whole else value

@@ -14,7 +14,7 @@ from core.config import PRESETS, SamplingParams
 from core.config.mechanisms import NGRAM
 from lab.study import Configuration, Study, plain_configuration
 from ui.components import PromptTable, pack
-from ui.form.fields import whole
+from ui.form.fields import whole_number
 from ui.form.form import preset_config
 from ui.prompts.export import wire_file
 from ui.prompts.past_handlers import Past, build_past, build_past_said, past_hidden, wire_past
@@ -32,8 +32,8 @@ from ui.shared.prompt_source import (
 )
 from ui.shared.studies import OpenedStudy, new_study
 from ui.shared.study_board import (
-    Drawn,
     StudyBoard,
+    StudyPictures,
     build_study_board,
     wire_begin,
     wire_study_board,
@@ -75,10 +75,10 @@ class Prompts:
         ]
 
     @property
-    def pictures(self) -> Drawn:
+    def pictures(self) -> StudyPictures:
         """A study's pictures; past runs shown there are removed."""
         outputs = (self.table, self.past.said, self.past.more)
-        return Drawn(outputs, partial(study_drawn, self.context))
+        return StudyPictures(outputs, partial(study_drawn, self.context))
 
 
 # -- layout --
@@ -140,7 +140,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     field."""
     preset, tokens, temperature, repeats, *given = values
     heat = 0.0 if temperature is None else temperature
-    sampling = SamplingParams(max_new_tokens=whole(tokens), temperature=heat)
+    sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=heat)
     chosen = preset_config(preset, heat)
     speculation = type(chosen).from_plain({**chosen.to_plain(), "record_top_k": 0})
     return new_study(
@@ -149,7 +149,7 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
         sampling,
         (plain_configuration(), Configuration(preset, speculation)),
         prompts_of(*given),
-        repeats=whole(repeats),
+        repeats=whole_number(repeats),
     )
 
 

@@ -73,7 +73,7 @@ def record(
         tape.take(frame)
         if told is not None:
             told(len(frame.view.rounds) / max(1, frame.known_rounds))
-    return tape.finish(_opening(source, baseline))
+    return tape.finish(_first_view(source, baseline))
 
 
 BEGINNING = "the events of one run, RunStarted first"
@@ -91,7 +91,7 @@ def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
         player.step(1)
 
 
-def _opening(source: HeldSource, baseline: Baseline | None) -> Value:
+def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
     """What is seen first: the whole run, and the round that it ends with on the page."""
     player = Player(source)
     player.advance(0.0)

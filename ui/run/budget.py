@@ -28,7 +28,7 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     config = _config(view)
     if config is None or not length_policy(config.length).given:
         return {**lengths, "budget": budget_words(view)}
-    most = longest(config, _sharing(view, config), config.speculation_length)
+    most = longest(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
         # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
         number: {**told, "m": max(most, told["d"])} if told["s"] > max(most, told["d"]) else told
@@ -58,7 +58,7 @@ def nodeless(view: View) -> tuple[str, ...]:
     return tuple(name for name, share in zip(view.drafters, divided, strict=True) if not share)
 
 
-def _sharing(view: View, config: SpeculationConfig) -> tuple[str, ...]:
+def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
     """The drafters that a round's budget is divided among: where routing chooses, as many SSMs."""
     ssms = drafting_ssms(view)
     left_out = ssms[config.routed_drafters :]
@@ -94,7 +94,7 @@ def _lets(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).given:
         return ""
     asked = config.speculation_length
-    names = _sharing(view, config)
+    names = _budget_drafters(view, config)
     most = longest(config, names, asked)
     if most >= asked:
         return ""

@@ -24,6 +24,7 @@ HIDDEN_MS = 0.005
 """Less is shown as 0.00 ms."""
 # The controller's own memory reaches about as far back.
 LATELY = 32
+# What a frame holds is bounded while a run is live; at its end all of it is sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -42,7 +43,7 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     the scheduler, by round.
     """
     view = frame.view
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     return {
         "run": view.run_id,
         "rounds": {
@@ -65,7 +66,7 @@ def choice_value(frame: Frame) -> Value:
     """What the controller chose behind the selected round, and what it expects of each length; what
     the request was granted in the round beside others."""
     completed = frame.detail.completed if frame.detail else None
-    policy = length_policy(_setting(frame.view, "length"))
+    policy = length_policy(_config_value(frame.view, "length"))
     return {
         "policy": policy.name if frame.view.drafters else "",
         "predicts": policy.predicts,
@@ -96,7 +97,7 @@ def _lately(frame: Frame) -> float:
     return round(1000 * sum(line.emitted for line in rounds) / ms, 2) if ms > 0 else 0.0
 
 
-def _setting(view: View, name: str) -> str:
+def _config_value(view: View, name: str) -> str:
     config = view.started.config if view.started else {}
     return str(config.get("speculation", {}).get(name, ""))
 
@@ -109,20 +110,20 @@ def timeline_value(frame: Frame) -> Value:
     """Every stage as a bar on the run's own milliseconds, and the time spent in each; what came of
     drafts made ahead, and predicted against measured round time."""
     view = frame.view
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_BARS:]
-    combine, policy = _setting(view, "combine"), _setting(view, "length")
+    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
+    combine, policy = _config_value(view, "combine"), _config_value(view, "length")
     return {
         "run": view.run_id,
         "drafters": drafters_value(view),
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
-        "pipeline": _setting(view, "pipeline") if view.drafters else "",
+        "pipeline": _config_value(view, "pipeline") if view.drafters else "",
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
-        "ended": frame.whole,
+        "ended": frame.is_complete,
         "trials": _trials(view),
         "overlap": view.stats.overlap_ratio,
-        "ahead": _ahead(view.rounds),
-        "hits": {str(line.number): _ahead((line,)) for line in shown if line.ahead},
+        "ahead": _ahead_sums(view.rounds),
+        "hits": {str(line.number): _ahead_sums((line,)) for line in shown if line.ahead},
         "rounds": {str(line.number): _times(line) for line in shown if line.predicted_ms > 0},
         "policy": policy if view.drafters else "",
         "predicts": length_policy(policy).predicts,
@@ -209,7 +210,7 @@ def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
     return "hit" if early and span.lane in known else ""
 
 
-def _ahead(lines: tuple[RoundView, ...]) -> Value:
+def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
     """Sums over these rounds; empty where nothing was drafted ahead.
 
     `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:

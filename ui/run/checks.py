@@ -26,7 +26,7 @@ DISPUTE_TOP_K = 50
 def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
     player, view = desk.player, finished_view(hub, desk)
-    yield from _plain(hub, desk, view, owner)
+    yield from _run_plain(hub, desk, view, owner)
     if desk.player is player:
         _keep_baseline(hub, desk, view)
     yield
@@ -42,14 +42,14 @@ def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     if desk.answer is not None:
         yield
         return
-    yield from _plain(hub, desk, view, owner)
+    yield from _run_plain(hub, desk, view, owner)
     if desk.player is not player:
         return
     _keep_baseline(hub, desk, view)
     if desk.plain and _view_of(desk.plain).token_ids != view.token_ids:
         # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
         desk.plain = None
-        yield from _plain(hub, desk, view, owner, DISPUTE_TOP_K)
+        yield from _run_plain(hub, desk, view, owner, DISPUTE_TOP_K)
     if desk.player is player and desk.plain is not None:
         desk.answer = _answer(player, view, desk.plain)
     yield
@@ -60,13 +60,13 @@ def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[Mod
     old, new = llm_of(wrote), llm_of(loaded)
     if old is not None and new is not None and old.is_same(new):
         return
-    was, now = _described(old), _described(new)
+    was, now = _model_line(old), _model_line(new)
     if was == now:
         was, now = "another LLM of that name", now
     raise ConfigError.of("run_id", run_id, f"a run of {now}, which is loaded; not of {was}")
 
 
-def _described(llm: ModelInfo | None) -> str:
+def _model_line(llm: ModelInfo | None) -> str:
     return f"{llm.name} {llm.dtype} {llm.device}" if llm is not None else "no LLM"
 
 
@@ -96,7 +96,7 @@ def _view_of(source: Source | None) -> View:
     return reduce_all(source.events(0, source.count)) if source else View()
 
 
-def _plain(
+def _run_plain(
     hub: Hub, desk: TabSession, view: View, owner: str, top_k: int | None = None
 ) -> Iterator[None]:
     """Run plain decoding unless this desk has done so already; leaves `desk.plain`."""

@@ -34,7 +34,7 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
         ]
     if len(together) == len(drafting):
         return ["All drafted the same.", *_winner_among(tree, together)]
-    return [*_alone(won, drafting, together), *_winner_among(tree, together)]
+    return [*_unrivalled_reason(won, drafting, together), *_winner_among(tree, together)]
 
 
 def _split_masses(
@@ -59,7 +59,7 @@ def _split_masses(
     return f"token {i + 1}: {_mass(masses[own])} behind {quote(texts[own])}, {against}{tie}"
 
 
-def _alone(
+def _unrivalled_reason(
     won: DraftRecord, drafting: Mapping[str, DraftRecord], together: Sequence[str]
 ) -> list[str]:
     """The winner's sequence had no rival: the other drafts ended before it."""

@@ -58,7 +58,7 @@ def explain(
 ) -> Explanation:
     """The verdict on `node` of the round; None asks for the LLM's own token."""
     if detail is None or detail.combined is None:
-        return Explanation(sentence=_waiting(detail))
+        return Explanation(sentence=_pending_text(detail))
     tree, verdict = detail.combined, detail.verified
     if node == -1:
         return _root(tree)
@@ -102,7 +102,7 @@ def _bar(top: TopK, token_id: int) -> dict[str, Any]:
     }
 
 
-def _waiting(detail: Detail | None) -> str:
+def _pending_text(detail: Detail | None) -> str:
     if detail is None:
         return "Select a token or a node: its story is told here."
     return "The drafts are made; the tree is not combined yet."

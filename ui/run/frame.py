@@ -41,8 +41,8 @@ class Frame:
     """What one visitor sees of one run at one moment.
 
     `detail` is the selected round, `node` the selected node of its tree. `known` is how many
-    events the run has so far, `ended` whether more will come, `whole` whether to draw everything.
-    `regret`: of a routed run, once it was counted.
+    events the run has so far, `ended` whether more will come. `regret`:
+    of a routed run, once it was counted.
     """
 
     view: View = View()
@@ -64,5 +64,5 @@ class Frame:
         return self.detail.round if self.detail else -1
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         return self.ended and self.at_end

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from core.config.mechanisms import NGRAM
 from core.events import Combined, ProposalRecord
-from ui.run.listed import listed
+from ui.run.listed import join_names
 from ui.run.view import Detail
 
 __all__ = ["own_proposals", "provenance", "trunk_of"]
@@ -56,9 +56,9 @@ def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     if best < surer:
         won = f"counted for most by its credit (it was {best:.2f} sure, another {surer:.2f})"
     same = [names.get(p.drafter, p.drafter) for p in own if p.drafter != whose]
-    also = f"; {listed(same)} proposed it too" if same else ""
+    also = f"; {join_names(same)} proposed it too" if same else ""
     fed = [p.drafter for p in tree.proposals[node] if p.rank > 0]
-    rest = f"; {listed([names.get(n, n) for n in fed])} was fed it" if fed else ""
+    rest = f"; {join_names([names.get(n, n) for n in fed])} was fed it" if fed else ""
     return f"On the trunk: {owner} {won}{also}{rest}."
 
 

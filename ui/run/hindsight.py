@@ -34,7 +34,7 @@ def measure_regret(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """
     player, view = desk.player, finished_view(hub, desk)
     names = _scorable(view, hub.model_host.infos)
-    asked = _Reading(view, names)
+    asked = _OwnTokens(view, names)
     aside = Aside(hub.model_host, asked, view.started.prompt_token_ids if view.started else ())
     try:
         while not aside.wait(CHECK_S):
@@ -71,7 +71,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _OwnTokens:
     """What the engine is asked: each SSM's token at every place of the text."""
 
     view: View

@@ -148,6 +148,8 @@ class Player:
             self._at = max(at for at in self._kept if at <= target)
             self._view = self._kept[self._at]
         while self._at < target:
+            # In strides that end where a View is kept: to step back folds one stride anew, not the
+            # run.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:
@@ -209,12 +211,12 @@ class Player:
         view = self._view
         latest = view.last if self._pace.mode == "full" and view.last else view.current
         if self._pace.mode == "full" and self.resting:
-            latest = self._telling() or latest
+            latest = self._final_detail() or latest
         if latest != self._followed:
             self._followed, self._followed_at = latest, now
             self._version += 1
 
-    def _telling(self) -> Detail | None:
+    def _final_detail(self) -> Detail | None:
         """The round to end with: a run should not leave an empty or a bare picture behind.
 
         Of a completed run the one in which the LLM accepted most, of several the one with the most

@@ -32,6 +32,7 @@ __all__ = [
 
 FLOAT32_TIE = 1e-4
 """Law 1: in float32 a first divergence is rounding only under this margin (nats)."""
+# Not the very largest move: one freak among many thousands would excuse a bug.
 SHARE_OF_NOISE = 0.999
 
 
@@ -119,7 +120,7 @@ def tie_or_bug(
     margin = _margin(view, other, at, theirs)
     if margin is None:
         return None
-    bound, why = _bound(view, other, at, (ours, theirs))
+    bound, why = _rounding_bound(view, other, at, (ours, theirs))
     dispute = _dispute(view, other, at, names)
     apart = f"the LLM's two best were {margin:.2g} apart"
     if margin <= bound:
@@ -172,7 +173,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
 
 
-def _bound(
+def _rounding_bound(
     view: View, plain: View, at: int, tops: tuple[dict[int, TopK], dict[int, TopK]]
 ) -> tuple[float, str]:
     """The largest margin that rounding explains, and where it comes from (laws 1 and 4)."""
@@ -183,6 +184,7 @@ def _bound(
     moved = sorted(_logp_differences(at, disputed, *tops))
     if not moved:
         return 0.0, "no two recorded probabilities to measure rounding by"
+    # Twice: both tokens in dispute may have moved, towards each other.
     gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 

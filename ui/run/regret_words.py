@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.routing.regret import Choice, Regret
+from core.routing.regret import Regret, RoutingTrial
 from ui.run.explain import letter
-from ui.run.listed import listed
+from ui.run.listed import join_names
 
 __all__ = ["regret_plain", "regret_value"]
 
@@ -16,7 +16,7 @@ Value = dict[str, Any]
 def regret_value(found: Regret, drafters: tuple[str, ...]) -> Value:
     """What the picture shows: the sentence and a row for each choice."""
     names = {name: f"{letter(i)} {name}" for i, name in enumerate(drafters)}
-    rows: list[tuple[str, Choice]] = [("what was routed", found.routed)]
+    rows: list[tuple[str, RoutingTrial]] = [("what was routed", found.routed)]
     if found.group is not None:
         rows.append((f"{_many(found.group, names)} all along, the best such choice", found.group))
     rows += [
@@ -57,15 +57,15 @@ def regret_plain(found: Regret) -> Value:
     }
 
 
-def _choice(one: Choice) -> Value:
+def _choice(one: RoutingTrial) -> Value:
     return {"passes": one.passes, "tokens_per_pass": one.tokens_per_pass}
 
 
-def _many(one: Choice, names: dict[str, str]) -> str:
-    return listed([names.get(name, name) for name in one.drafters])
+def _many(one: RoutingTrial, names: dict[str, str]) -> str:
+    return join_names([names.get(name, name) for name in one.drafters])
 
 
-def _regret(found: Regret, other: Choice) -> str:
+def _regret(found: Regret, other: RoutingTrial) -> str:
     """Passes more or fewer than the other choice's, and their share of those."""
     more = found.routed.passes - other.passes
     sign = "+" if more > 0 else "−" if more < 0 else "±"
@@ -78,16 +78,22 @@ def _words(found: Regret, names: dict[str, str]) -> str:
         f"Counted afterwards: each SSM read the recorded text once; drafts of up to {found.depth} "
         f"tokens. With what was routed the LLM needs {routed.passes} passes for {routed.tokens} "
         "tokens.",
-        _beside(found, found.fixed, f"{_many(found.fixed, names)} all along, the best single SSM"),
+        _regret_sentence(
+            found, found.fixed, f"{_many(found.fixed, names)} all along, the best single SSM"
+        ),
     ]
     if found.group is not None:
         size = len(found.group.drafters)
         said.append(
-            _beside(found, found.group, f"{_many(found.group, names)} all along, the best {size}")
+            _regret_sentence(
+                found, found.group, f"{_many(found.group, names)} all along, the best {size}"
+            )
         )
     oracle = "the best SSM anew in each round, which only an oracle knows"
-    return " ".join([*said, _beside(found, found.oracle, oracle), "Below 0 routing did better."])
+    return " ".join(
+        [*said, _regret_sentence(found, found.oracle, oracle), "Below 0 routing did better."]
+    )
 
 
-def _beside(found: Regret, other: Choice, what: str) -> str:
+def _regret_sentence(found: Regret, other: RoutingTrial, what: str) -> str:
     return f"With {what}, {other.passes}: regret {_regret(found, other)}."

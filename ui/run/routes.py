@@ -1,7 +1,7 @@
 """Which SSMs draft, round by round: the routing picture's value and its sentences.
 
 Pure: a Frame in, plain JSON and words out. What a score is depends on the rule; its record in
-core/config/mechanisms.py has the words, core/routing the rule.
+core/config/mechanisms has the words, core/routing the rule.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.events import RoutedDrafter
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import letter, percent
 from ui.run.frame import Frame
-from ui.run.listed import listed
+from ui.run.listed import join_names
 from ui.run.regret_words import regret_value
 from ui.run.route_reasons import route_reason
 from ui.run.served import served_parts
@@ -34,7 +34,7 @@ def routing_value(frame: Frame) -> Value:
     view = frame.view
     rule = _rule(view)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     routed = [line for line in shown if line.routing]
     return {
         "run": view.run_id,
@@ -46,8 +46,8 @@ def routing_value(frame: Frame) -> Value:
         "switches": {str(number): True for number in _switches(view.rounds)},
         "reasons": _reasons(routed),
         "cost": _cost(view, rule) if rule else "",
-        "parts": served_parts(view, _ssms(view)) if rule and frame.whole else {},
-        "ask": rule is not None and frame.whole,
+        "parts": served_parts(view, _ssms(view)) if rule and frame.is_complete else {},
+        "ask": rule is not None and frame.is_complete,
         "regret": regret_value(frame.regret, view.drafters) if frame.regret else {},
         **chosen_route(frame),
     }
@@ -69,10 +69,10 @@ def route_in_short(frame: Frame) -> str:
     names = [
         f"{letter(i)} {name}"
         for i, name in enumerate(view.drafters)
-        if name in _drafting(done.routing)
+        if name in _drafting_names(done.routing)
     ]
     drafted = detail is not None and detail.combined is not None and detail.combined.token_ids
-    words = f"drafted by {listed(names)}" if drafted else "nothing was drafted"
+    words = f"drafted by {join_names(names)}" if drafted else "nothing was drafted"
     reason = route_reason(done.routing_reason, done.round)
     why = f" Why? {reason}." if drafted and reason else ""
     return f"Round {done.round + 1}: {words}.{why}"
@@ -106,7 +106,7 @@ def _cells(line: RoundView, index: dict[str, str]) -> Value:
     }
 
 
-def _drafting(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
+def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
     return frozenset(one.drafter for one in routing if one.role in DRAFTING)
 
 
@@ -117,7 +117,7 @@ def _switches(rounds: Sequence[RoundView]) -> list[int]:
     return [
         line.number
         for before, line in pairs
-        if _drafting(before.routing) != _drafting(line.routing)
+        if _drafting_names(before.routing) != _drafting_names(line.routing)
     ]
 
 
@@ -144,7 +144,9 @@ def _sentence(view: View, detail: Detail | None) -> str:
     if detail.completed is None:
         drafts = detail.drafted.drafts if detail.drafted else ()
         drafting = [names.get(one.drafter, one.drafter) for one in drafts if one.token_ids]
-        now = f"{listed(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
+        now = (
+            f"{join_names(drafting)} {_verb('draft', drafting)}" if drafting else "no draft so far"
+        )
         return f"Round {number}: {now}. The scores come with the end of the round."
     routing = detail.completed.routing
     if not routing:
@@ -155,15 +157,15 @@ def _sentence(view: View, detail: Detail | None) -> str:
     }
     drafted = detail.combined is not None and bool(detail.combined.token_ids)
     if not drafted:
-        both = listed([*parts["routed"], *parts["explored"]])
+        both = join_names([*parts["routed"], *parts["explored"]])
         return f"Round {number}: nothing was drafted; {both} would have been chosen."
-    said = [f"Round {number}: {listed(parts['routed']) or 'no SSM'} drafted"]
+    said = [f"Round {number}: {join_names(parts['routed']) or 'no SSM'} drafted"]
     if parts["explored"]:
-        said.append(f"{listed(parts['explored'])} drafted too, to be known better")
+        said.append(f"{join_names(parts['explored'])} drafted too, to be known better")
     if parts["waiting"]:
-        said.append(f"{listed(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
+        said.append(f"{join_names(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
     if parts["lost"]:
-        said.append(f"{listed(parts['lost'])} {_verb('was', parts['lost'])} lost")
+        said.append(f"{join_names(parts['lost'])} {_verb('was', parts['lost'])} lost")
     reason = route_reason(detail.completed.routing_reason, detail.round)
     return f"{'; '.join(said)}. {f'Why? {reason}.' if reason else ''}".strip()
 

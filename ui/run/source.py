@@ -124,6 +124,7 @@ class LiveSource:
 
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
+        # Recorded before it is counted: what a page has drawn is in the store's queue already.
         self._store.record(event, self._owner)
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
@@ -220,6 +221,7 @@ class StoredSource(HeldSource):
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
     """Events that left the buffer; none where the log could not keep them."""
+    # The event may still wait in the store's queue.
     store.flush()
     try:
         return store.events(run_id)[first:end]

@@ -77,14 +77,14 @@ def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[s
             above = place[draft.parents[j]]
             node = known.setdefault((above, token_id), len(known))
             place[j] = node
-            entry = nodes.setdefault(str(node), _pending(draft, j, above))
+            entry = nodes.setdefault(str(node), _pending_node(draft, j, above))
             record = ProposalRecord(draft.drafter, draft.scores[j], draft.qs[j], draft.ranks[j])
             for key, value in _proposers((record,), index).items():
                 entry["by"].setdefault(key, value)
     return nodes
 
 
-def _pending(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
+def _pending_node(draft: DraftRecord, j: int, above: int) -> dict[str, Any]:
     return {
         "t": draft.texts[j],
         "id": draft.token_ids[j],
@@ -107,6 +107,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
+        # -2 is no node's parent: what was drafted behind a dropped token is not found.
         above = -1 if parent < 0 else found.get(parent, -2)
         if j not in gone and (above, token_id) in nodes:
             found[j] = nodes[above, token_id]
@@ -156,6 +157,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         gone = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(gone):
             parent = draft.parents[j]
+            # In draft order, so that the parent has its place before its children ask for it.
             above = "-1" if parent < 0 else place.get(parent, "-1")
             key = known.setdefault((above, draft.token_ids[j]), str(len(known)))
             place[j] = f"d{key}"

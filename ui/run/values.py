@@ -28,6 +28,8 @@ __all__ = ["PICTURES", "PictureMaker", "chosen_words", "names_value", "picture_v
 
 Value = dict[str, Any]
 
+# Tokens that are drawn one by one while a run is live, and at its end. Older text is sent in
+# CHUNKs: their bounds move once in CHUNK tokens, so that Gradio's diff sends little.
 LIVE_TOKENS = 200
 FINAL_TOKENS = 4000
 CHUNK = 100
@@ -45,6 +47,7 @@ PICTURES = (
     "timeline",
 )
 CHARTS = ("lengths", "timeline")
+# Charts are made at most this often at full speed.
 CHART_S = 0.25
 
 
@@ -92,7 +95,8 @@ class PictureMaker:
         """The value of every picture; `now` in seconds of any monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
-        rushing = frame.mode == "full" and not frame.whole and same_run and not pinned_moved
+        # A round that was pinned is drawn at once: a visitor clicked it and waits.
+        rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
         kept = self._charts if rushing and now - self._made_at < CHART_S else None
         values = picture_values(frame, baseline, kept, before)
         if kept is None:
@@ -121,7 +125,7 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
     """The text as tokens; of a long run the oldest text is kept without its tokens. `made`: as in
     `picture_values`."""
     view = frame.view
-    limit = FINAL_TOKENS if frame.whole else LIVE_TOKENS
+    limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
     first = max(0, len(view.tokens) - limit) // CHUNK * CHUNK
     last = len(view.tokens) - 1
     return {
@@ -133,13 +137,14 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             for at in range(0, first, CHUNK)
         },
         "tokens": {
+            # The tail is shown behind the last token, whose value is therefore never cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
             else _cached_token(token, made)
             for i, token in enumerate(view.tokens[first:])
         },
         **chosen_words(frame),
-        "done": frame.whole,
+        "done": frame.is_complete,
         "notes": {
             str(line.number): " ".join(told) for line in view.rounds if (told := _fault_notes(line))
         },
@@ -258,7 +263,7 @@ def tree_value(frame: Frame) -> Value:
         "words": asdict(combine_rule(rule).words) if (rule := _rule(detail)) else {},
         "node": frame.node,
         "committed": None,
-        "rest": frame.whole or frame.mode == "step",
+        "rest": frame.is_complete or frame.mode == "step",
     }
     if detail is None:
         return value

@@ -162,7 +162,7 @@ def reduce(view: View, event: Event) -> View:
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
     """`reduce` over many events, from `view` or from nothing. What grows with a run is copied once
     for all of them: a page takes a hundred at a time, and the engine waits for Python's lock."""
-    run = _Growing(view or View())
+    run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
     return run.view()
@@ -191,7 +191,7 @@ def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundComp
     return replace(detail, completed=event)
 
 
-class _Growing:
+class _ViewBuilder:
     """A View while it takes events in."""
 
     def __init__(self, view: View) -> None:
@@ -219,6 +219,7 @@ class _Growing:
         """All that was taken in. The figures are asked for once: only rounds change them."""
         told = self._told
         if self._round_end_ms is not None:
+            # What the run's end says of its figures comes last and wins.
             told = {"stats": self._fold.stats(self._round_end_ms)} | told
         return replace(
             self._view,
@@ -294,6 +295,7 @@ def _new_tokens(
             node = verdict.path[i]
             kind, chance = "accepted", verdict.llm_probabilities[node]
             whose = tree.drafters_of(node)
+            # Reversed: where a drafter proposed the token twice, its first proposal is kept.
             offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))

@@ -1,7 +1,7 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
 Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
-in core/config/mechanisms.py has the words, core/trees/combine the rule.
+in core/config/mechanisms has the words, core/trees/combine the rule.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def proposals_value(frame: Frame) -> Value:
     tree = detail.combined if detail else None
     weighed = tree is not None and combine_rule(tree.rule).weighted
     means = _means(tree, drafts)
-    shown = view.rounds if frame.whole else view.rounds[-LIVE_ROUNDS:]
+    shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
     completed = detail.completed if detail else None
     return {
         "run": view.run_id,

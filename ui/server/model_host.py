@@ -149,13 +149,13 @@ class ModelHost:
         """State of the latest exchange; a new value after each change."""
         return self._exchange
 
-    def leaving(self) -> int:
+    def runs_on_old_models(self) -> int:
         """Runs that still end on models of before."""
         return sum(served.runs for served in self._leaving)
 
     def busy(self) -> int:
         """Runs that wait or are decoded, here and on models of before."""
-        return self._served.runs + self.leaving()
+        return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
         """Load another pair in a thread while this one serves. ConfigError at once where it

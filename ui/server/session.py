@@ -32,7 +32,7 @@ from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
 from ui.shared.last_click import Presses
-from ui.shared.pending_fields import Sent
+from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
 from ui.shared.version_stamps import Stamps
 
@@ -47,9 +47,12 @@ __all__ = [
     "run_to_end",
 ]
 
+# Seconds: a frame at full speed; the least pause between frames; how often a run that brings
+# nothing is looked at.
 FRAME_S = 1 / 20
 REST_S = 0.02
 CHECK_S = 0.25
+# A browser that is closed without a word leaves its desks behind.
 MAX_DESKS = 400
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ class Hub:
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
+        # Weak: a run that no tab looks at any more goes once its last event is recorded.
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
 
@@ -85,7 +89,7 @@ class Hub:
             self._going.add(source)
         return source
 
-    def going(self, run_id: str) -> LiveSource | None:
+    def live_run(self, run_id: str) -> LiveSource | None:
         """The run of this server with that id, of any visitor, if it waits or is under way."""
         with self._lock:
             found = (one for one in self._going if one.run_id == run_id and not one.done)
@@ -116,7 +120,7 @@ class TabSession:
     side: LiveSource | None = None
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
-    sent: Sent | None = None
+    sent: PendingFields | None = None
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
@@ -179,6 +183,7 @@ class TabSessions:
             dropped = []
             while len(self._desks) > self._limit:
                 dropped.append(self._desks.popitem(last=False)[1])
+        # Outside the lock: a cancel reaches into the worker, and may wait there.
         for old in dropped:
             old.cancel()
         return desk
@@ -220,6 +225,7 @@ def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Itera
                 return
             _pause(player, clock, spent)
     finally:
+        # A later call plays on: the run is its to stop.
         if player.turn == turn:
             player.source.cancel()
 

@@ -25,7 +25,7 @@ class StudyRuns:
 
     def models(self) -> tuple[str, ...]:
         """The loaded models, the LLM first, with number format, device and fingerprint."""
-        return tuple(_described(info) for info in self._hub.model_host.infos)
+        return tuple(_model_line(info) for info in self._hub.model_host.infos)
 
     def check(self, request: Request) -> None:
         """Raises ConfigError where the loaded models could not run it; runs nothing."""
@@ -57,7 +57,7 @@ class StudyRuns:
         return self._hub.model_host.num_begun
 
 
-def _described(info: ModelInfo) -> str:
+def _model_line(info: ModelInfo) -> str:
     parts = (info.dtype, info.device, info.fingerprint[:SHOWN_FINGERPRINT])
     return f"{info.name} ({', '.join(filter(None, parts))})"
 

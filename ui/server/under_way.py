@@ -14,15 +14,17 @@ from core.errors import SpecScopeError, UnknownRunError
 from core.events import Event
 from ui.run.source import LiveSource, Source, StoredSource
 
-__all__ = ["Followed", "Growing", "source_of", "stop", "under_way"]
+__all__ = ["FollowedSource", "LogSource", "source_of", "stop", "under_way"]
 
 LOOK_S = 1.0
+# Reading a long run's log takes seconds: a look costs at most a fifth of the time. To settle asks
+# for every running process, so it is done more seldom still.
 RESTS = 4
 SETTLE_S = 10.0
 TICK_S = 0.05
 
 
-class Followed:
+class FollowedSource:
     """A run of this server, with `kept`, what the log already had of it: its buffer forgets."""
 
     def __init__(self, live: LiveSource, kept: Sequence[Event]) -> None:
@@ -64,7 +66,7 @@ class Followed:
         self._live.cancel()
 
 
-class Growing:
+class LogSource:
     """A run that another process makes: the log is read again, at most once a second.
 
     It ends with that process too; the log says so a while later (`RunStore.settle`).
@@ -107,6 +109,7 @@ class Growing:
         """Nothing: no word of ours reaches that process."""
 
     def _look(self) -> None:
+        # Where another frame is looking already, what is known will do.
         if self._done or time.monotonic() < self._look_at or not self._lock.acquire(False):
             return
         try:
@@ -135,25 +138,25 @@ def source_of(context: Any, run: Any) -> Source:
     """The events of a run (a RunSummary): as they come where it is under way, else all there are.
     StoreError where it is gone."""
     store = context.store
-    live = context.hub.going(run.run_id)
+    live = context.hub.live_run(run.run_id)
     if live is not None:
-        return Followed(live, store.events(run.run_id))
+        return FollowedSource(live, store.events(run.run_id))
     if run.status == "running" and run.elsewhere:
         store.settle()
-        return Growing(store, run.run_id)
+        return LogSource(store, run.run_id)
     return StoredSource(store, run.run_id)
 
 
 def under_way(context: Any, run: Any) -> str:
     """Which server makes a run: `here`, `elsewhere`, or empty where none does (any more)."""
-    if context.hub.going(run.run_id) is not None:
+    if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""
 
 
 def stop(source: Source) -> None:
     """Stop the run for all tabs, where that can be done from here."""
-    if isinstance(source, Followed):
+    if isinstance(source, FollowedSource):
         source.stop()
     else:
         source.cancel()

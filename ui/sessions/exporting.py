@@ -19,7 +19,7 @@ from ui.server.context import Context
 from ui.sessions.history import Asker, allowed_run
 from ui.words.messages import Line
 
-__all__ = ["FORMATS", "FROM_STORE", "saving", "write_export"]
+__all__ = ["FORMATS", "FROM_STORE", "export_progress", "write_export"]
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
@@ -40,7 +40,7 @@ LONGEST_NAME = 80
 TELL_S = 0.3
 
 
-def saving(
+def export_progress(
     context: Context, asker: Asker, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
     """How far it is, several times a second; then what `written` gives. A long run's trees take

@@ -14,10 +14,17 @@ import gradio as gr
 from core.config import Request
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
-from ui.sessions.exporting import saving
-from ui.sessions.history import More, asker_of, drafter_choices, list_values, llm_choices, menu
+from ui.sessions.exporting import export_progress
+from ui.sessions.history import (
+    RunFilters,
+    asker_of,
+    drafter_choices,
+    list_values,
+    llm_choices,
+    menu,
+)
 from ui.sessions.layout import Sessions
-from ui.sessions.repeat import again, asked_of, stop_again
+from ui.sessions.repeat import asked_of, repeat_run, stop_again
 from ui.sessions.retention import about_run, keep_note, retention_shown, set_retention
 from ui.sessions.tab import choose_run, delete_run, scrub, scrub_place
 from ui.shared.board import Values
@@ -55,7 +62,7 @@ def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]
         text, status, order, page, *more = values
         number = 1 if turn is None else (page or 1) + turn
         asker = asker_of(context, request, visitor)
-        return list_values(context, asker, opened, text, status, order, number, More(*more))
+        return list_values(context, asker, opened, text, status, order, number, RunFilters(*more))
 
     return show
 
@@ -122,7 +129,7 @@ def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
 
     def run_again(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker, owner = asker_of(context, request, visitor), context.access.key(request, visitor)
-        yield from again(sessions, sessions.board.desk(request), asker, owner, run_id)
+        yield from repeat_run(sessions, sessions.board.desk(request), asker, owner, run_id)
 
     return run_again
 
@@ -147,7 +154,7 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
         asker = asker_of(context, request, visitor)
 
         def work() -> Iterator[list[Any]]:
-            for file, line in saving(context, asker, run_id, name):
+            for file, line in export_progress(context, asker, run_id, name):
                 # By the clock: each press saves once, also the same file again.
                 stamp = time.time_ns() // 1_000_000
                 yield [{**file, "n": stamp} if file else gr.skip(), notice_value([line])]

@@ -32,7 +32,7 @@ __all__ = [
     "SINCE",
     "STATUSES",
     "Asker",
-    "More",
+    "RunFilters",
     "allowed_run",
     "asker_of",
     "check_ended",
@@ -42,7 +42,7 @@ __all__ = [
     "llm_choices",
     "menu",
     "row_value",
-    "whole",
+    "parse_whole_number",
 ]
 
 STATUSES = ("completed", "running", "cancelled", "failed", "interrupted")
@@ -86,7 +86,7 @@ class Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class More:
+class RunFilters:
     """Further filters of the list; empty ones restrict nothing. `since` is a name in SINCE."""
 
     llm: str = ""
@@ -103,7 +103,7 @@ class More:
         return {**asked, "since_utc": since}
 
 
-NO_MORE = More()
+NO_FILTERS = RunFilters()
 
 
 def list_values(
@@ -114,7 +114,7 @@ def list_values(
     status: str,
     order: str,
     page: float,
-    more: More = NO_MORE,
+    more: RunFilters = NO_FILTERS,
 ) -> list[Any]:
     """The list, its notice and the page number, which never runs past the end."""
 
@@ -127,14 +127,15 @@ def list_values(
             "limit": PAGE,
             **more.query(),
         }
-        number = max(1, whole("page", page or 1))
+        number = max(1, parse_whole_number("page", page or 1))
         found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         last = max(1, -(-found.total // PAGE))
+        # Runs may have been deleted since the page was chosen.
         if number > last:
             number = last
             found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
         rows = {str(i): row_value(summary) for i, summary in enumerate(found.rows)}
-        anything = bool(text) or status != "all" or more != NO_MORE
+        anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
         lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
@@ -172,7 +173,7 @@ def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
-def whole(field: str, typed: float) -> int:
+def parse_whole_number(field: str, typed: float) -> int:
     """A typed number without what is behind its point. ConfigError where it is none."""
     if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
         raise ConfigError.of(field, typed, "a whole number")

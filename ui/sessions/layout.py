@@ -12,7 +12,7 @@ from ui.server.context import Context
 from ui.sessions.exporting import FORMATS
 from ui.sessions.history import NO_DRAFTER, ORDERS, SINCE, STATUSES
 from ui.sessions.retention import THINNING
-from ui.sessions.two_runs import Beside, build_beside
+from ui.sessions.two_runs import TwoRuns, build_beside
 from ui.shared.board import Board, build_board
 from ui.shared.parts import download, notice, run_list
 from ui.shared.past_studies import PastStudies, build_past_studies
@@ -44,7 +44,7 @@ class Filters:
         return [self.llm, self.drafter]
 
     @property
-    def changing(self) -> list[Any]:
+    def restarting_filters(self) -> list[Any]:
         """Filters that restart the list at its first page."""
         return [*(one for one in self.inputs if one is not self.page)]
 
@@ -102,12 +102,12 @@ class Sessions:
     studies: PastStudies
     retention: Retention
     on: OpenedRun
-    beside: Beside
+    beside: TwoRuns
     opened: gr.State
     comparing: gr.State
 
     @property
-    def opening(self) -> list[Component]:
+    def opened_outputs(self) -> list[Component]:
         """What `sessions.opened_run` gives."""
         return [*self.board.outputs, *self.board.places, self.opened]
 

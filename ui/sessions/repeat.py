@@ -25,7 +25,7 @@ from ui.sessions.history import Asker, allowed_run
 from ui.sessions.layout import Sessions
 from ui.shared.board import Values
 
-__all__ = ["asked_of", "again", "stop_again"]
+__all__ = ["asked_of", "repeat_run", "stop_again"]
 
 STOP_WAIT_S = 2.0
 NAMES = ("This run", "the one before")
@@ -44,7 +44,7 @@ def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) ->
     return replace(request, sampling=replace(request.sampling, seed=run.seed))
 
 
-def again(
+def repeat_run(
     sessions: Sessions, desk: TabSession, asker: Asker, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
     """Run the opened run's request once more on the same board: the board, the scrubber, and at the

@@ -14,7 +14,7 @@ from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
-from ui.sessions.history import Asker, allowed_run, check_ended, whole
+from ui.sessions.history import Asker, allowed_run, check_ended, parse_whole_number
 from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.sessions.retention import about_run
 from ui.sessions.two_runs import compare_runs
@@ -26,7 +26,7 @@ __all__ = [
     "Sessions",
     "build_sessions",
     "choose_run",
-    "choosing",
+    "toggle_comparing",
     "delete_run",
     "opened_run",
     "scrub_place",
@@ -62,7 +62,7 @@ def scrub(sessions: Sessions, desk: TabSession, number: float | None) -> Values:
 
     def work() -> None:
         if desk.player is not None and number is not None:
-            desk.player.seek(whole("round", number))
+            desk.player.seek(parse_whole_number("round", number))
 
     return sessions.board.once(desk, work)
 
@@ -111,7 +111,7 @@ def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
 # -- a second run --
 
 
-def choosing(run_id: str, comparing: str) -> list[Any]:
+def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
     """A second run was asked for: the run it is chosen for, the button's label, what to say.
 
     Pressed once more, nothing is chosen after all.
@@ -140,7 +140,7 @@ def choose_run(
         about = about_run(board.context, asker, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
     pair = compare_runs(beside, board.context, desks[1:], asker, (comparing, run_id))
-    kept = [gr.skip() for _ in (*sessions.opening, *sessions.on.about_outputs)]
+    kept = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
     return [*kept, *pair, *no_comparison()[1:]]
 
 

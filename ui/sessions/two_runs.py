@@ -38,7 +38,7 @@ from ui.words.dates import local_time
 from ui.words.messages import Line
 from ui.words.settings import settings_of
 
-__all__ = ["Beside", "Half", "build_beside", "both", "compare_runs", "select_round"]
+__all__ = ["TwoRuns", "Half", "build_beside", "both", "compare_runs", "select_round"]
 
 KINDS = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
 ORDINALS = {"one": "First", "two": "Second"}
@@ -68,7 +68,7 @@ class Half:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class TwoRuns:
     """The section for two runs."""
 
     section: gr.Column
@@ -84,7 +84,7 @@ class Beside:
         return [self.section, self.said, self.tables, self.bar.scrub, *pictures]
 
     @property
-    def moving(self) -> list[Any]:
+    def moved_outputs(self) -> list[Any]:
         """What the bar moves: its own slider, the pictures of both halves."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
@@ -94,10 +94,10 @@ class Beside:
         return one.desk(context, request), two.desk(context, request)
 
     def moving_values(self, desks: tuple[TabSession, TabSession]) -> list[Any]:
-        """What `moving` shows now; nothing before two runs were chosen."""
+        """What `moved_outputs` show now; nothing before two runs were chosen."""
         players = bar_players(desks)
         if len(players) < len(desks):
-            return [gr.skip() for _ in self.moving]
+            return [gr.skip() for _ in self.moved_outputs]
         drawn = [half.draw(desk) for half, desk in zip(self.halves, desks, strict=True)]
         return [place_of(players), *drawn[0], *drawn[1]]
 
@@ -105,7 +105,7 @@ class Beside:
 # -- layout --
 
 
-def build_beside(context: Context) -> Beside:
+def build_beside(context: Context) -> TwoRuns:
     """Hidden until two runs are chosen; the halves one below the other where it is narrow."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         said = notice("pair-said")
@@ -114,7 +114,7 @@ def build_beside(context: Context) -> Beside:
         bar = build_bar()
         with gr.Row(equal_height=False):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
-    return Beside(section, said, tables, close, bar, (halves[0], halves[1]))
+    return TwoRuns(section, said, tables, close, bar, (halves[0], halves[1]))
 
 
 def _build_half(page: str) -> Half:
@@ -136,7 +136,7 @@ def _build_half(page: str) -> Half:
 
 
 def compare_runs(
-    beside: Beside,
+    beside: TwoRuns,
     context: Context,
     desks: tuple[TabSession, TabSession],
     asker: Asker,
@@ -155,6 +155,7 @@ def compare_runs(
         shown: list[Any] = []
         for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):
             player = Player(source, Pace("full"))
+            # At full speed one step takes in all that a past run has.
             player.advance(0.0)
             desk.look_at(player)
             desk.baseline = baseline_of(context.store, run)
@@ -186,7 +187,7 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
 
 
 def both(
-    beside: Beside, desks: tuple[TabSession, TabSession], work: Callable[[], None]
+    beside: TwoRuns, desks: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
     """Do `work` with both runs, then show where they are."""
 
@@ -194,7 +195,7 @@ def both(
         work()
         return beside.moving_values(desks)
 
-    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moving])
+    return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moved_outputs])
 
 
 def select_round(half: Half, desk: TabSession, data: Any) -> list[Any]:

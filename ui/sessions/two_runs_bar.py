@@ -13,7 +13,7 @@ import gradio as gr
 
 from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.server.session import TabSession
-from ui.sessions.history import whole
+from ui.sessions.history import parse_whole_number
 from ui.shared.slider import Slider
 
 __all__ = [
@@ -108,7 +108,7 @@ def stage_of(players: Sequence[Player]) -> int:
     return max((one.stage for one in players), default=0)
 
 
-def _last(players: Sequence[Player]) -> int:
+def _last_round(players: Sequence[Player]) -> int:
     return max((one.frame().known for one in players), default=0)
 
 
@@ -128,14 +128,14 @@ def moved_both(desks: Sequence[TabSession], name: str) -> None:
     if name in ("round-previous", "round-next"):
         # From within a round, back to its beginning.
         here -= here % EVENTS_A_ROUND if name == "round-next" else -(-here % EVENTS_A_ROUND)
-    target = {"pause": here, "rewind": 0, "end": _last(players)}.get(name)
+    target = {"pause": here, "rewind": 0, "end": _last_round(players)}.get(name)
     _to(players, here + MOVES[name] if target is None else target)
 
 
 def scrubbed_both(desks: Sequence[TabSession], number: float | None) -> None:
     """To the end of a round; an emptied box is no move."""
     if number is not None:
-        _to(bar_players(desks), EVENTS_A_ROUND * whole("round", number))
+        _to(bar_players(desks), EVENTS_A_ROUND * parse_whole_number("round", number))
 
 
 def paced_both(desks: Sequence[TabSession], rate: float | None) -> None:

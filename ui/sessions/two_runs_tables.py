@@ -16,7 +16,7 @@ __all__ = ["figures_of", "settings_apart"]
 Show = Callable[[float], str]
 
 
-def _whole(value: float) -> str:
+def _no_decimals(value: float) -> str:
     return f"{value:.0f}"
 
 
@@ -32,9 +32,9 @@ FIGURES: tuple[tuple[str, str, Show], ...] = (
     ("Tokens / second", "tokens_per_second", _tenth),
     ("Tokens / round", "mean_acceptance_length", lambda value: f"{value:.2f}"),
     ("Acceptance rate", "draft_acceptance_rate", _share),
-    ("Rounds", "num_rounds", _whole),
-    ("New tokens", "num_new_tokens", _whole),
-    ("Nodes verified", "num_verified_nodes", _whole),
+    ("Rounds", "num_rounds", _no_decimals),
+    ("New tokens", "num_new_tokens", _no_decimals),
+    ("Nodes verified", "num_verified_nodes", _no_decimals),
     ("Overlap", "overlap_ratio", _share),
     ("First token, ms", "ttft_ms", _tenth),
     ("Drafting, ms", "draft_ms", _tenth),

@@ -9,14 +9,14 @@ import gradio as gr
 
 from ui.server.context import Context
 from ui.server.session import guard, guard_once
-from ui.sessions.two_runs import Beside, Half, both, select_round
+from ui.sessions.two_runs import Half, TwoRuns, both, select_round
 from ui.sessions.two_runs_bar import moved_both, paced_both, played_both, scrubbed_both
 from ui.shared.event_options import EACH, LATEST, QUIET
 
 __all__ = ["wire_beside"]
 
 
-def wire_beside(beside: Beside, context: Context) -> None:
+def wire_beside(beside: TwoRuns, context: Context) -> None:
     """The bar moves both halves; a click in one picture selects the round in all of its half."""
     for half in beside.halves:
         for picture in half.pictures.values():
@@ -30,11 +30,11 @@ def wire_beside(beside: Beside, context: Context) -> None:
     for name, button in bar.buttons.items():
         if name != "play":
             press = _move_handler(beside, context, name)
-            button.click(press, None, beside.moving, **EACH)
-    bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moving, **LATEST)
+            button.click(press, None, beside.moved_outputs, **EACH)
+    bar.scrub.input(_scrub_handler(beside, context), bar.scrub, beside.moved_outputs, **LATEST)
     bar.rate.release(_rate_handler(beside, context), bar.rate, None, **LATEST)
     play = _play_handler(beside, context)
-    bar.buttons["play"].click(play, bar.rate, beside.moving, **QUIET, concurrency_limit=None)
+    bar.buttons["play"].click(play, bar.rate, beside.moved_outputs, **QUIET, concurrency_limit=None)
 
 
 def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
@@ -44,7 +44,7 @@ def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
     return pick
 
 
-def _move_handler(beside: Beside, context: Context, name: str) -> Callable[..., list[Any]]:
+def _move_handler(beside: TwoRuns, context: Context, name: str) -> Callable[..., list[Any]]:
     def move(request: gr.Request) -> list[Any]:
         desks = beside.desks(context, request)
         return both(beside, desks, lambda: moved_both(desks, name))
@@ -52,7 +52,7 @@ def _move_handler(beside: Beside, context: Context, name: str) -> Callable[..., 
     return move
 
 
-def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]:
+def _scrub_handler(beside: TwoRuns, context: Context) -> Callable[..., list[Any]]:
     def move(request: gr.Request, number: float | None) -> list[Any]:
         desks = beside.desks(context, request)
         place, *drawn = both(beside, desks, lambda: scrubbed_both(desks, number))
@@ -63,17 +63,17 @@ def _scrub_handler(beside: Beside, context: Context) -> Callable[..., list[Any]]
     return move
 
 
-def _rate_handler(beside: Beside, context: Context) -> Callable[..., None]:
+def _rate_handler(beside: TwoRuns, context: Context) -> Callable[..., None]:
     def change(request: gr.Request, rate: float | None) -> None:
         guard_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
 
     return change
 
 
-def _play_handler(beside: Beside, context: Context) -> Callable[..., Iterator[list[Any]]]:
+def _play_handler(beside: TwoRuns, context: Context) -> Callable[..., Iterator[list[Any]]]:
     def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
         desks = beside.desks(context, request)
-        quiet = [gr.skip() for _ in beside.moving]
+        quiet = [gr.skip() for _ in beside.moved_outputs]
         shown = (beside.moving_values(desks) for _ in played_both(desks, rate))
         yield from guard(shown, lambda _: quiet)
 

@@ -28,7 +28,7 @@ from ui.sessions.handlers import (
 )
 from ui.sessions.layout import Sessions
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.tab import choosing, no_comparison
+from ui.sessions.tab import no_comparison, toggle_comparing
 from ui.sessions.two_runs_wiring import wire_beside
 from ui.shared.event_options import EACH, LATEST, QUIET
 from ui.shared.into_live import into_live
@@ -74,7 +74,7 @@ def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Cal
     outputs = [sessions.runs, sessions.said, filters.page]
     # One event for triggers of a kind: the last of them is answered last.
     again = [tab.select, sessions.refresh.click, sessions.said.tick]
-    changes = [one.change for one in filters.changing]
+    changes = [one.change for one in filters.restarting_filters]
     kinds: list[tuple[list[Any], int | None]] = [
         (again, 0),
         ([sessions.older.click], 1),
@@ -96,7 +96,7 @@ def _wire_opening(
     opened = sessions.runs.select(
         choose_handler(sessions),
         [visitor, sessions.comparing],
-        [*sessions.opening, *on.about_outputs, *pair],
+        [*sessions.opened_outputs, *on.about_outputs, *pair],
         **EACH,
     )
     reread(opened)
@@ -106,9 +106,9 @@ def _wire_opening(
     seen = [*board.outputs, *board.places]
     board.scrub.input(scrub_handler(sessions), board.scrub, seen, **LATEST)
     choose = [sessions.comparing, on.compare, sessions.choose]
-    on.compare.click(choosing, [sessions.opened, sessions.comparing], choose, **LATEST).then(
-        None, None, None, js=LIST_INTO_SIGHT
-    )
+    on.compare.click(
+        toggle_comparing, [sessions.opened, sessions.comparing], choose, **LATEST
+    ).then(None, None, None, js=LIST_INTO_SIGHT)
     beside.close.click(lambda: gr.Column(visible=False), None, beside.section, **LATEST)
     wire_beside(beside, board.context)
     # The question stands for the run that is open: it goes when another is opened.
@@ -118,7 +118,10 @@ def _wire_opening(
     for trigger in (sessions.runs.select, tab.select):
         trigger(lambda: gr.Button(visible=False), None, on.sure, **LATEST)
     gone = on.sure.click(
-        delete_handler(sessions), [visitor, sessions.opened], [*sessions.opening, on.sure], **LATEST
+        delete_handler(sessions),
+        [visitor, sessions.opened],
+        [*sessions.opened_outputs, on.sure],
+        **LATEST,
     )
     reread(gone)
     gone.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
@@ -153,7 +156,7 @@ def _wire_again(
     made = on.again.click(
         again_handler(sessions),
         [visitor, sessions.opened],
-        sessions.opening,
+        sessions.opened_outputs,
         **QUIET,
         trigger_mode="once",
         concurrency_limit=None,

@@ -97,7 +97,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
     """Whether the run is this visitor's, and then what it continues."""
-    source = context.hub.going(run_id)
+    source = context.hub.live_run(run_id)
     own = source is not None and source.owner == owner
     return own, source.prompt if source is not None and own else ""
 

@@ -132,6 +132,7 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
         request.chat,
         *values_of(request.speculation, context.drafter_names),
     ]
+    # Read back from the form's values: what a control cannot hold would run as something else.
     _check_same(request, request_of(values))
     return values
 

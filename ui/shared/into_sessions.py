@@ -34,7 +34,7 @@ def into_sessions(
         opened = opened_run(sessions, board.desk(request), asker, run_id)
         return [gr.Tabs(selected="sessions"), *opened]
 
-    opened = trigger(open_run, [visitor], [tabs, *sessions.opening], **quick)
+    opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)
     told = [visitor, sessions.opened]
     return opened.then(about_handler(board.context), told, sessions.on.about_outputs, **quick)

@@ -27,7 +27,7 @@ __all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
 
 def wanted_lesson(query: Mapping[str, str]) -> int:
     """The lesson's number, 0 where the link names none that there is."""
-    number = _whole(query.get("lesson", ""))
+    number = _number_or_zero(query.get("lesson", ""))
     return number if 1 <= number <= len(LESSONS) else 0
 
 
@@ -44,7 +44,7 @@ def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]
     return "", f"tab is {name[:20]!r}: one of {', '.join(tabs)}"
 
 
-def _whole(text: str) -> int:
+def _number_or_zero(text: str) -> int:
     digits = text.strip()
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
@@ -54,7 +54,7 @@ def linked_run(
 ) -> list[Any]:
     """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
     shown = opened_run(sessions, desk, asker, query["run"])
-    number = _whole(query.get("round", ""))
+    number = _number_or_zero(query.get("round", ""))
     player = desk.player
     if not shown[-1] or not number or player is None:
         return shown
@@ -79,7 +79,7 @@ def wire_links(
     copy = sessions.on.copy
     place = part("links.js", "link-place")
     board = sessions.board
-    shown = [tabs, said, place, *sessions.opening]
+    shown = [tabs, said, place, *sessions.opened_outputs]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
     told = [visitor, sessions.opened]
     come.then(about_handler(context), told, sessions.on.about_outputs, **QUICK)
@@ -99,7 +99,7 @@ def wire_links(
 
 def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
-    count = len(sessions.opening)
+    count = len(sessions.opened_outputs)
 
     def open_link(request: gr.Request, visitor: str) -> list[Any]:
         query = dict(request.query_params)

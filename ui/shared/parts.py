@@ -167,10 +167,12 @@ def log_line(status: Any) -> Line:
 
 def page_css() -> str:
     """Style of the furniture and of the layout, and of each tab's own parts."""
+    # Sorted: among rules of equal weight the later file wins, on every machine the same.
     return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
 
 
 def page_js() -> str:
     """Run once in each tab: keyboard, large type, the count of presses."""
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")]
+    # A function each, so that their names do not meet.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

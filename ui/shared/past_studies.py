@@ -81,7 +81,7 @@ def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
     while not found and place.page:
         place.page -= 1
         found = mine.rows("", ROWS + 1, ROWS * place.page)
-    standing = mine.standing()
+    standing = mine.progress()
     value = {
         "rows": {str(i): _row(row, standing) for i, row in enumerate(found[:ROWS])},
         "opened": "",

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["LAPSE_S", "Sent"]
+__all__ = ["LAPSE_S", "PendingFields"]
 
 LAPSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class PendingFields:
     """Fields sent at `at` seconds of a monotonic clock to a form that showed `before`."""
 
     before: tuple[Any, ...]
@@ -24,7 +24,7 @@ class Sent:
     at: float
 
     @classmethod
-    def of(cls, before: Sequence[Any], values: Sequence[Any], at: float) -> Sent:
+    def of(cls, before: Sequence[Any], values: Sequence[Any], at: float) -> PendingFields:
         """`values` in the order of `before`."""
         return cls(tuple(before), tuple(values), at)
 

@@ -7,7 +7,7 @@ import gradio as gr
 from ui.run.player import MODES
 from ui.shared.slider import Slider
 
-__all__ = ["build_playback", "playing"]
+__all__ = ["build_playback", "play_mode"]
 
 SPEEDS = [("full speed", "full"), ("slow motion", "slow"), ("step", "step")]
 assert tuple(mode for _, mode in SPEEDS) == MODES
@@ -49,7 +49,7 @@ def build_playback(
     return speed, rate, buttons, rounds
 
 
-def playing(mode: str, rewind: bool) -> str:
+def play_mode(mode: str, rewind: bool) -> str:
     """The speed that a press of "Play on" or, with `rewind`, "From the start" plays at.
 
     In `step` mode a run put back to its start waits there for the first step.

@@ -15,7 +15,7 @@ from gradio.components import Component
 from core.errors import ConfigError
 from lab.examples import domains_of, example_prompts, of_domains
 from lab.prompts import StudyPrompt, prompts_from_file, prompts_from_text
-from ui.form.fields import whole
+from ui.form.fields import whole_number
 from ui.shared.event_options import QUICK
 
 __all__ = ["PromptSource", "build_prompt_source", "prompts_of", "wire_prompt_source"]
@@ -95,7 +95,7 @@ def prompts_of(
     if kind == TYPED:
         return prompts_from_text(typed or "")
     if kind == EXAMPLES:
-        return of_domains(example_prompts(), domains or [], whole(count))
+        return of_domains(example_prompts(), domains or [], whole_number(count))
     if kind != FILE:
         raise ConfigError.of("prompts", kind, f"one of {EXAMPLES}, {TYPED}, {FILE}")
     if not file:

@@ -15,7 +15,7 @@ from ui.run.player import Pace
 from ui.server.session import TabSession, play
 from ui.shared.board import Board, Values
 from ui.shared.event_options import EACH
-from ui.shared.playback import playing
+from ui.shared.playback import play_mode
 
 __all__ = ["move", "set_pace", "play_on", "select_node", "told_again", "wire_board"]
 
@@ -58,7 +58,7 @@ def play_on(
     who steps waits for the first step."""
 
     def frames() -> Iterator[object]:
-        pace = Pace(playing(mode, rewind), rate)
+        pace = Pace(play_mode(mode, rewind), rate)
         if desk.player is None:
             yield None
             return
@@ -159,7 +159,7 @@ def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any
     def press(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
         desk = board.desk(request)
         # Told once, with the first frame: from then on the choice is the visitor's again.
-        speed: Any = playing(mode, rewind) if desk.player is not None else gr.skip()
+        speed: Any = play_mode(mode, rewind) if desk.player is not None else gr.skip()
         for values in play_on(board, desk, mode, rate, rewind):
             yield [*values, *board.place(desk), speed]
             speed = gr.skip()

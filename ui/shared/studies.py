@@ -115,7 +115,7 @@ class Studies:
         self._find(study_id)
         self.context.conductor.stop(study_id)
 
-    def standing(self) -> Progress:
+    def progress(self) -> Progress:
         """State of the study that is measured now, or was last. Of another visitor's there are only
         the numbers: its `study_id` and `cell` are empty."""
         found = self.context.conductor.progress()

@@ -9,7 +9,7 @@ For a tab of its own:
 
     board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
     board.studies.render()                                # where the list is to stand
-    drawn = Drawn((heat_map, table), draw)                # draw(opened) -> a value for each
+    drawn = StudyPictures((heat_map, table), draw)        # draw(opened) -> a value for each
     wire_study_board(board, visitor, tab, drawn)
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
@@ -32,10 +32,16 @@ from ui.sessions.history import asker_of
 from ui.shared.event_options import EACH, LATEST, QUICK
 from ui.shared.parts import study_list, study_progress
 from ui.shared.studies import Studies
-from ui.shared.study_handlers import Drawn, StudyBoard, begin_study, look_at_study, press_button
+from ui.shared.study_handlers import (
+    StudyBoard,
+    StudyPictures,
+    begin_study,
+    look_at_study,
+    press_button,
+)
 
 __all__ = [
-    "Drawn",
+    "StudyPictures",
     "StudyBoard",
     "build_study_board",
     "studies_of",
@@ -60,7 +66,7 @@ def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
 
 
 def wire_study_board(
-    board: StudyBoard, visitor: gr.BrowserState, tab: gr.Tab, drawn: Drawn
+    board: StudyBoard, visitor: gr.BrowserState, tab: gr.Tab, drawn: StudyPictures
 ) -> None:
     """Connect bar and list; the tab's pictures follow the study that the board looks at."""
     outputs = [board.progress, board.studies, *drawn.outputs]
@@ -88,7 +94,7 @@ def wire_begin(
     trigger: Callable[..., Any],
     make: Callable[..., Study],
     inputs: Sequence[Component],
-    drawn: Drawn,
+    drawn: StudyPictures,
 ) -> Any:
     """On `trigger` (a component's event, as `button.click`) begin what `make(*inputs)` returns and
     look at it. Returns the event, for `.then`."""

@@ -22,10 +22,10 @@ from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_words import progress_value, row_value
 
 __all__ = [
-    "Drawn",
+    "StudyPictures",
     "StudyBoard",
     "asked_for",
-    "beside",
+    "past_study_values",
     "begin_study",
     "press_button",
     "look_at_study",
@@ -56,7 +56,7 @@ class StudyBoard:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class StudyPictures:
     """A tab's own pictures: the components, and what they show of a study. Dict values are
     stamped, so that a late answer does not undo a newer one."""
 
@@ -65,7 +65,7 @@ class Drawn:
 
 
 def look_at_study(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, opening: bool = False
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, opening: bool = False
 ) -> list[Any]:
     """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
     opened, so that it turns to what is measured now, or to the newest study."""
@@ -80,7 +80,11 @@ def look_at_study(
 
 
 def begin_study(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, make: Callable[[], Study]
+    board: StudyBoard,
+    desk: TabSession,
+    mine: Studies,
+    drawn: StudyPictures,
+    make: Callable[[], Study],
 ) -> list[Any]:
     """Begin what `make` gives and look at it."""
 
@@ -94,7 +98,7 @@ def begin_study(
 
 
 def press_button(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn, told: dict[str, Any]
+    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, told: dict[str, Any]
 ) -> list[Any]:
     """A button of the bar or the list was pressed; `told` comes from the browser."""
     study_id = str(told.get("study", ""))
@@ -126,7 +130,7 @@ def press_button(
 
 def _go_on(mine: Studies, study_id: str) -> None:
     """A second click of two in quick succession finds that it goes on already."""
-    standing = mine.standing()
+    standing = mine.progress()
     if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
         mine.resume(study_id)
 
@@ -135,7 +139,7 @@ def _answer(
     board: StudyBoard,
     desk: TabSession,
     mine: Studies,
-    drawn: Drawn,
+    drawn: StudyPictures,
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
@@ -145,9 +149,9 @@ def _answer(
     def refusal(message: str) -> list[Any]:
         desk.trouble = message
         desk.study.about = about
-        desk.study.then = _stands(about, mine.standing()) if about else ()
+        desk.study.then = _stands(about, mine.progress()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
-        return [_bar(board, desk, mine.standing(), message), gr.skip(), *unseen]
+        return [_bar(board, desk, mine.progress(), message), gr.skip(), *unseen]
 
     def work_and_show() -> list[Any]:
         work()
@@ -158,10 +162,11 @@ def _answer(
 
 
 def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
+    # What another tab asked for is shown, not what is measured now.
     if desk.study.asked:
         desk.study.asked = False
         return
-    standing = mine.standing()
+    standing = mine.progress()
     if standing.live and standing.kind == board.kind and standing.study_id:
         _look_at(desk, standing.study_id)
     elif not desk.study.study_id and not desk.study.past:
@@ -179,20 +184,21 @@ def _look_at(desk: TabSession, study_id: str) -> None:
     desk.study.past = None
 
 
-def beside(desk: TabSession, values: Sequence[Any]) -> list[Any]:
+def past_study_values(desk: TabSession, values: Sequence[Any]) -> list[Any]:
     """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
     return [_stamp(desk, str(i), value) for i, value in enumerate(values, start=1)]
 
 
-def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: Drawn) -> list[Any]:
+def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures) -> list[Any]:
     """Bar, list, pictures; a study is read only where something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
-    standing, place = mine.standing(), desk.study
+    standing, place = mine.progress(), desk.study
     if place.about is not None and place.then != _stands(place.about, standing):
         desk.trouble, place.about = "", None
     shelf = _shelf(board, desk, mine)
     news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
+    # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
     if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
         began = time.monotonic()
         opened = _open_study(desk, mine)
@@ -219,10 +225,10 @@ def turned_to_past(board: StudyBoard, desk: TabSession, mine: Studies) -> list[A
 
     def work() -> list[Any]:
         rows = _stamp(desk, "0", _list_value(board, desk, mine))
-        return [_bar(board, desk, mine.standing(), desk.trouble), rows]
+        return [_bar(board, desk, mine.progress(), desk.trouble), rows]
 
     def refusal(message: str) -> list[Any]:
-        return [_bar(board, desk, mine.standing(), message), gr.skip()]
+        return [_bar(board, desk, mine.progress(), message), gr.skip()]
 
     with desk.drawing:
         return guard_once(work, refusal)
@@ -267,11 +273,13 @@ def _open_study(desk: TabSession, mine: Studies) -> OpenedStudy | None:
 
 def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
+    # One row more than is shown: whether there is a next page.
     found = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
     if not found and place.page:
+        # The last row of the page was deleted.
         place.page -= 1
         return _list_value(board, desk, mine)
-    standing = mine.standing()
+    standing = mine.progress()
     return {
         "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
         "opened": "" if place.past else place.study_id,

@@ -54,7 +54,7 @@ def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -
         value |= {"study": "", "state": "none", "title": f"No {KINDS[kind]} yet"}
     else:
         value |= _of_row(row, standing if mine else None)
-    return value | ({} if mine or not live else _beside(standing, kind))
+    return value | ({} if mine or not live else _other_study_notice(standing, kind))
 
 
 def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _more(standing: Progress) -> str:
     return " ".join(told)
 
 
-def _beside(standing: Progress, kind: str) -> dict[str, Any]:
+def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
     """That another study is measured now; one of this kind can be shown if it may be seen."""
     which = f"Another {KINDS.get(standing.kind, 'study')}"
     parts = [f"{standing.done} of {standing.total}", left_words(standing.left_s)]

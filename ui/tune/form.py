@@ -23,7 +23,7 @@ from core.errors import ConfigError
 from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
 from lab.prompts import StudyPrompt
 from lab.study import Study, plain_configuration
-from ui.form.fields import MEANINGS, config_of, whole
+from ui.form.fields import MEANINGS, config_of, whole_number
 from ui.form.form import SAMPLING_NAMES, preset_config, sampling_controls, sampling_of
 from ui.server.context import Context
 from ui.shared.prompt_source import PromptSource, build_prompt_source, prompts_of
@@ -33,7 +33,7 @@ from ui.tune.words import grid_title
 
 __all__ = [
     "LIVE",
-    "Asked",
+    "GridRequest",
     "TuneForm",
     "study_request",
     "axis_shown",
@@ -95,7 +95,7 @@ class TuneForm:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GridRequest:
     """What the form asks for: the study, and the points that are left out of it."""
 
     study: Study
@@ -189,7 +189,7 @@ def study_request(
     own: dict[str, Any] | None,
     live: Sequence[Any],
     values: Sequence[Any],
-) -> Asked:
+) -> GridRequest:
     """Values of `TuneForm.inputs` -> the study. `live`: those of Live's form. Raises ConfigError
     where nothing could be measured; the message names the field."""
     base, rest = values[0], list(values[1:])
@@ -203,7 +203,7 @@ def study_request(
         speculation = preset_config(base, sampling.temperature, own)
     else:
         raise ConfigError.of("base", base, f"one of {', '.join(_bases(own))}")
-    return grid_study(context, speculation, axes, prompts, sampling, whole(rest[-1]), chat)
+    return grid_study(context, speculation, axes, prompts, sampling, whole_number(rest[-1]), chat)
 
 
 def axes_of(given: Sequence[Sequence[Any]]) -> list[Axis]:
@@ -227,7 +227,7 @@ def grid_study(
     sampling: SamplingParams,
     repeats: int,
     chat: bool,
-) -> Asked:
+) -> GridRequest:
     """The study of a grid, plain decoding first. Runs share no state and record no
     alternatives: what one costs is not what another is measured by."""
     if len(axes) > AXES:
@@ -245,4 +245,4 @@ def grid_study(
         title=grid_title(made, len(prompts)),
         axes=made.axes,
     )
-    return Asked(study, made.refused)
+    return GridRequest(study, made.refused)

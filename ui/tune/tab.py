@@ -23,9 +23,9 @@ from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value
 from ui.shared.studies import OpenedStudy, Studies
-from ui.shared.study_board import Drawn, StudyBoard, build_study_board
+from ui.shared.study_board import StudyBoard, StudyPictures, build_study_board
 from ui.shared.study_words import auto_words
-from ui.tune.form import Asked, TuneForm, build_tune_form, study_request
+from ui.tune.form import GridRequest, TuneForm, build_tune_form, study_request
 from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import grid_value, point_value, points_value
 from ui.tune.words import found_lines, plan_lines
@@ -66,9 +66,9 @@ class Tune:
     file: gr.HTML
 
     @property
-    def pictures(self) -> Drawn:
+    def pictures(self) -> StudyPictures:
         pictures = (self.found, self.speed, self.length, self.points)
-        return Drawn(
+        return StudyPictures(
             (*pictures, self.point, self.chosen, self.use),
             lambda opened: [*drawn_of(opened), *point_beside(opened)],
         )
@@ -119,7 +119,7 @@ def build_tune(context: Context) -> Tune:
 
 def asked_for(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
-) -> Asked:
+) -> GridRequest:
     """Values of the form, with Live's beside them, as a study. Raises ConfigError."""
     with spoken_empty():
         return study_request(context, own, live, values)

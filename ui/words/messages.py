@@ -14,7 +14,7 @@ from ui.run.slower import slower_because
 from ui.run.switching import ALONE, in_words, is_alone, is_fault
 from ui.run.view import STAGES
 
-__all__ = ["Line", "ordinal", "run_lines", "standing"]
+__all__ = ["Line", "ordinal", "run_lines", "position_sentence"]
 
 STAGE_WORDS = {
     "draft": "drafted",
@@ -55,11 +55,11 @@ def run_lines(
     frame: Frame, baseline: Baseline | None = None, answer: Answer | None = None
 ) -> list[Line]:
     """Everything to say about the run that is looked at."""
-    lines = [Line("error" if frame.view.state == "failed" else "info", standing(frame))]
+    lines = [Line("error" if frame.view.state == "failed" else "info", position_sentence(frame))]
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
-    lines += _telling(frame)
+    lines += _final_round_note(frame)
     started = frame.view.started
     if started:
         lines += [Line("info", warning) for warning in started.warnings]
@@ -69,11 +69,16 @@ def run_lines(
     return lines + _company(frame)
 
 
-def _telling(frame: Frame) -> list[Line]:
+def _final_round_note(frame: Frame) -> list[Line]:
     """Why a run that has just ended shows another round than its last one."""
     rounds = frame.view.rounds
     here = frame.selected_round
-    if not frame.whole or frame.mode != "full" or frame.pinned or not 0 <= here < len(rounds) - 1:
+    if (
+        not frame.is_complete
+        or frame.mode != "full"
+        or frame.pinned
+        or not 0 <= here < len(rounds) - 1
+    ):
         return []
     if frame.view.state != "completed" or not rounds[here].nodes:
         return []
@@ -103,18 +108,18 @@ def _company(frame: Frame) -> list[Line]:
     return [Line("info", ALONE)] if alone and not overlapped else []
 
 
-def standing(frame: Frame) -> str:
+def position_sentence(frame: Frame) -> str:
     """One sentence: the run's state and the visitor's position in it."""
     if not frame.run_id:
         return "Press Run, or r: the text appears here, every token with its story."
     if not frame.known:
-        return _waiting(frame)
+        return _waiting_sentence(frame)
     if not frame.at_end:
         return _behind(frame)
     return _level(frame)
 
 
-def _waiting(frame: Frame) -> str:
+def _waiting_sentence(frame: Frame) -> str:
     if frame.ended:
         return "The engine closed before this run began."
     if frame.place:

@@ -79,12 +79,12 @@ class Costs:
             self._verify = measure_verify_costs(self._llm)
         return self._verify
 
-    def pipelining(self, kind: str, drafters: Iterable[str]) -> Switch:
+    def pipeline_switch(self, kind: str, drafters: Iterable[str]) -> Switch:
         """The switch of `pipeline=auto` for a kind (`ahead` or `across`) and a set of drafters:
         overlap may pay with three SSMs and not with one."""
         return self._pipelining.setdefault((kind, frozenset(drafters)), Switch())
 
-    def drafting(self, name: str) -> DraftCosts:
+    def draft_costs(self, name: str) -> DraftCosts:
         """A drafter's costs, empty before it has drafted."""
         return self._drafting.setdefault(name, DraftCosts())
 

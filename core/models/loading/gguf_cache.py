@@ -32,7 +32,7 @@ from core.errors import (
 )
 from core.models.loading.catalog import GGUF_SUFFIX
 from core.models.loading.gguf_header import GgufHeader, read_header
-from core.models.machine import available_bytes, readable
+from core.models.machine import available_bytes, format_bytes
 
 __all__ = [
     "CACHE_VARIABLE",
@@ -206,7 +206,7 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
             f"model is {str(file)!r} ({header}): transformers cannot load it ({reason}); a GGUF "
             "file of a decoder-only model that transformers can dequantize is allowed"
         ) from error
-    say(f"writing {readable(4 * header.parameters)} into the cache")
+    say(f"writing {format_bytes(4 * header.parameters)} into the cache")
     save_file(_exact(module), folder / WEIGHTS, metadata={"format": "pt"})
     config.save_pretrained(folder)
     module.generation_config.save_pretrained(folder)
@@ -245,8 +245,8 @@ def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
     for place, there in (("in memory", free), (f"on the disk of {cache_folder()}", disk)):
         if there is not None and needed > there:
             raise OutOfMemoryError(
-                f"model {file.name} needs {readable(needed)} to be dequantized: {readable(there)} "
-                f"are free {place}; choose a smaller model"
+                f"model {file.name} needs {format_bytes(needed)} to be dequantized: "
+                f"{format_bytes(there)} are free {place}; choose a smaller model"
             )
 
 

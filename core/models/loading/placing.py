@@ -29,7 +29,7 @@ from core.models.loading.catalog import (
 )
 from core.models.loading.gguf_header import read_header
 from core.models.loading.smollm2 import local_smollm2
-from core.models.machine import available_bytes, parameter_count, readable, weight_bytes
+from core.models.machine import available_bytes, format_bytes, parameter_count, weight_bytes
 
 __all__ = [
     "DEVICES",
@@ -170,11 +170,13 @@ def check_memory(needs: Sequence[Need], device: torch.device) -> None:
     if free is None or needed <= free:
         return
     if len(needs) == 1:
-        what = f"model {needs[0].name} needs {readable(needed)} as {needs[0].dtype}"
+        what = f"model {needs[0].name} needs {format_bytes(needed)} as {needs[0].dtype}"
     else:
-        each = ", ".join(f"{shown_name(n.name)} {readable(n.bytes)} as {n.dtype}" for n in needs)
-        what = f"models need {readable(needed)} ({each})"
+        each = ", ".join(
+            f"{shown_name(n.name)} {format_bytes(n.bytes)} as {n.dtype}" for n in needs
+        )
+        what = f"models need {format_bytes(needed)} ({each})"
     raise OutOfMemoryError(
-        f"{what}: {readable(free)} are free on {device.type}; choose a smaller model, "
+        f"{what}: {format_bytes(free)} are free on {device.type}; choose a smaller model, "
         "dtype=bfloat16 or another device"
     )

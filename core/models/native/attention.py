@@ -18,7 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from core.models.native.compiling import registers
-from core.models.native.weight_formats import Kind, kind_of, spread
+from core.models.native.weight_formats import Kind, broadcast, kind_of
 
 __all__ = ["MAX_VECTORS", "SlotRange", "key_products", "vector", "value_sums"]
 
@@ -228,7 +228,7 @@ def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
 
     def further(j: Any, sums: list[Any]) -> list[Any]:
         weight = builder.load(builder.gep(loop.weights, [j]))
-        one, values = spread(builder, weight, loop.lanes), loop.vectors(builder, j)
+        one, values = broadcast(builder, weight, loop.lanes), loop.vectors(builder, j)
         return [kind.multiply_add(builder, sums[v], one, values[v]) for v in range(count)]
 
     # Slots that the unrolled loop takes; with two sides an odd last one is left.

@@ -29,7 +29,7 @@ __all__ = [
     "arrive",
     "entry",
     "exact",
-    "free",
+    "reassociated",
     "give_way",
     "inline",
     "cached_entry",
@@ -75,7 +75,7 @@ def exact(function: F) -> F:
     return _compile(function, IN_ORDER, **INNER)
 
 
-def free(function: F) -> F:
+def reassociated(function: F) -> F:
     """Compiles with reassociated (vectorized) sums, always the same way for one length."""
     return _compile(function, (*IN_ORDER, "reassoc"), **INNER)
 

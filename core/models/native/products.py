@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from core.models.native.compiling import LINE, exact, inline, number, registers, round_like
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, ProductArgs
 from core.models.native.tiles import configure_tiles, multiply_tiles, release_tiles
-from core.models.native.weight_formats import Kind, kind_of, spread
+from core.models.native.weight_formats import Kind, broadcast, kind_of
 
 __all__ = [
     "broad",
@@ -251,7 +251,7 @@ def _sums(module: Any, count: int, kind: Kind) -> Any:
     weights = kind.vectors(builder, row, lanes, wide)
     totals = []
     for t in range(count):
-        one = spread(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
+        one = broadcast(builder, builder.load(builder.gep(rows[t], [i]), align=kind.align), lanes)
         totals.append(
             [kind.multiply_add(builder, sums[t][v], one, weights[v]) for v in range(wide)]
         )

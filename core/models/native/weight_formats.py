@@ -26,7 +26,7 @@ from numba.np.numpy_support import from_dtype
 
 from core.models.native.compiling import registers
 
-__all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "spread", "interleave"]
+__all__ = ["TILE", "Kind", "kind_of", "kind_of_array", "broadcast", "interleave"]
 
 Array = npt.NDArray[Any]
 
@@ -98,7 +98,7 @@ def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
     return Kind(name, element, element, inputs, 2 * inputs, parts, most, most)
 
 
-def spread(builder: Any, one: Any, lanes: int) -> Any:
+def broadcast(builder: Any, one: Any, lanes: int) -> Any:
     """Broadcasts a scalar to a vector."""
     # LLVM's idiom for a broadcast: insert at 0, shuffle with zeros; one instruction in machine
     # code.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core.trees.draft import Draft, chances_of
-from core.trees.tree import ROOT, Proposal, TokenTree
+from core.trees.tree import ROOT, Proposal, TokenTree, depths_of
 
 __all__ = [
     "CombinedTree",
@@ -93,7 +93,6 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
     """The trie of drafts, given by drafter index in drafter order."""
     token_ids: list[int] = []
     parents: list[int] = []
-    depths: list[int] = []
     proposals: list[list[Proposal]] = []
     sources: list[list[tuple[int, int]]] = []
     # (parent in the trie, token) -> node: paths with equal tokens become one.
@@ -109,7 +108,6 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
                 number[key] = len(token_ids)
                 token_ids.append(token_id)
                 parents.append(parent)
-                depths.append(1 if parent == ROOT else depths[parent] + 1)
                 proposals.append([])
                 sources.append([])
             place[node] = number[key]
@@ -117,7 +115,7 @@ def merge_drafts(drafts: Mapping[int, Draft]) -> MergedTree:
             proposals[number[key]].append(_proposal(drafter, draft, node))
             sources[number[key]].append((drafter, node))
     tree = TokenTree(
-        tuple(token_ids), tuple(parents), tuple(depths), tuple(tuple(p) for p in proposals)
+        tuple(token_ids), tuple(parents), depths_of(parents), tuple(map(tuple, proposals))
     )
     chances = {drafter: chances_of(draft) for drafter, draft in drafts.items()}
     return MergedTree(tree, tuple(map(tuple, sources)), chances)

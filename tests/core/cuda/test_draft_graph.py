@@ -19,7 +19,7 @@ from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.noise import SeededNoise
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, info_of, noted, sequence_of, tiny_module
+from tests.fakes import VOCAB, info_of, note_results, sequence_of, tiny_module
 
 NAMES = ("one", "two", "three")
 WARM = SamplingParams(60, temperature=0.9, seed=3)
@@ -173,7 +173,7 @@ def _same_states(pools: Many[SsmPool], several: Many[Many[Sequence]]) -> None:
 @pytest.fixture
 def graphed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many SSMs each pass over tensors drafted for."""
-    return noted(monkeypatch, DraftGraphs, "_in_one_pass", len)
+    return note_results(monkeypatch, DraftGraphs, "_in_one_pass", len)
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 2, 1), (3, 1), (4,)])

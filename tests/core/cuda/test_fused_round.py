@@ -17,7 +17,7 @@ from core.events import Combined, Drafted, Event, RoundCompleted, Verified
 from core.models.loading.load import LoadedModels
 from core.models.protocol import chain
 from core.models.stacking import stack_alike
-from tests.fakes import CONTEXT, loaded, noted, perturbed, tiny_module
+from tests.fakes import CONTEXT, loaded_modules, note_results, perturb, tiny_module
 
 TIMES = ("start_ms", "end_ms", "share", "run_id", "created_utc", "tokens_per_second")
 COLD = SamplingParams(40, seed=2)
@@ -32,8 +32,8 @@ def models(
 ) -> LoadedModels:
     """An LLM and SSMs that are right some of the time."""
     llm = tiny_module("llama", seed=5, dtype=torch.float32)
-    ssms = [perturbed(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
-    found = loaded(llm.to(device), ssms, eos, context)
+    ssms = [perturb(llm, 0.2 + 0.1 * seed, seed).to(device) for seed in range(count)]
+    found = loaded_modules(llm.to(device), ssms, eos, context)
     stack_alike(list(found.ssms.values()))
     return found
 
@@ -72,7 +72,7 @@ def same(one: object, other: object, where: str = "") -> None:
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether each round that was tried ran fused."""
-    return noted(monkeypatch, FusedRound, "run", lambda found: found is not None)
+    return note_results(monkeypatch, FusedRound, "run", lambda found: found is not None)
 
 
 def texts_of(told: Many[Event]) -> list[list[int]]:
@@ -160,7 +160,7 @@ def test_requests_that_differ_are_told_apart(config: SpeculationConfig, fused: l
 def test_of_equal_nodes_the_first_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU the logits of a node and of its duplicate may differ a little: here those of
     duplicates are noise."""
-    alike = noted(monkeypatch, round_pass, "first_equal", lambda found: found)
+    alike = note_results(monkeypatch, round_pass, "first_equal", lambda found: found)
     outputs = round_pass.target_outputs
 
     def scrambled(logits: torch.Tensor, *given: Any) -> Any:

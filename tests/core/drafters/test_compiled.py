@@ -34,7 +34,7 @@ from tests.core.cuda.test_draft_graph import (
     texts,
 )  # fmt: skip
 from tests.core.models.test_stack import small
-from tests.fakes import VOCAB, noted
+from tests.fakes import VOCAB, note_results
 
 KINDS = [("topk", COLD), ("topk", WARM), ("coupled", WARM)]
 NOT_SERVED = [
@@ -73,7 +73,7 @@ def pools(
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     """The SSMs whose drafts were made by machine code alone, round by round."""
-    return noted(monkeypatch, NativeDrafting, "draft", set)
+    return note_results(monkeypatch, NativeDrafting, "draft", set)
 
 
 def rounds(
@@ -294,7 +294,7 @@ class Middling(Endless):
         return drafter == "one" or sum(chances) > 0.1
 
 
-class Told(Middling):
+class MiddlingLimits(Middling):
     """The same, said as numbers."""
 
     def limits(self, drafter: str) -> StopLimits | None:
@@ -304,14 +304,14 @@ class Told(Middling):
 
 
 @pytest.mark.parametrize("kind", ["topk", "coupled"])
-@pytest.mark.parametrize("stop", [Middling(), Told()])
+@pytest.mark.parametrize("stop", [Middling(), MiddlingLimits()])
 def test_a_length_policy_ends_a_draft_as_it_grows(stop: Middling, kind: str, served, called):
     sampling = WARM if kind == "coupled" else COLD
     seen = rounds(pools(), sampling, [(2, 2, 2)] * 2, stop=stop, kind=kind)
     assert len({len(draft) for draft in seen}) > 3 and 0 in {len(draft) for draft in seen}
     # `two` has nothing to start; what the others are asked has to be said as numbers.
-    assert served[0] == (set(NAMES) if isinstance(stop, Told) else {"two"})
-    assert called == ([4] * len(FOLLOWING) if isinstance(stop, Told) else [])
+    assert served[0] == (set(NAMES) if isinstance(stop, MiddlingLimits) else {"two"})
+    assert called == ([4] * len(FOLLOWING) if isinstance(stop, MiddlingLimits) else [])
 
 
 def test_a_draft_stops_where_confidence_ends(called: list[int]) -> None:

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.drafters.ssm_state import Pending
+from core.drafters.ssm_state import PendingTrie
 from core.trees.tree import ROOT
 from tests.laws.trees import LAW, parents
 
@@ -14,8 +14,8 @@ def told(number: int) -> torch.Tensor:
     return torch.tensor([float(number)])
 
 
-def fed(token_ids: list[int], above: list[int]) -> Pending:
-    pending = Pending(told(-1))
+def fed(token_ids: list[int], above: list[int]) -> PendingTrie:
+    pending = PendingTrie(told(-1))
     for place, (token_id, parent) in enumerate(zip(token_ids, above, strict=True)):
         assert pending.add([token_id], [parent], told(place)[None]) == [place]
     return pending

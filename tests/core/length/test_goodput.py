@@ -30,7 +30,7 @@ from tests.core.length.world import (
     best_fixed,
     config_of,
     constant,
-    fixed,
+    run_fixed,
     simulate,
 )
 
@@ -166,7 +166,7 @@ def test_a_first_timing_that_is_far_too_long_does_not_end_further_steps() -> Non
     world = World((Simulated("a", constant(0.85), constant(0.3), step),), linear(5, 0.05))
     costs = world.costs()
     late = run(world, 600, costs).outcomes[20:]
-    assert costs.drafting("a").step.get() < 1.0
+    assert costs.draft_costs("a").step.get() < 1.0
     assert sum(outcome.drafts["a"].steps for outcome in late) > 2 * len(late)
 
 
@@ -178,7 +178,7 @@ def test_it_follows_drafts_that_become_worthless() -> None:
     assert min(result.lengths[20:change]) > 0
     late = result.lengths[change + FOLLOWS :]
     assert late.count(0) >= 0.95 * len(late)
-    assert result.goodput(change + FOLLOWS) >= 0.97 * fixed(world, 10, 0).goodput()
+    assert result.goodput(change + FOLLOWS) >= 0.97 * run_fixed(world, 10, 0).goodput()
 
 
 def test_it_follows_drafts_that_become_good() -> None:
@@ -203,7 +203,7 @@ def test_a_machine_that_slows_down_changes_no_decision() -> None:
 
 def test_a_hopeless_drafter_costs_next_to_nothing() -> None:
     result = run(HOPELESS, TOKENS)
-    assert result.goodput() >= 0.97 * fixed(HOPELESS, TOKENS, 0).goodput()
+    assert result.goodput() >= 0.97 * run_fixed(HOPELESS, TOKENS, 0).goodput()
     # Each draft loses 0.1 to 0.2 tokens here.
     first = result.lengths.index(0)
     assert LOSS / 0.2 <= first <= LOSS / 0.1
@@ -250,7 +250,7 @@ def test_three_runs_that_do_not_pay_are_remembered() -> None:
     later = [run(HOPELESS, 60, costs) for _ in range(50)]
     assert later[0].lengths[0] == 0
     tokens = sum(o.num_tokens for one in later for o in one.outcomes)
-    plain = fixed(HOPELESS, 100, 0).goodput()
+    plain = run_fixed(HOPELESS, 100, 0).goodput()
     assert tokens / sum(sum(one.true_ms) for one in later) >= 0.97 * plain
 
 

@@ -14,7 +14,7 @@ from core.length.stop_rule import StopRule, step_limits
 from tests.laws.law3_cases import EXACT, NOTICED, case, deviation
 
 
-class Given:
+class GivenStop:
     """A policy with a given stop, which learns nothing: every branch must see the same one."""
 
     def __init__(self, length: int, stop: Stop) -> None:
@@ -41,7 +41,7 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
     """Every run gets this stop; the answers of its `steps` and `grows` as they are given."""
     answers: list[bool] = []
 
-    class Told:
+    class NotedStop:
         def grows(self, score: float) -> bool:
             answers.append(stop.grows(score))
             return answers[-1]
@@ -57,7 +57,7 @@ def use(monkeypatch: pytest.MonkeyPatch, stop: Stop) -> list[bool]:
             return None
 
     def make(config: SpeculationConfig, costs: Costs) -> LengthPolicy:
-        return Given(config.speculation_length, Told())
+        return GivenStop(config.speculation_length, NotedStop())
 
     monkeypatch.setattr("core.engine.engine.make_policy", make)
     return answers

@@ -79,20 +79,20 @@ def test_a_configured_length_of_0_is_plain_only_where_it_is_read(length: str) ->
 def test_the_policy_measures_costs() -> None:
     one = engine()
     run(one, dataclasses.replace(TREE, length="goodput"))
-    same = one.costs.drafting("same")
+    same = one.costs.draft_costs("same")
     assert same.start.value and same.prefill.value
 
 
 @pytest.mark.parametrize(("drafters", "nodes"), [({"same"}, 6), ({"same", "ssm-2"}, 3), (None, 2)])
 def test_the_node_budget_is_divided_among_who_drafts(drafters, nodes, monkeypatch):
-    class Given:
+    class GivenDrafters:
         def choose(self) -> Choice:
             return Choice(6, drafters=frozenset(drafters) if drafters else None)
 
         def observe(self, outcome: RoundOutcome) -> None:
             """Nothing is learnt."""
 
-    monkeypatch.setattr("core.engine.engine.make_policy", lambda config, costs: Given())
+    monkeypatch.setattr("core.engine.engine.make_policy", lambda config, costs: GivenDrafters())
     events = run(engine(), dataclasses.replace(TREE, expansion=(1,), max_tree_nodes=6))
     first = next(event for event in events if isinstance(event, Drafted))
     assert {draft.drafter for draft in first.drafts} == (drafters or {"same", "ssm-2", "ssm-3"})

@@ -207,7 +207,7 @@ def simulate(
     return result
 
 
-def fixed(world: World, tokens: int, length: int) -> Result:
+def run_fixed(world: World, tokens: int, length: int) -> Result:
     """The same with a fixed length."""
     config = config_of(world, length="fixed", speculation_length=length)
     return simulate(world, tokens, make_policy(config, world.costs()))
@@ -215,6 +215,6 @@ def fixed(world: World, tokens: int, length: int) -> Result:
 
 def best_fixed(world: World, tokens: int, most: int = 12) -> tuple[int, float]:
     """The best fixed length, by trying 0 to `most`, and its goodput."""
-    found = {length: fixed(world, tokens, length).goodput() for length in range(most + 1)}
+    found = {length: run_fixed(world, tokens, length).goodput() for length in range(most + 1)}
     best = max(found, key=lambda length: found[length])
     return best, found[best]

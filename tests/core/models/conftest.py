@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete folder of a tiny Llama and its tokenizer."""
-    return saved(tmp_path_factory.mktemp("models") / "tiny")
+    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture

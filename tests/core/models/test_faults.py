@@ -14,7 +14,7 @@ from core.errors import ConfigError, ContextLengthError, ModelLoadError
 from core.events import RoundCompleted, RunStarted
 from core.models.loading.differences import context_length_of
 from core.models.machine import parameter_count, weight_bytes
-from tests.core.models.folders import refused, saved
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.fakes import word_tokenizer
 
 VOCAB = 64
@@ -146,29 +146,33 @@ def test_a_prompt_beyond_the_switch_is_refused_with_both_lengths(tmp_path: Path)
     "name", ["flash_attention_2", "flash_attention_3", "flex_attention", "paged|eager", "no/kernel"]
 )
 def test_a_folder_does_not_choose_the_attention(name: str, tmp_path: Path) -> None:
-    models = load_models(str(changed(saved(tmp_path / "llm"), attn_implementation=name)), [])
+    models = load_models(
+        str(changed(save_tiny_model(tmp_path / "llm"), attn_implementation=name)), []
+    )
     assert len(decoded(models, request(4, 4))[0]) == 4
 
 
 def test_attentions_that_are_wanted_too_change_nothing(tmp_path: Path) -> None:
-    models = load_models(str(changed(saved(tmp_path / "llm"), output_attentions=True)), [])
+    models = load_models(
+        str(changed(save_tiny_model(tmp_path / "llm"), output_attentions=True)), []
+    )
     assert len(decoded(models, request(4, 4))[0]) == 4
 
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "hqq", "quanto", "aqlm"])
 def test_a_method_whose_package_is_missing(method: str, tmp_path: Path) -> None:
     asked = {"quant_method": method, "bits": 4}
-    folder = changed(saved(tmp_path / "llm"), quantization_config=asked)
-    message = refused(ModelLoadError, folder)
+    folder = changed(save_tiny_model(tmp_path / "llm"), quantization_config=asked)
+    message = refusal_of(ModelLoadError, folder)
     assert "it cannot be read" in message
 
 
 def test_a_tokenizer_whose_library_is_missing(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer.model").write_bytes(b"no model")
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
-    assert "tokenizer is" in refused(ModelLoadError, folder)
+    assert "tokenizer is" in refusal_of(ModelLoadError, folder)
 
 
 TOKENIZERS = {
@@ -181,14 +185,14 @@ TOKENIZERS = {
 
 @pytest.mark.parametrize("part", TOKENIZERS)
 def test_a_tokenizer_file_that_raises_bare_exceptions(part: str, tmp_path: Path) -> None:
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     path = folder / "tokenizer.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), part: TOKENIZERS[part]}))
-    assert "tokenizer is" in refused(ModelLoadError, folder)
+    assert "tokenizer is" in refusal_of(ModelLoadError, folder)
 
 
 def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     path = folder / "tokenizer.json"
     values = json.loads(path.read_text())
     values["model"]["vocab"] = {"w1": 1}  # without the token of unknown words
@@ -199,33 +203,35 @@ def test_a_text_that_the_tokenizer_cannot_take(tmp_path: Path) -> None:
 
 def test_a_link_to_weights_that_are_gone(tmp_path: Path) -> None:
     """As in a cache that was emptied."""
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(tmp_path / "nowhere")
-    assert "it cannot be read" in refused(ModelLoadError, folder)
+    assert "it cannot be read" in refusal_of(ModelLoadError, folder)
 
 
 def test_weights_of_other_shapes_are_named(tmp_path: Path) -> None:
-    folder = changed(saved(tmp_path / "llm"), vocab_size=1 << 40)
-    assert "other shapes than its config.json says" in refused(ModelLoadError, folder)
+    folder = changed(save_tiny_model(tmp_path / "llm"), vocab_size=1 << 40)
+    assert "other shapes than its config.json says" in refusal_of(ModelLoadError, folder)
 
 
 @pytest.mark.parametrize("field", ["return_dict", "use_cache"])
 def test_a_folder_does_not_choose_what_a_pass_returns(field: str, tmp_path: Path) -> None:
-    models = load_models(str(changed(saved(tmp_path / "llm"), **{field: False})), [])
+    models = load_models(str(changed(save_tiny_model(tmp_path / "llm"), **{field: False})), [])
     assert len(decoded(models, request(4, 4))[0]) == 4
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**30])
 def test_a_context_that_is_none_is_no_switch(value: int, tmp_path: Path) -> None:
-    models = load_models(str(changed(saved(tmp_path / "llm"), max_position_embeddings=value)), [])
+    models = load_models(
+        str(changed(save_tiny_model(tmp_path / "llm"), max_position_embeddings=value)), []
+    )
     assert models.warnings == () and models.llm.context_length < 1 << 31
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
 def test_pickled_weights_are_counted_in_their_own_format(dtype: Any, tmp_path: Path) -> None:
     """Tied ones once."""
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     weights = {n: w.to(dtype) for n, w in load_file(folder / "model.safetensors").items()}
     parameters = parameter_count(str(folder))
     weights["tied"] = weights["lm_head.weight"]
@@ -252,7 +258,7 @@ def indexed(folder: Path) -> Path:
 
 
 def test_files_beside_the_index_are_not_counted(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     whole = (folder / "model.safetensors").read_bytes()
     parameters = parameter_count(str(folder))
     (folder / "consolidated.safetensors").write_bytes(whole)
@@ -266,20 +272,20 @@ def test_files_beside_the_index_are_not_counted(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_index_is_the_loaders_to_report(tmp_path: Path) -> None:
-    folder = indexed(saved(tmp_path / "llm"))
+    folder = indexed(save_tiny_model(tmp_path / "llm"))
     (folder / "model.safetensors.index.json").write_text("[]")
     assert parameter_count(str(folder)) > 0
 
 
 def test_one_float32_buffer_among_bfloat16(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     weights = {n: w.bfloat16() for n, w in load_file(folder / "model.safetensors").items()}
     save_file(weights | {"buffer": torch.zeros(3)}, folder / "model.safetensors")
     assert weight_bytes(str(folder), torch.bfloat16) == 2 * parameter_count(str(folder))
 
 
 def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    saved(tmp_path / "somewhere")
+    save_tiny_model(tmp_path / "somewhere")
     monkeypatch.chdir(tmp_path / "somewhere")
     models = load_models(".", ["."])
     assert models.llm.info.name == "somewhere" and models.drafter_names == ("somewhere",)
@@ -287,7 +293,7 @@ def test_the_folder_that_one_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["none", "rounds", "verify"])
 def test_a_name_that_means_something_else(name: str, tmp_path: Path) -> None:
-    llm, ssm = saved(tmp_path / "big"), saved(tmp_path / name)
+    llm, ssm = save_tiny_model(tmp_path / "big"), save_tiny_model(tmp_path / name)
     assert load_models(str(llm), [str(ssm)]).drafter_names == (f"{name}-2",)
 
 
@@ -328,7 +334,7 @@ def warnings_with(folder: Path, **fields: Any) -> tuple[str, ...]:
 
 
 def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "llm")
+    folder = save_tiny_model(tmp_path / "llm")
     assert warnings_with(folder, eos_token_id=2, temperature=0.7, do_sample=True, top_p=0.9) == ()
     (said,) = warnings_with(folder, repetition_penalty=1.1, suppress_tokens=[5])
     assert "repetition_penalty=1.1, suppress_tokens=[5]" in said
@@ -339,7 +345,7 @@ def test_what_generate_would_do_besides_is_said(tmp_path: Path) -> None:
 def test_models_of_one_name_are_told_apart_by_their_weights(tmp_path: Path) -> None:
     infos = []
     for place, change in (("a", 0.0), ("b", 0.0), ("c", 1e-3)):
-        folder = saved(tmp_path / place / "llm")
+        folder = save_tiny_model(tmp_path / place / "llm")
         weights = load_file(folder / "model.safetensors")
         save_file({n: w + change for n, w in weights.items()}, folder / "model.safetensors", META)
         infos.append(load_models(str(folder), []).llm.info)
@@ -370,7 +376,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_whatever_decides_a_text_is_in_the_fingerprint(change: str, tmp_path: Path) -> None:
-    folders = [saved(tmp_path / place / "llm") for place in "ab"]
+    folders = [save_tiny_model(tmp_path / place / "llm") for place in "ab"]
     CHANGES[change](folders[1])
     one, other = (load_models(str(folder), []).llm.info for folder in folders)
     assert one.is_same(other) is (change == "nothing")

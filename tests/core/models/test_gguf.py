@@ -22,7 +22,7 @@ from core.models.loading import gguf_cache, gguf_header
 from core.models.loading.finding import find_folder
 from core.models.loading.gguf_cache import dequantized, narrowed
 from core.models.loading.placing import need_of
-from tests.core.models.folders import refused, saved
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.core.models.gguf_files import TEMPLATE, TOKENS, module_of, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -114,7 +114,7 @@ def test_as_an_ssm_and_in_bfloat16(q8: Path, tmp_path: Path) -> None:
     models = load_models(str(q8), [str(small)], dtype="bfloat16")
     assert models.drafter_names == ("small",)
     assert {info.dtype for info in models.infos} == {"bfloat16"}
-    refused(VocabMismatchError, q8, saved(tmp_path / "words"))
+    refusal_of(VocabMismatchError, q8, save_tiny_model(tmp_path / "words"))
 
 
 def test_what_transformers_leaves_out_is_said(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
     cache.write_text("a file where the folder is to be")
-    message = refused(ModelLoadError, q8)
+    message = refusal_of(ModelLoadError, q8)
     assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
 
 
@@ -245,6 +245,6 @@ def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_the_packages(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_header, "PACKAGES", ("gguf", "no_such_package"))
-    message = refused(ModelLoadError, q8)
+    message = refusal_of(ModelLoadError, q8)
     assert "no_such_package, which is not installed here" in message
     assert message.endswith("pip install gguf no_such_package")

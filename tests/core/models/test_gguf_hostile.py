@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from core.errors import ModelError, ModelLoadError, UnsupportedModelError
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantized
 from core.models.loading.gguf_header import MOST_ITEMS, read_header
-from tests.core.models.folders import refused, saved
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.core.models.gguf_files import module_of, write_model
 
 HUGE = 2**63 - 1
@@ -173,7 +173,7 @@ def test_a_broken_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None
     file.write_bytes(content)
     tracemalloc.start()
     try:
-        message = refused(ModelLoadError, file)
+        message = refusal_of(ModelLoadError, file)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -186,13 +186,13 @@ def test_a_broken_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None
 def test_what_cannot_be_dequantized_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     content, reason = UNSUPPORTED[name]
     (tmp_path / "model.gguf").write_bytes(content)
-    message = refused(UnsupportedModelError, tmp_path / "model.gguf")
+    message = refusal_of(UnsupportedModelError, tmp_path / "model.gguf")
     assert reason in message
     assert message.endswith("a GGUF file that transformers can dequantize is allowed")
 
 
 def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: Path) -> None:
-    message = refused(
+    message = refusal_of(
         UnsupportedModelError, write_model(tmp_path / "grok.gguf", architecture="grok")
     )
     assert "GGUF model with architecture grok is not supported yet" in message
@@ -205,7 +205,7 @@ def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: 
     ids=str,
 )
 def test_metadata_that_describes_more_than_there_is(header: dict[str, int], tmp_path: Path) -> None:
-    message = refused(ModelError, write_model(tmp_path / "large.gguf", header=header))
+    message = refusal_of(ModelError, write_model(tmp_path / "large.gguf", header=header))
     assert "its metadata describes" in message or "transformers cannot load it" in message
 
 
@@ -220,7 +220,7 @@ def test_a_missing_weight(tmp_path: Path) -> None:
     module = module_of()
     spare = {"spare.weight": torch.ones(64)}
     module.model.layers[1].input_layernorm = torch.nn.Identity()
-    message = refused(
+    message = refusal_of(
         UnsupportedModelError, write_model(tmp_path / "x.gguf", module=module, extra=spare)
     )
     assert "1 weights are missing" in message and "input_layernorm" in message
@@ -259,22 +259,22 @@ def test_any_changed_bytes_of_the_header(good: bytes, tmp_path: Path, data: st.D
 
 def test_a_directory(tmp_path: Path) -> None:
     (tmp_path / "model.gguf").mkdir()
-    assert "config.json is missing" in refused(ModelLoadError, tmp_path / "model.gguf")
-    folder = saved(tmp_path / "folder.gguf")  # a folder may be called so
-    refused(ModelLoadError, folder / "config.json")
+    assert "config.json is missing" in refusal_of(ModelLoadError, tmp_path / "model.gguf")
+    folder = save_tiny_model(tmp_path / "folder.gguf")  # a folder may be called so
+    refusal_of(ModelLoadError, folder / "config.json")
     (tmp_path / "files").mkdir()
     write_model(tmp_path / "files" / "tiny.gguf")
-    message = refused(ModelLoadError, tmp_path / "files")
+    message = refusal_of(ModelLoadError, tmp_path / "files")
     assert f"config.json is missing; name {str(tmp_path / 'files' / 'tiny.gguf')!r}" in message
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    message = refused(ModelLoadError, tmp_path / "none.gguf")
+    message = refusal_of(ModelLoadError, tmp_path / "none.gguf")
     assert "it cannot be read (No such file or directory)" in message
-    assert "none.gguf': it cannot be read" in refused(ModelLoadError, "none.gguf")
+    assert "none.gguf': it cannot be read" in refusal_of(ModelLoadError, "none.gguf")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
-    assert "it is no regular file" in refused(ModelLoadError, tmp_path / "pipe.gguf")
+    assert "it is no regular file" in refusal_of(ModelLoadError, tmp_path / "pipe.gguf")

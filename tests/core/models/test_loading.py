@@ -12,8 +12,8 @@ from core import load_models
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, VocabMismatchError
 from core.models.loading import placing
 from core.models.loading.catalog import FAMILIES, bundled_llm, bundled_ssms, cached_models
-from core.models.machine import parameter_count, readable, weight_bytes
-from tests.core.models.folders import refused, saved
+from core.models.machine import format_bytes, parameter_count, weight_bytes
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.fakes import tiny_module, word_tokenizer
 from tests.family import SSMS
 
@@ -65,8 +65,8 @@ def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
     other = type(tokenizer)(
         tokenizer_object=type(tokenizer.backend_tokenizer).from_str(json.dumps(core))
     )
-    folder = saved(tmp_path / "other", tokenizer=other)
-    message = refused(VocabMismatchError, whole, folder)
+    folder = save_tiny_model(tmp_path / "other", tokenizer=other)
+    message = refusal_of(VocabMismatchError, whole, folder)
     assert "token id 17 is 'w40' there and 'w17' in" in message
     assert "an SSM with the LLM's tokenizer is allowed" in message
 
@@ -74,8 +74,8 @@ def test_an_ssm_with_another_token(whole: Path, tmp_path: Path) -> None:
 def test_an_ssm_with_another_end_of_text(whole: Path, tmp_path: Path) -> None:
     tokenizer = word_tokenizer()
     tokenizer.eos_token = "w5"
-    folder = saved(tmp_path / "ends", tokenizer=tokenizer)
-    assert "eos_token_id is 5 there and None in" in refused(VocabMismatchError, whole, folder)
+    folder = save_tiny_model(tmp_path / "ends", tokenizer=tokenizer)
+    assert "eos_token_id is 5 there and None in" in refusal_of(VocabMismatchError, whole, folder)
 
 
 @pytest.mark.parametrize("size", [72, 128])
@@ -104,8 +104,8 @@ def test_a_device_that_is_not_there(whole: Path) -> None:
 
 def test_too_little_memory_says_how_much_is_needed(whole: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(placing, "available_bytes", lambda device: 10_240)
-    message = refused(OutOfMemoryError, whole)
-    needed = readable(weight_bytes(str(whole), torch.float32))
+    message = refusal_of(OutOfMemoryError, whole)
+    needed = format_bytes(weight_bytes(str(whole), torch.float32))
     assert f"needs {needed} as float32: 10 KiB are free on cpu" in message
     assert "choose a smaller model" in message
 
@@ -132,7 +132,7 @@ def test_parameters_are_counted_not_guessed_by_the_size(name: str, tmp_path: Pat
     ("size", "text"), [(0, "0 B"), (1023, "1023 B"), (2048, "2 KiB"), (5 * 2**30, "5.0 GiB")]
 )
 def test_bytes_as_a_person_reads_them(size: int, text: str) -> None:
-    assert readable(size) == text
+    assert format_bytes(size) == text
 
 
 def test_the_catalog() -> None:

@@ -18,20 +18,20 @@ from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
 from core.errors import ModelLoadError, UnsupportedModelError, VocabMismatchError
 from core.events.outcome import Outcome
 from core.models.loading.catalog import bundled_llm, bundled_ssms
-from tests.core.models.folders import refused, saved
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.fakes import tiny_module, word_tokenizer
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "it is empty; a whole GGUF file" in refused(ModelLoadError, tmp_path / "file")
-    message = refused(ModelLoadError, tmp_path / "nowhere")
+    assert "it is empty; a whole GGUF file" in refusal_of(ModelLoadError, tmp_path / "file")
+    message = refusal_of(ModelLoadError, tmp_path / "nowhere")
     assert "nowhere': no such folder; a folder with config.json, weights and tokenizer" in message
 
 
 def test_a_folder_without_configuration(copy: Path) -> None:
     (copy / "config.json").unlink()
-    assert "config.json is missing" in refused(ModelLoadError, copy)
+    assert "config.json is missing" in refusal_of(ModelLoadError, copy)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_file_cut_in_the_middle(copy: Path, file: str, keep: float, said: str)
     (copy / file).write_bytes(content[: int(keep * len(content))])
     if not keep:
         (copy / file).unlink()
-    assert said in refused(ModelLoadError, copy)
+    assert said in refusal_of(ModelLoadError, copy)
 
 
 def test_a_weight_that_is_missing(copy: Path) -> None:
@@ -57,7 +57,7 @@ def test_a_weight_that_is_missing(copy: Path) -> None:
     name = "model.layers.1.mlp.up_proj.weight"
     del weights[name]
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    message = refused(ModelLoadError, copy)
+    message = refusal_of(ModelLoadError, copy)
     assert "1 weights are missing" in message and name in message
 
 
@@ -65,10 +65,10 @@ def test_weights_that_are_no_numbers(copy: Path) -> None:
     weights = load_file(copy / "model.safetensors")
     weights["model.norm.weight"] = weights["model.norm.weight"] * float("nan")
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    assert "gives values that are no numbers" in refused(ModelLoadError, copy)
+    assert "gives values that are no numbers" in refusal_of(ModelLoadError, copy)
     weights["model.norm.weight"] = torch.ones(31)  # of another shape
     save_file(weights, copy / "model.safetensors", metadata={"format": "pt"})
-    refused(ModelLoadError, copy)
+    refusal_of(ModelLoadError, copy)
 
 
 def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +76,7 @@ def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[
     configuration["num_hidden_layers"] += 2
     (copy / "config.json").write_text(json.dumps(configuration))
     capfd.readouterr()
-    assert "weights are missing" in refused(ModelLoadError, copy)
+    assert "weights are missing" in refusal_of(ModelLoadError, copy)
     assert capfd.readouterr() == ("", "")
 
 
@@ -89,18 +89,18 @@ def test_no_name_at_all(name: str) -> None:
 
 
 def test_a_missing_shard(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "sharded", max_shard_size="20KB")
+    folder = save_tiny_model(tmp_path / "sharded", max_shard_size="20KB")
     shards = sorted(folder.glob("model-*.safetensors"))
     assert len(shards) > 1
     load_models(str(folder), [])
     shards[-1].unlink()
-    assert "it cannot be read" in refused(ModelLoadError, folder)
+    assert "it cannot be read" in refusal_of(ModelLoadError, folder)
 
 
 def test_a_missing_tokenizer(copy: Path) -> None:
     for file in copy.glob("tokenizer*"):
         file.unlink()
-    assert "tokenizer is" in refused(ModelLoadError, copy)
+    assert "tokenizer is" in refusal_of(ModelLoadError, copy)
 
 
 def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_pickled_weights_run_nothing(copy: Path, tmp_path: Path) -> None:
 
     (copy / "model.safetensors").unlink()
     (copy / "pytorch_model.bin").write_bytes(pickle.dumps({"model.norm.weight": Evil()}, 2))
-    assert "hold more than tensors" in refused(ModelLoadError, copy)
+    assert "hold more than tensors" in refusal_of(ModelLoadError, copy)
     torch.save({"model.norm.weight": Evil()}, copy / "pytorch_model.bin")
-    assert "hold more than tensors" in refused(ModelLoadError, copy)
+    assert "hold more than tensors" in refusal_of(ModelLoadError, copy)
     assert not mark.exists()
     (copy / "pytorch_model.bin").write_bytes(b"")
-    refused(ModelLoadError, copy)
+    refusal_of(ModelLoadError, copy)
 
 
 def test_harmless_pickled_weights_are_read(copy: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_encoder_decoder(tmp_path: Path) -> None:
     )  # fmt: skip
     T5ForConditionalGeneration(config).save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)
-    message = refused(UnsupportedModelError, folder)
+    message = refusal_of(UnsupportedModelError, folder)
     assert "is of type t5: a decoder-only model is allowed" in message
 
 
@@ -147,7 +147,7 @@ def test_an_ssm_of_another_architecture_is_refused_too(whole: Path, tmp_path: Pa
     )
     module.save_pretrained(folder)
     word_tokenizer().save_pretrained(folder)
-    assert "BloomForCausalLM" in refused(UnsupportedModelError, whole, folder)
+    assert "BloomForCausalLM" in refusal_of(UnsupportedModelError, whole, folder)
 
 
 def tiny_with(folder: Path, vocab_size: int) -> str:

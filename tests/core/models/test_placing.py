@@ -22,7 +22,7 @@ from core.models.loading.placing import (
     resolve_llm,
 )
 from core.models.machine import available_bytes, weight_bytes
-from tests.core.models.folders import refused, saved
+from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.family import SSMS
 
 CPU = torch.device("cpu")
@@ -119,7 +119,7 @@ def test_every_stage_is_said_before_it_begins(whole: Path) -> None:
 
 def test_another_tokenizer_is_refused_before_weights_are_read(whole: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    fewer = saved(tmp_path / "fewer", vocab=60)
+    fewer = save_tiny_model(tmp_path / "fewer", vocab=60)
     with pytest.raises(VocabMismatchError, match="token id 60 is None there and 'w60' in"):
         load_models(str(whole), [str(whole), str(fewer)], say=said.append)
     assert said == ["Looking for the models", "Comparing the tokenizers"]
@@ -128,7 +128,7 @@ def test_another_tokenizer_is_refused_before_weights_are_read(whole: Path, tmp_p
 def test_too_little_memory_for_all_is_refused_before_weights_are_read(whole, monkeypatch):
     size = weight_bytes(str(whole), torch.float32)
     monkeypatch.setattr(placing, "available_bytes", lambda device: 2 * size)
-    message = refused(OutOfMemoryError, whole, whole, whole)
+    message = refusal_of(OutOfMemoryError, whole, whole, whole)
     assert message.startswith("models need ") and message.count("tiny ") == 3
 
 

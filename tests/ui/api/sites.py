@@ -15,7 +15,7 @@ from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
-from tests.ui.fakes import FakeWorker, scripted
+from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.model_hosts import Loader, other_worker
 from ui.server.context import Context, make_context
 from ui.server.model_host import ModelHost
@@ -66,7 +66,7 @@ class Site:
         Exchanged models stay."""
         self.context.conductor.close()
         self.worker.clear()
-        self.worker.set_script(scripted(rounds=6), speed=0.0)
+        self.worker.set_script(script_of(rounds=6), speed=0.0)
         for study in self.store.studies.studies(limit=1000):
             self.store.studies.delete(study.study_id)
         self.store.flush()
@@ -80,7 +80,7 @@ def api_site(
     folder: Path, host: str = "127.0.0.1", login: bool = False, preset: str = "specinfer"
 ) -> Iterator[Site]:
     with RunStore(folder / "runs.db") as store:
-        worker, loader = FakeWorker(scripted(rounds=6), 0.0), Loader(lambda: other_worker("small"))
+        worker, loader = FakeWorker(script_of(rounds=6), 0.0), Loader(lambda: other_worker("small"))
         access = Access(host, auth=login)
         context = make_context(ModelHost(worker, loader), store, access, preset, RunQuery, EXPORTS)
         with serve(build_page(context), auth=LOGIN if login else None) as url:

@@ -18,7 +18,7 @@ from tests.golden.api import FILE, api_answers
 from tests.golden.differences import differences
 from tests.source import ROOT
 from tests.ui.api.sites import Site, api_site
-from tests.ui.fakes import FakeWorker, endless, scripted
+from tests.ui.fakes import FakeWorker, endless, script_of
 from ui.api import proof
 
 API = ROOT / "docs" / "api.md"
@@ -175,7 +175,7 @@ def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
     worker.set_script(endless, speed=5.0)
     cut = call("/prompts", prompts=["Once"], wait=False)
     assert call("/stop_study", study_id=cut["study_id"])["state"] == "stopped"
-    worker.set_script(scripted(rounds=6), speed=0.0)
+    worker.set_script(script_of(rounds=6), speed=0.0)
     assert call("/resume_study", study_id=cut["study_id"])["state"] == "completed"
     call("/delete_study", study_id=cut["study_id"])
 

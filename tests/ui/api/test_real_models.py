@@ -14,7 +14,7 @@ from gradio_client.exceptions import AppError
 from bench.page.site import serve
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
-from tests.core.models.folders import saved
+from tests.core.models.folders import save_tiny_model
 from tests.fakes import tiny_module, word_tokenizer
 from tests.ui.given_back import load
 from ui.server.context import make_context
@@ -65,7 +65,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for name, template in TEMPLATES.items():
         llm(folder / name, template)
     llm(folder / "other", seed=2)
-    saved(folder / "ssm")
+    save_tiny_model(folder / "ssm")
     pair = ModelPair(str(folder / "clock" / "llm"), (str(folder / "ssm"),))
     host = ModelHost.open(load, pair)
     with RunStore(folder / "runs.db") as store:

@@ -14,8 +14,8 @@ from storage import RunQuery, queries
 from storage.exports import EXPORTS
 from tests.synthetic import HOSTILE_TEXTS
 from tests.ui.api.sites import Site, api_site, wait
-from tests.ui.fakes import scripted
-from tests.ui.model_hosts import OTHER, Loader, failing, other_worker, settled
+from tests.ui.fakes import script_of
+from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
 from ui.models_tab.offering import NOT_YOURS
 from ui.server.model_swap import ModelPair
 from ui.sessions.exporting import FORMATS, FROM_STORE
@@ -75,7 +75,7 @@ def test_elsewhere_a_client_sees_changes_and_takes_away_only_its_own_runs(elsewh
 
 
 def test_a_client_that_cancels_stops_the_engine(api: Site) -> None:
-    api.worker.set_script(scripted(rounds=500), speed=1.0)
+    api.worker.set_script(script_of(rounds=500), speed=1.0)
     job = api.submit("/generate", prompt="long")
     wait(lambda: api.worker.runs)
     job.cancel()
@@ -114,7 +114,7 @@ def test_load_models_exchanges_and_generate_goes_on_with_them(fresh: Site) -> No
 def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: Site) -> None:
     model_host = api.context.model_host
     version = model_host.version
-    model_host._load = Loader(failing(VocabMismatchError("token id 17 is 'a' there")))
+    model_host._load = Loader(failing_loader(VocabMismatchError("token id 17 is 'a' there")))
     with pytest.raises(AppError, match="token id 17 is 'a' there"):
         api("/load_models", llm="x")
     held = model_host._load = Loader(lambda: other_worker("small"), held=True)
@@ -123,7 +123,7 @@ def test_a_refusal_comes_back_in_its_words_and_a_second_loading_is_refused(api: 
         api("/load_models", llm="x")
     model_host.cancel()
     held.go.set()
-    settled(model_host)
+    wait_settled(model_host)
     model_host._load = api.loader
     assert model_host.version == version
 

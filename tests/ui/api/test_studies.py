@@ -8,7 +8,7 @@ import pytest
 from gradio_client.exceptions import AppError
 
 from tests.ui.api.sites import Site, wait
-from tests.ui.fakes import endless, scripted
+from tests.ui.fakes import endless, script_of
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_a_client_that_cancels_stops_the_study_and_another_goes_on(slow: Site) -
     study_id = conductor.progress().study_id
     job.cancel()
     assert conductor.wait(20) and conductor.progress().state == "stopped"
-    slow.worker.set_script(scripted(6), speed=0.0)
+    slow.worker.set_script(script_of(6), speed=0.0)
     result = slow("/resume_study", study_id=study_id)
     assert (result["state"], result["done"]) == ("completed", 2)
 
@@ -90,7 +90,7 @@ def test_the_best_of_a_grid_is_named(api: Site) -> None:
 
 def test_a_study_left_to_itself_is_one_at_a_time_and_a_cancelled_one_stops(api: Site) -> None:
     conductor = api.context.conductor
-    api.worker.set_script(scripted(400), speed=5.0)
+    api.worker.set_script(script_of(400), speed=5.0)
     left = api("/tune", **GRID, wait=False)
     assert left["state"] == "running" and left["best"] is None
     with pytest.raises(AppError, match="one at a time"):

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.events import Event
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
-from tests.together import together
+from tests.together import share_passes
 from tests.ui.components import variants
 from tests.ui.components.samples import deep_tree, hostile_values, large_tree, values_at
 from ui.components import PICTURES
@@ -37,32 +37,32 @@ def scenes() -> dict[str, Callable[[], dict[str, Any]]]:
         "commit": lambda: values_at(run, 4, "commit", node=0),
         "vote": lambda: values_at(voted, 12),
         "lost": lambda: values_at(voted, 12, "combine"),
-        "routed": lambda: values_at(routed("cosine"), 12, node=1),
-        "switched": lambda: variants.switched(values_at(routed("cosine", loses=20), 12)),
-        "regretted": lambda: variants.regretted(values_at(routed("cosine"), 12)),
+        "routed": lambda: values_at(routed_run("cosine"), 12, node=1),
+        "switched": lambda: variants.switched(values_at(routed_run("cosine", loses=20), 12)),
+        "regretted": lambda: variants.regretted(values_at(routed_run("cosine"), 12)),
         "dial": lambda: values_at(minions_run("vote_tree"), 11),
         "pool": lambda: values_at(minions_run("log_pool"), 11),
-        "ahead": lambda: values_at(pipelined("ahead"), 4),
-        "ahead-end": lambda: values_at(pipelined("ahead"), 19),
-        "across": lambda: values_at(pipelined("across"), 4),
-        "together": lambda: values_at(together(run), 4),
-        "peaks": lambda: variants.peaks(values_at(pipelined("ahead"), 4)),
+        "ahead": lambda: values_at(pipelined_run("ahead"), 4),
+        "ahead-end": lambda: values_at(pipelined_run("ahead"), 19),
+        "across": lambda: values_at(pipelined_run("across"), 4),
+        "together": lambda: values_at(share_passes(run), 4),
+        "peaks": lambda: variants.peaks(values_at(pipelined_run("ahead"), 4)),
         "deep": lambda: {**values_at(run), "tree": deep_tree(8)},
         "deeper": lambda: {**values_at(run), "tree": deep_tree(16)},
         "deeper-verify": lambda: {**values_at(run), "tree": {**deep_tree(16), "stage": "verify"}},
-        "split": lambda: variants.split(values_at(pipelined("ahead"), 4)),
-        "tried": lambda: variants.tried(values_at(pipelined("ahead"), 4)),
-        "chance": lambda: variants.chance(values_at(pipelined("ahead"), 4), 7),
-        "chance-elsewhere": lambda: variants.chance(values_at(pipelined("ahead"), 4), 2),
-        "alike": lambda: variants.alike(values_at(pipelined("ahead"), 4)),
-        "alone": lambda: variants.alone(values_at(pipelined("across"), 4)),
-        "alone-yet": lambda: variants.alone(values_at(pipelined("across"), 4), ended=False),
-        "others": lambda: variants.others(values_at(pipelined("across"), 4)),
-        "paused": lambda: variants.paused(values_at(pipelined("ahead"), 4)),
+        "split": lambda: variants.split(values_at(pipelined_run("ahead"), 4)),
+        "tried": lambda: variants.tried(values_at(pipelined_run("ahead"), 4)),
+        "chance": lambda: variants.chance(values_at(pipelined_run("ahead"), 4), 7),
+        "chance-elsewhere": lambda: variants.chance(values_at(pipelined_run("ahead"), 4), 2),
+        "alike": lambda: variants.alike(values_at(pipelined_run("ahead"), 4)),
+        "alone": lambda: variants.alone(values_at(pipelined_run("across"), 4)),
+        "alone-yet": lambda: variants.alone(values_at(pipelined_run("across"), 4), ended=False),
+        "others": lambda: variants.others(values_at(pipelined_run("across"), 4)),
+        "paused": lambda: variants.paused(values_at(pipelined_run("ahead"), 4)),
         "begun": lambda: values_at(run[:1]),
-        "early": lambda: variants.early(values_at(pipelined("across"), 4)),
-        "unlike": lambda: variants.unlike(values_at(pipelined("ahead"), 4)),
-        "over": lambda: variants.over(values_at(pipelined("ahead"), 4)),
+        "early": lambda: variants.early(values_at(pipelined_run("across"), 4)),
+        "unlike": lambda: variants.unlike(values_at(pipelined_run("ahead"), 4)),
+        "over": lambda: variants.over(values_at(pipelined_run("ahead"), 4)),
         "never": lambda: variants.never(values_at(minions_run("log_pool"), 11)),
         "budget": lambda: variants.budgeted(values_at(run, 4, node=0)),
         "drawn": lambda: variants.drawn(values_at(run, 4)),
@@ -79,14 +79,14 @@ def minions_run(combine: str) -> list[Event]:
     return synthetic_run(30, seed=5, mechanisms=replace(MINIONS, combine=combine, loses=26))
 
 
-def routed(routing: str, loses: int = -1) -> list[Event]:
+def routed_run(routing: str, loses: int = -1) -> list[Event]:
     """A SYNTHETIC run in which two of five SSMs draft one trunk together."""
     uses = Mechanisms(routing=routing, draft="fused", loses=loses)
     names = ("ssm-code", "ssm-dialogue", "ssm-docs", "ssm-math", "ssm-stories")
     return synthetic_run(30, seed=5, drafters=names, mechanisms=uses)
 
 
-def pipelined(pipeline: str) -> list[Event]:
+def pipelined_run(pipeline: str) -> list[Event]:
     """A SYNTHETIC run of trees, drafted while the LLM verifies."""
     uses = Mechanisms("union", "goodput" if pipeline == "ahead" else "fixed", pipeline)
     return synthetic_run(20, seed=5, mechanisms=uses)

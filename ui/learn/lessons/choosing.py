@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.measured import Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, CODE, DIALOGUE, DRAFT_8, FORK_4, ONE, STORY
 
 __all__ = ["ACCEPTANCE", "LENGTH", "VOTE"]
@@ -27,21 +27,16 @@ def heaviest(evidence: Evidence) -> str | None:
     """The SSM with the largest weight at the end of the run on the board, NO_ONE where two have."""
     if evidence.last is None or not evidence.last.weights:
         return None
-    weights = evidence.last.weights
-    top = max(weights.values())
-    first, *more = (name for name, weight in weights.items() if top - weight < LEVEL)
-    return NO_ONE if more else first
+    return leader(evidence.last.weights, LEVEL) or NO_ONE
 
 
 def told_of_weights(evidence: Evidence) -> str:
     assert evidence.last is not None
-    weights = sorted(evidence.last.weights.items(), key=lambda pair: -pair[1])
-    told = ", ".join(f"{name} {weight:.2f}" for name, weight in weights)
     first = heaviest(evidence)
     why = (
         "None foresaw this text better." if first == NO_ONE else f"{first} foresaw this text best."
     )
-    return f"The weights at the end: {told}. {why}"
+    return f"The weights at the end: {ranked_words(evidence.last.weights, 2)}. {why}"
 
 
 VOTE = Lesson(

@@ -20,7 +20,7 @@ __all__ = [
     "Question",
     "Setup",
     "Step",
-    "missing",
+    "missing_reason",
     "request_of",
 ]
 
@@ -142,7 +142,7 @@ class Lesson:
         return (*self.example, *((tried,) if tried else ()))
 
 
-def missing(lesson: Lesson, loaded: Sequence[str]) -> str:
+def missing_reason(lesson: Lesson, loaded: Sequence[str]) -> str:
     """Why the lesson cannot run with the SSMs that are loaded; empty where it can."""
     if len(loaded) >= lesson.ssms:
         return ""

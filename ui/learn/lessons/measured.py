@@ -14,7 +14,15 @@ from typing import Any
 from core.events import RunStats
 from ui.run.view import RoundView, View
 
-__all__ = ["COLUMNS", "Evidence", "Measured", "measured_row", "table_value"]
+__all__ = [
+    "COLUMNS",
+    "Evidence",
+    "Measured",
+    "leader",
+    "measured_row",
+    "ranked_words",
+    "table_value",
+]
 
 WARMING = 1
 """The first passes of a run are no measure of the later ones: a new size is met for the first "
@@ -72,12 +80,12 @@ def measured_row(label: str, view: View) -> Measured:
         hits=sum(one.hit for one in early),
         early=len(early),
         scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
-        drafted=statistics.mean(_drafted(line) for line in view.rounds),
+        drafted=statistics.mean(_num_drafted(line) for line in view.rounds),
         granted=statistics.mean(line.nodes for line in view.rounds),
     )
 
 
-def _drafted(line: RoundView) -> int:
+def _num_drafted(line: RoundView) -> int:
     return line.scheduled.num_drafted if line.scheduled is not None else line.nodes
 
 
@@ -97,6 +105,19 @@ class Evidence:
         """These rows, None where one of them has not run."""
         found = tuple(self.rows[label] for label in labels if label in self.rows)
         return found if len(found) == len(labels) else None
+
+
+def leader(values: Mapping[str, float], within: float) -> str | None:
+    """The name of the largest value; None where another is less than `within` below it."""
+    top = max(values.values())
+    first, *more = (name for name, value in values.items() if top - value < within)
+    return None if more else first
+
+
+def ranked_words(values: Mapping[str, float], places: int) -> str:
+    """Names with their values, the largest first."""
+    ranked = sorted(values.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {value:.{places}f}" for name, value in ranked)
 
 
 COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(

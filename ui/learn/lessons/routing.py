@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.config import SpeculationConfig
 from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
-from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.measured import Evidence, leader, ranked_words
 from ui.learn.lessons.runs import ALL, DIALOGUE
 
 __all__ = ["ROUTING"]
@@ -27,16 +27,13 @@ def highest(evidence: Evidence) -> str | None:
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores
-    top = max(scores.values())
-    first, *more = (name for name, score in scores.items() if top - score < LEVEL * top)
-    return NO_ONE if more else first
+    return leader(scores, LEVEL * max(scores.values())) or NO_ONE
 
 
 def told_of_scores(evidence: Evidence) -> str:
     assert evidence.last is not None
-    scores = sorted(evidence.last.scores.items(), key=lambda pair: -pair[1])
-    told = ", ".join(f"{name} {score:.0f}" for name, score in scores)
-    return f"The scores at the end: {told}. The rule lets the best one draft."
+    scores = ranked_words(evidence.last.scores, 0)
+    return f"The scores at the end: {scores}. The rule lets the best one draft."
 
 
 ROUTING = Lesson(

@@ -46,13 +46,13 @@ def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConf
     )
 
 
-def beside(tokens: int) -> SpeculationConfig:
+def pass_of(tokens: int) -> SpeculationConfig:
     """So many tokens in each pass of the LLM: the last one, and guesses for the place behind it."""
     guesses = tokens - 1
     return SpeculationConfig(expansion=(guesses,), speculation_length=1, max_tree_nodes=guesses)
 
 
-PASS_8, PASS_16 = beside(8), beside(16)
+PASS_8, PASS_16 = pass_of(8), pass_of(16)
 DRAFT_4, DRAFT_5, DRAFT_8, DRAFT_12 = chain(4), chain(5), chain(8), chain(12)
 FORK_4, TREE_4 = chain(4, 2), chain(4, 3)
 AHEAD_4 = chain(4, pipeline="ahead")

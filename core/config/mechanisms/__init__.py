@@ -1,0 +1,158 @@
+"""The mechanisms that a SpeculationConfig chooses from, each with its facts (no torch, no model).
+
+One record per combine rule, length policy, draft kind, verification rule and pipeline mode. All
+else is derived from these records: the allowed names, the validity matrix (`lossless_rules`),
+shares of the node budget, which fields matter, the menus of the page, the words in its pictures,
+the guide's tables. A new combine rule or length policy is its own file, a record in the registry
+of its kind (a module of this package), and its test.
+
+`label` is a record's meaning in a menu, `meaning` the same at more length, in docs/guide.md.
+`implementation` is `module:name`, imported when first used: configuration never imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from core.config.mechanisms.combine_rules import COMBINE_RULES, CombineRule, PictureWords
+from core.config.mechanisms.draft_kinds import DRAFT_KINDS, NGRAM, DraftKind
+from core.config.mechanisms.length_policies import LENGTH_POLICIES, LengthPolicyRecord
+from core.config.mechanisms.records import implementation_of
+from core.config.mechanisms.round_rules import (
+    PIPELINE_MODES,
+    ROUTING_RULES,
+    SCHEDULES,
+    PipelineMode,
+    RoutingRule,
+    ScheduleRule,
+)
+from core.config.mechanisms.verify_rules import VERIFY_RULES, VerifyRule
+
+__all__ = [
+    "COMBINE_RULES",
+    "DRAFT_KINDS",
+    "LENGTH_POLICIES",
+    "NGRAM",
+    "PIPELINE_MODES",
+    "PRESETS",
+    "VERIFY_RULES",
+    "WEIGHTS",
+    "CombineRule",
+    "DraftKind",
+    "LengthPolicyRecord",
+    "PictureWords",
+    "PipelineMode",
+    "ROUTING_RULES",
+    "RoutingRule",
+    "SCHEDULES",
+    "ScheduleRule",
+    "VerifyRule",
+    "choices_of",
+    "combine_rule",
+    "draft_kind",
+    "can_begin_ahead",
+    "drafts_together",
+    "fields_that_depend",
+    "implementation_of",
+    "length_policy",
+    "lossless_rules",
+    "routing_rule",
+    "verify_rule",
+    "weighted_combine_rules",
+]
+
+WEIGHTS = ("full_information", "paper")
+PRESETS = (
+    *("autoregressive", "sequence", "specinfer", "specinfer-paper"),
+    *("minions", "cosine", "best"),
+)
+
+
+def choices_of(name: str) -> tuple[str, ...]:
+    """The values that a field of SpeculationConfig may have: `combine`, `routing`, `weights`,
+    `length`, `draft`, `verify` or `pipeline`."""
+    registries: dict[str, Mapping[str, Any]] = {
+        "combine": COMBINE_RULES,
+        "length": LENGTH_POLICIES,
+        "draft": DRAFT_KINDS,
+        "verify": VERIFY_RULES,
+        "pipeline": PIPELINE_MODES,
+        "routing": ROUTING_RULES,
+    }
+    return WEIGHTS if name == "weights" else tuple(registries[name])
+
+
+def combine_rule(name: str) -> CombineRule:
+    """The record of a combine rule; for an unknown name (a run recorded by another version) a
+    record with the name only."""
+    return COMBINE_RULES.get(name) or CombineRule(name, name, "")
+
+
+def length_policy(name: str) -> LengthPolicyRecord:
+    """The record of a length policy; of an unknown name as in `combine_rule`."""
+    return LENGTH_POLICIES.get(name) or LengthPolicyRecord(name, name, "")
+
+
+def draft_kind(name: str) -> DraftKind:
+    """The record of a draft kind; of an unknown name as in `combine_rule`."""
+    return DRAFT_KINDS.get(name) or DraftKind(name)
+
+
+def verify_rule(name: str) -> VerifyRule:
+    """The record of a verification rule; of an unknown name as in `combine_rule`."""
+    return VERIFY_RULES.get(name) or VerifyRule(name, name)
+
+
+def drafts_together(draft: str, combine: str) -> bool:
+    """Whether the SSMs draft in lock-step, within one share of the node budget. Such drafts are
+    not begun ahead: every SSM would have to guess the same outcomes."""
+    return combine_rule(combine).pooled or draft_kind(draft).fused
+
+
+def can_begin_ahead(draft: str, combine: str) -> bool:
+    """Whether drafts may begin before the previous verdict."""
+    return combine_rule(combine).ahead and not draft_kind(draft).fused
+
+
+def routing_rule(name: str) -> RoutingRule:
+    """The record of a routing rule; of an unknown name as in `combine_rule`."""
+    return ROUTING_RULES.get(name) or RoutingRule(name, name)
+
+
+def weighted_combine_rules() -> tuple[str, ...]:
+    """Names of the rules that read the drafters' weights."""
+    return tuple(rule.name for rule in COMBINE_RULES.values() if rule.weighted)
+
+
+def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
+    """The verification rules under which a draft kind and a combine rule are lossless, the default
+    first; empty where they are refused.
+    """
+    if draft_kind(draft).fused and combine != "union":
+        return ()  # the SSMs make one tree: there is nothing to choose among
+    drawn = draft_kind(draft).drawn
+    if temperature == 0.0:
+        # At temperature 0 every draw is the arg max: drawn drafts are refused, and the others need
+        # no q.
+        return () if drawn else ("greedy", "match")
+    # A proposal that a rule selected among others is conditioned on being selected: it is not a
+    # draw from q any more.
+    if drawn and combine_rule(combine).keeps_all:
+        return ("mss", "traversal", "match")
+    return ("match",)
+
+
+def fields_that_depend() -> Mapping[str, tuple[str, ...]]:
+    """Fields that single mechanisms read, each with the settings that do, as `field=name`."""
+    readers: dict[str, list[str]] = {}
+    registries: Mapping[str, Mapping[str, Any]] = {
+        "combine": COMBINE_RULES,
+        "length": LENGTH_POLICIES,
+        "routing": ROUTING_RULES,
+    }
+    for setting, records in registries.items():
+        for record in records.values():
+            for name in record.fields:
+                readers.setdefault(name, []).append(f"{setting}={record.name}")
+    return {name: tuple(settings) for name, settings in readers.items()}

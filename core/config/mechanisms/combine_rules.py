@@ -1,0 +1,140 @@
+"""How the drafts of several drafters become one token tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from core.config.mechanisms.records import by_name
+
+__all__ = ["COMBINE_RULES", "CombineRule", "PictureWords"]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureWords:
+    """What the page's pictures write of a combine rule.
+
+    `dropped`: why a node is not in the tree; `dropped_short` the same as a participle; `unverified`
+    of one proposal. `legend`: what the marks mean. `mass`: what the number of a node is, in the
+    tree; `proposal_mass` among the proposals; `mass_symbol` and `mass_meaning` say how it is made.
+    """
+
+    dropped: str = "Dropped: not worth the time of verifying it"
+    dropped_short: str = "dropped"
+    unverified: str = "Dropped before the LLM saw it"
+    legend: str = ""
+    mass: str = ""
+    proposal_mass: str = ""
+    mass_symbol: str = "Σ"
+    mass_meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CombineRule:
+    """How the drafts of several drafters become one token tree.
+
+    `implementation`: a `Combiner` of core.trees.combine. `node_budget`: each drafter has a share of
+    `max_tree_nodes` (`divided`), all of it (`each`), or the SSMs have one share together (`pooled`:
+    they draft one tree in lock-step). `weighted`: reads the drafters' weights. `chains`: drafts are
+    sequences, of which one wins. `keeps_all`: nothing that was drafted is dropped, so draws stay
+    draws and `mss` and `traversal` are lossless. `ahead`: its drafts may begin before the previous
+    verdict. `fields`: of SpeculationConfig, read by it alone.
+    """
+
+    name: str
+    label: str
+    implementation: str
+    node_budget: Literal["divided", "each", "pooled"] = "divided"
+    weighted: bool = False
+    chains: bool = False
+    keeps_all: bool = False
+    ahead: bool = True
+    fields: tuple[str, ...] = ()
+    meaning: str = ""
+    words: PictureWords = field(default_factory=PictureWords)
+
+    @property
+    def pooled(self) -> bool:
+        """The SSMs draft one tree together, token by token."""
+        return self.node_budget == "pooled"
+
+    @property
+    def one_draft(self) -> bool:
+        """All drafters together yield one draft: none can be left out by itself."""
+        return self.chains or self.pooled
+
+
+_VOTE = PictureWords(
+    dropped="Lost the vote: another sequence had more weight behind it",
+    dropped_short="lost the vote",
+    unverified="Lost the vote: the LLM never saw it",
+    legend=" ★ won the vote, dotted lost it.",
+    mass="weight behind it",
+    proposal_mass="weight behind it",
+    mass_meaning="Σ: the weights of all SSMs that drafted this token on this path, added up.",
+)
+_VOTE_TREE = PictureWords(
+    dropped="Not among the best nodes by weighted score",
+    dropped_short="not kept",
+    unverified="Not among the best nodes: the LLM never saw it",
+    legend=" Dotted: not kept.",
+    mass="weighted score",
+    proposal_mass="weighted score of its path",
+    mass_meaning=(
+        "Σ: how likely the SSMs held the path as far as this token, a mean by their weights; the "
+        "nodes of the largest Σ are kept."
+    ),
+)
+_LOG_POOL = PictureWords(
+    mass="pooled chance",
+    proposal_mass="pooled score",
+    mass_symbol="∏",
+    mass_meaning=(
+        "∏: the geometric mean, by weight, of the SSMs' scores of this token after the one before "
+        "it."
+    ),
+)
+
+COMBINE_RULES: Mapping[str, CombineRule] = by_name(
+    [
+        CombineRule(
+            "union",
+            "all drafts in one tree",
+            "core.trees.combine.base:union",
+            keeps_all=True,
+            meaning="the drafts of all drafters are merged into one tree",
+            words=PictureWords(dropped="Dropped: the node budget was full"),
+        ),
+        CombineRule(
+            "vote",
+            "one sequence wins",
+            "core.trees.combine.vote:vote",
+            node_budget="each",
+            weighted=True,
+            chains=True,
+            meaning="each SSM drafts one sequence; a weighted vote decides which one is verified",
+            words=_VOTE,
+        ),
+        CombineRule(
+            "vote_tree",
+            "best nodes by score",
+            "core.trees.combine.vote:vote_tree",
+            node_budget="each",
+            weighted=True,
+            fields=("vote_nodes",),
+            meaning="of the merged drafts, the `vote_nodes` nodes with the best weighted score",
+            words=_VOTE_TREE,
+        ),
+        CombineRule(
+            "log_pool",
+            "SSMs choose together",
+            "core.trees.combine.base:log_pool",
+            node_budget="pooled",
+            weighted=True,
+            ahead=False,
+            meaning="the SSMs draft one tree together, choosing every token by a weighted mean",
+            words=_LOG_POOL,
+        ),
+    ]
+)

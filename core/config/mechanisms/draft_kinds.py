@@ -1,0 +1,88 @@
+"""How a drafter chooses the children of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.config.mechanisms.records import by_name
+
+__all__ = ["DRAFT_KINDS", "DraftKind", "NGRAM"]
+
+
+NGRAM = "ngram"
+"""The drafter that is no SSM: prompt lookup."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftKind:
+    """How a drafter chooses the children of a node. `drawn`: at random, verified with their q;
+    `coupled`: with the target's own noise; `by_score`: a node budget instead of a shape. `fused`:
+    the SSMs draft one trunk together, `by_credit` with each one's score times its weight."""
+
+    name: str
+    label: str = ""
+    drawn: bool = False
+    coupled: bool = False
+    by_score: bool = False
+    fused: bool = False
+    by_credit: bool = False
+    meaning: str = ""
+
+
+DRAFT_KINDS: Mapping[str, DraftKind] = by_name(
+    [
+        DraftKind(
+            "auto",
+            "what suits verify",
+            meaning="`topk` at temperature 0, above it what suits `verify`",
+        ),
+        DraftKind("topk", "the likeliest tokens", meaning="the SSM's most probable tokens"),
+        DraftKind(
+            "coupled",
+            "with the LLM's own noise",
+            coupled=True,
+            meaning="the SSM's choice under the noise with which the LLM will choose",
+        ),
+        DraftKind(
+            "sampled",
+            "drawn, each once",
+            drawn=True,
+            meaning="tokens drawn from the SSM without replacement",
+        ),
+        DraftKind(
+            "sampled_iid",
+            "drawn, with repeats",
+            drawn=True,
+            meaning="tokens drawn independently, repeats included",
+        ),
+        DraftKind(
+            "best_first",
+            "likeliest paths first",
+            coupled=True,
+            by_score=True,
+            meaning="no fixed shape: the most probable paths first, until the node budget is spent",
+        ),
+        DraftKind(
+            "fused",
+            "SSMs write one chain, the surest decides",
+            coupled=True,
+            fused=True,
+            meaning=(
+                "the SSMs write one chain together: at each place each proposes a token, and that "
+                "of the surest SSM is taken (CoSine)"
+            ),
+        ),
+        DraftKind(
+            "fused_credit",
+            "fused; who predicted well counts more",
+            coupled=True,
+            fused=True,
+            by_credit=True,
+            meaning=(
+                "as `fused`, but an SSM that has predicted this text well counts for more, so that "
+                "one that is sure and wrong stops being taken"
+            ),
+        ),
+    ]
+)

@@ -1,0 +1,80 @@
+"""How many tokens to draft."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from core.config.mechanisms.records import by_name
+
+__all__ = ["LENGTH_POLICIES", "LengthPolicyRecord"]
+
+
+@dataclass(frozen=True, slots=True)
+class LengthPolicyRecord:
+    """How the speculation length is chosen.
+
+    `implementation`: a callable (SpeculationConfig, Costs) -> LengthPolicy. `given`: the length is
+    the user's number, else the policy finds it. `predicts`: it predicts each round's time.
+    `chooses_drafters`: it decides each round which drafters draft. `fields`: read by it alone;
+    `ignores`: fields it does not read, with the reason. For the pictures: `always`, of a length
+    that never changes; `no_estimates`, why there are none to draw (empty: nothing is written);
+    `no_drafts`, why a run drafted nearly nothing (`{field}` stands for a field's value).
+    """
+
+    name: str
+    label: str
+    implementation: str
+    given: bool = False
+    predicts: bool = False
+    chooses_drafters: bool = False
+    fields: tuple[str, ...] = ()
+    ignores: Mapping[str, str] = field(default_factory=dict)
+    always: str = ""
+    no_estimates: str = "No estimates in this round."
+    no_drafts: str = ""
+    meaning: str = ""
+
+
+LENGTH_POLICIES: Mapping[str, LengthPolicyRecord] = by_name(
+    [
+        LengthPolicyRecord(
+            "fixed",
+            "always speculation_length",
+            "core.length.fixed:Fixed",
+            given=True,
+            meaning="always `speculation_length` tokens",
+            always="the length is always the one that was set",
+            no_estimates="",
+        ),
+        LengthPolicyRecord(
+            "trend",
+            "longer while it is faster",
+            "core.length.trend:Trend",
+            meaning="one token more while that lowers the LLM's time per token, else two fewer",
+            no_estimates="trend compares what it measured; it estimates no other length.",
+        ),
+        LengthPolicyRecord(
+            "goodput",
+            "while one more pays",
+            "core.length.goodput:Goodput",
+            predicts=True,
+            chooses_drafters=True,
+            meaning="as long as one more token is expected to pay for its time, down to none",
+            ignores={"speculation_length": "goodput finds the length itself"},
+            no_drafts=(
+                "By what goodput measured here, no draft was expected to bring the text faster."
+            ),
+        ),
+        LengthPolicyRecord(
+            "confidence",
+            "while an SSM is sure",
+            "core.length.confidence:Confidence",
+            given=True,
+            fields=("confidence_threshold",),
+            meaning="`speculation_length` at most, less after a score under `confidence_threshold`",
+            no_estimates="confidence stops by score; it estimates no length.",
+            no_drafts="No guess was as sure as confidence_threshold={confidence_threshold}.",
+        ),
+    ]
+)

@@ -1,0 +1,23 @@
+"""What the registries share."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["by_name", "implementation_of"]
+
+
+def by_name(records: Iterable[Any]) -> Mapping[str, Any]:
+    """A registry: the records by their names, in order, read-only."""
+    return MappingProxyType({record.name: record for record in records})
+
+
+@cache
+def implementation_of(path: str) -> Any:
+    """Imports `module:name`."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)

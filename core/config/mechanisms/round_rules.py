@@ -1,0 +1,139 @@
+"""Which SSMs draft in a round, for which requests, and what they do during the LLM's pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from core.config.mechanisms.records import by_name
+
+__all__ = [
+    "PIPELINE_MODES",
+    "PipelineMode",
+    "ROUTING_RULES",
+    "RoutingRule",
+    "SCHEDULES",
+    "ScheduleRule",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingRule:
+    """Which SSMs draft in a round. `implementation`: a callable (names, count, round_ms) -> Router
+    of core.routing, empty where all of them do. `reads_likelihoods`: drafters keep their
+    probabilities of the committed tokens for it. `score`: what its score of an SSM is. `fields`: as
+    in CombineRule."""
+
+    name: str
+    label: str
+    implementation: str = ""
+    reads_likelihoods: bool = False
+    score: str = ""
+    fields: tuple[str, ...] = ()
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRule:
+    """How an engine divides its rounds among live requests; a setting of the engine, not of a
+    request. `implementation`: a callable (BatchTimes) -> Scheduler of core.scheduling, empty where
+    nothing is planned together."""
+
+    name: str
+    label: str
+    implementation: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineMode:
+    """What drafters do during the LLM's pass."""
+
+    name: str
+    label: str
+    meaning: str = ""
+
+
+ROUTING_RULES: Mapping[str, RoutingRule] = by_name(
+    [
+        RoutingRule("all", "every SSM drafts", meaning="every SSM drafts in every round"),
+        RoutingRule(
+            "cosine",
+            "by how good its drafts were",
+            "core.routing.cosine:CosineRouter",
+            score=(
+                "how sure it was of the tokens that it drafted, and how near they came to the "
+                "LLM's; from 0 to 1"
+            ),
+            fields=("routed_drafters",),
+            meaning=(
+                "`routed_drafters` SSMs draft: those that were sure of their tokens and came near "
+                "to the LLM's; after a round with few accepted tokens half of them are SSMs that "
+                "drafted least so far, to learn what they are worth (CoSine)"
+            ),
+        ),
+        RoutingRule(
+            "credit",
+            "predicts the text best",
+            "core.routing.credit:CreditRouter",
+            reads_likelihoods=True,
+            score="tokens a second that it is expected to bring if it drafted alone",
+            fields=("routed_drafters",),
+            meaning=(
+                "`routed_drafters` SSMs draft: those that give the text's last tokens the highest "
+                "probability, for the time they take; all SSMs are asked again now and then, and "
+                "at once when the text changes"
+            ),
+        ),
+    ]
+)
+
+SCHEDULES: Mapping[str, ScheduleRule] = by_name(
+    [
+        ScheduleRule(
+            "each",
+            "a budget for each request",
+            "",
+            "every request drafts and is verified as if it were alone",
+        ),
+        ScheduleRule(
+            "cosine",
+            "like lengths together",
+            "core.scheduling.cosine:Cosine",
+            (
+                "requests whose texts are of like length share a pass; the more requests wait in "
+                "the queue, the fewer tokens are drafted, down to none (CoSine)"
+            ),
+        ),
+        ScheduleRule(
+            "shared",
+            "one budget for all requests",
+            "core.scheduling.shared:Shared",
+            (
+                "the likeliest drafted tokens of all requests are verified, as many as pay; "
+                "no request drafts while plain decoding is measured to be faster"
+            ),
+        ),
+    ]
+)
+
+PIPELINE_MODES: Mapping[str, PipelineMode] = by_name(
+    [
+        PipelineMode("off", "first draft, then verify", "drafting and verifying take turns"),
+        PipelineMode(
+            "across",
+            "draft for other requests",
+            "while the LLM verifies, SSMs draft for other requests",
+        ),
+        PipelineMode(
+            "ahead",
+            "draft on behind a guess",
+            "while the LLM verifies, SSMs draft on from what it will most likely accept",
+        ),
+        PipelineMode(
+            "auto",
+            "while it is faster",
+            "pipelining is switched on and off by what is measured to be faster",
+        ),
+    ]
+)

@@ -1,0 +1,197 @@
+"""What a round of one request takes, with and without drafts, from the times this engine measured.
+
+One price, committed tokens per millisecond, compares tokens with times. Where others share the
+LLM's pass, times and price are those of the batch (`BatchLoad`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from core.events import Estimate
+from core.length.base import BatchLoad, DraftOutcome, RoundOutcome
+from core.length.cost_model import Average, Costs, DraftCosts
+
+__all__ = ["HORIZON", "DraftOutcomes", "RoundCosts"]
+
+DraftOutcomes = Mapping[str, DraftOutcome]
+
+# Rounds that an average remembers.
+HORIZON = 32.0
+# Nodes of a tree before the first is verified.
+USUAL_NODES = 4
+# If other work hides this share of the drafting, all of it counts as hidden.
+HIDDEN = 0.95
+TINY_MS = 1e-6
+
+
+class RoundCosts:
+    """Times of one request's rounds in milliseconds. `load`: of a pass that others share."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self.load: BatchLoad | None = None
+        # Recent rounds: tokens, and time in units of a plain round; of those with drafts: nodes,
+        # model passes, and the share of a further step that would lengthen the round.
+        self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
+        self._nodes, self._passes = Average(HORIZON), Average(HORIZON)
+        self._exposed = Average(HORIZON)
+        self._context = 0  # cached tokens of the last round
+
+    # -- before a round --
+
+    @property
+    def num_rounds(self) -> float:
+        """Rounds with drafts that the averages remember."""
+        return self._rounds.weight
+
+    def verify_ms(self, nodes: int) -> float:
+        """The LLM's pass; of a pass that others share, this request's part."""
+        if self.load is not None:
+            return self.load.plain_ms + nodes * self.load.node_ms
+        return self._costs.verify_ms(nodes, self._context)
+
+    @property
+    def plain_ms(self) -> float:
+        """A round without drafts. Before there was one, its overhead counts as that of the others:
+        else it would be the drafts that pay for all of it."""
+        if self.load is not None:
+            return max(TINY_MS, self.load.plain_ms)
+        drafted = self._costs.overhead[True].get()
+        return max(TINY_MS, self.verify_ms(0) + self._costs.overhead[False].get(drafted))
+
+    @property
+    def overhead_ms(self) -> float:
+        """Extra time outside the models of a round with drafts."""
+        if self.load is not None:
+            return self.load.overhead_ms
+        plain, drafted = (self._costs.overhead[drafts].value for drafts in (False, True))
+        return max(0.0, drafted - plain) if plain is not None and drafted is not None else 0.0
+
+    @property
+    def node_ms(self) -> float:
+        """Verification time of one more node: the cost table's slope between half the recent number
+        of nodes and all of it."""
+        if self.load is not None:
+            return self.load.node_ms
+        # A slope over several nodes: t(n) has steps, and one more node is often free.
+        nodes = max(2, round(self._nodes.get(USUAL_NODES)))
+        half = nodes // 2
+        return (self.verify_ms(nodes) - self.verify_ms(half)) / (nodes - half)
+
+    @property
+    def price(self) -> float:
+        """Recent goodput, committed tokens per millisecond; at least that of plain decoding."""
+        if self.load is not None:
+            return max(self.load.price, 1 / self.plain_ms)
+        rounds = self._rounds.get()
+        # Tokens over (plain rounds that would have taken as long) / ms of a plain round. Plain
+        # decoding commits one token a round, hence the 1.
+        return max(1.0, self._tokens.get() / rounds if rounds else 0.0) / self.plain_ms
+
+    def restart_price(self) -> None:
+        """With no drafter on, the price restarts from plain decoding."""
+        self._tokens, self._rounds = Average(HORIZON), Average(HORIZON)
+
+    def estimates(self, names: Iterable[str], rate: float, most: int) -> tuple[Estimate, ...]:
+        """Expected tokens and time of each length from 0 to `most` where `names` draft, for a
+        chain: one verified node per level (other nodes are rarely kept).
+        tokens(l) = 1 + r + ... + r^l, r the acceptance rate."""
+        found = [Estimate(0, 0, 1.0, self.plain_ms)]
+        costs = [self._costs.draft_costs(name) for name in names]
+        # Only what is not hidden behind the LLM's pass makes a round longer.
+        start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
+        step_ms = self._exposed.get(1.0) * sum(map(_step_ms, costs))
+        fixed_ms = self.plain_ms + self.overhead_ms + start_ms - self.verify_ms(0)
+        tokens = reach = 1.0
+        # `fixed_ms` has the first step: the catch-up pass gives its logits.
+        for length in range(1, most + 1):
+            reach *= rate
+            tokens += reach
+            ms = fixed_ms + (length - 1) * step_ms + self.verify_ms(length)
+            found.append(Estimate(length, length, tokens, ms))
+        return tuple(found)
+
+    def predicted_ms(self, estimates: Sequence[Estimate], most: int) -> float:
+        """Of the coming round, if it takes as many passes as recent ones; 0 (no prediction) where
+        others share the pass."""
+        if self.load is not None:
+            return 0.0
+        return estimates[min(most, round(self._passes.get(1.0)))].ms
+
+    # -- after a round --
+
+    def measure(
+        self, outcome: RoundOutcome, drafts: DraftOutcomes, probed: Collection[str]
+    ) -> None:
+        """Adds the times of the LLM's pass, of each draft, and of the overhead between them.
+        `probed`: drafters that were tried again after a wait."""
+        costs, self._context = self._costs, outcome.context
+        if self.load is None:
+            costs.observe_pass(outcome.num_nodes, outcome.context, outcome.verify_ms)
+        drafted_ms = sum(draft.ms for draft in drafts.values())
+        # `round_ms` is without the hidden part, drafts' `ms` with it: added once, subtracted once.
+        between_ms = outcome.round_ms + outcome.hidden_ms - outcome.verify_ms - drafted_ms
+        costs.overhead[bool(drafts)].add(between_ms)
+        # During another request's pass a further step is free as long as the pass lasts; a draft
+        # begun ahead saves the part that was done early.
+        if 0 < HIDDEN * drafted_ms <= outcome.hidden_ms:
+            self._exposed.add(0.0)
+        elif drafts and math.isfinite(drafted_ms):
+            spared_ms = sum(self._spared_ms(name, draft) for name, draft in drafts.items())
+            self._exposed.add(drafted_ms / max(TINY_MS, drafted_ms + spared_ms))
+        for name, draft in outcome.drafts.items():
+            measured = costs.draft_costs(name)
+            # A draft begun ahead shows only part of its time; it would make the meters too low.
+            if draft.ms > 0 and not draft.ahead:
+                rest_ms = draft.ms - draft.start_ms
+                measured.add(draft.start_ms, rest_ms, draft.steps, late=name in probed)
+            if draft.prefill_ms > 0:
+                measured.prefill.add(draft.prefill_ms)
+
+    def record(self, outcome: RoundOutcome, drafts: DraftOutcomes, rounds: float) -> None:
+        """A round with drafts that took as long as `rounds` plain ones."""
+        self._tokens.add(outcome.num_tokens)
+        self._rounds.add(rounds)
+        if drafts:
+            self._nodes.add(outcome.num_nodes)
+            self._passes.add(1 + max(draft.steps for draft in drafts.values()))
+
+    def added_ms(
+        self, names: Iterable[str], outcome: RoundOutcome, drafts: DraftOutcomes, *, first: bool
+    ) -> float:
+        """Time that the drafts of `names` added to a round: drafting that was not hidden, their
+        share of the verification by nodes, and of the `first` the overhead."""
+        own = {name: drafts[name] for name in names if name in drafts}
+        if not own:
+            return 0.0
+        drafting_ms = sum(
+            # Smoothed costs instead of this round's: one slow pass must not switch a drafter off.
+            draft.ms if draft.ahead else self._usual_ms(name, draft.steps)
+            for name, draft in own.items()
+        )
+        drafted_ms = max(TINY_MS, sum(draft.ms for draft in drafts.values()))
+        drafting_ms *= 1 - min(1.0, outcome.hidden_ms / drafted_ms)
+        nodes = max(1, sum(draft.num_verified for draft in drafts.values()))
+        verify_ms = self.verify_ms(outcome.num_nodes) - self.verify_ms(0)
+        # By nodes: a node that both groups proposed counts for both.
+        verify_ms *= sum(draft.num_verified for draft in own.values()) / nodes
+        return drafting_ms + verify_ms + (self.overhead_ms if first else 0.0)
+
+    def _usual_ms(self, name: str, steps: int) -> float:
+        """Predicted time of a draft with `steps` passes after the first, from smoothed costs."""
+        costs = self._costs.draft_costs(name)
+        return costs.start.get() + steps * _step_ms(costs)
+
+    def _spared_ms(self, name: str, draft: DraftOutcome) -> float:
+        """Time saved by a draft that was begun during the last verification."""
+        # A chain: its passes after the first are its depth less one.
+        usual_ms = self._usual_ms(name, max(draft.depths, default=1) - 1)
+        return max(0.0, usual_ms - draft.ms) if draft.ahead else 0.0
+
+
+def _step_ms(costs: DraftCosts) -> float:
+    """Time of a further step, at most that of the first: both are one model pass. Otherwise a first
+    timing that was far too long would end all further steps, and with them their timing."""
+    return min(costs.step_ms, costs.start.get(costs.step_ms))
