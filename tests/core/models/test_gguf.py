@@ -20,7 +20,7 @@ from core.errors import ConfigError, ModelLoadError, VocabMismatchError
 from core.events.outcome import Outcome
 from core.models.loading import gguf_cache, gguf_header
 from core.models.loading.finding import find_folder
-from core.models.loading.gguf_cache import dequantized, narrowed
+from core.models.loading.gguf_cache import dequantize_file, narrow_exactly
 from core.models.loading.placing import need_of
 from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.core.models.gguf_files import TEMPLATE, TOKENS, module_of, write_model
@@ -127,11 +127,11 @@ def test_what_transformers_leaves_out_is_said(tmp_path: Path) -> None:
 
 def test_values_are_narrowed_only_where_none_changes() -> None:
     whole = torch.tensor([1.0, -0.5, 0.0])
-    assert narrowed(whole).dtype == torch.bfloat16
-    assert narrowed(whole + 2**-10).dtype == torch.float16
-    assert narrowed(whole + 2**-20).dtype == torch.float32
-    assert narrowed(torch.tensor([70000.0 + 1 / 64])).dtype == torch.float32
-    assert narrowed(torch.tensor([float("nan")])).dtype == torch.float32
+    assert narrow_exactly(whole).dtype == torch.bfloat16
+    assert narrow_exactly(whole + 2**-10).dtype == torch.float16
+    assert narrow_exactly(whole + 2**-20).dtype == torch.float32
+    assert narrow_exactly(torch.tensor([70000.0 + 1 / 64])).dtype == torch.float32
+    assert narrow_exactly(torch.tensor([float("nan")])).dtype == torch.float32
 
 
 def test_what_it_needs_is_read_from_its_header(q8: Path, cache: Path) -> None:
@@ -147,17 +147,17 @@ def test_what_it_needs_is_read_from_its_header(q8: Path, cache: Path) -> None:
 
 def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    folder = dequantized(q8, said.append)
+    folder = dequantize_file(q8, said.append)
     shares = [stage for stage in said if stage.startswith("dequantizing ")]
     assert len(shares) > 5 and "reading the GGUF file's tokenizer" in said
     monkeypatch.setattr(gguf_cache, "_dequantize", None)
     # The same file by another name is the same entry.
-    assert dequantized(Path(shutil.copy(q8, tmp_path / "other")), ignore) == folder
+    assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), ignore) == folder
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "changed", "record", "versions", "leftover"])
 def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
-    folder = dequantized(q8, ignore)
+    folder = dequantize_file(q8, ignore)
     weights, tokenizer = folder / gguf_cache.WEIGHTS, folder / "tokenizer.json"
     record = folder / gguf_cache.RECORD
     before = {path.name: path.read_bytes() for path in (weights, tokenizer, record)}
@@ -173,7 +173,7 @@ def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
         record.write_bytes(before[record.name].replace(b'"format": 1', b'"format": 0'))
     else:
         folder.parent.rename(folder.parent.with_suffix(".part"))  # a process that was killed
-    assert dequantized(q8, ignore) == folder
+    assert dequantize_file(q8, ignore) == folder
     assert {name: (folder / name).read_bytes() for name in before} == before
     assert not list(folder.parent.parent.glob("*.part"))
 
@@ -192,13 +192,13 @@ def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from core.models.loading.gguf_cache import dequantized
+from core.models.loading.gguf_cache import dequantize_file
 
 def say(stage):
     if stage.startswith(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-dequantized(Path(sys.argv[1]), say)
+dequantize_file(Path(sys.argv[1]), say)
 """
 
 
@@ -209,14 +209,14 @@ def test_after_a_kill_it_is_written_anew(q8: Path, cache: Path, stage: str) -> N
     killed = subprocess.run(command, cwd=ROOT, check=False, timeout=300)
     assert killed.returncode == -signal.SIGKILL
     (left,) = (cache / "gguf").glob("*.part")
-    folder = dequantized(q8, ignore)
+    folder = dequantize_file(q8, ignore)
     assert not left.exists() and gguf_cache.CACHE_VARIABLE in os.environ
     assert json.loads((folder / gguf_cache.RECORD).read_text())["file"] == q8.name
 
 
 def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
-    folder = dequantized(q8, ignore)
+    folder = dequantize_file(q8, ignore)
     shutil.rmtree(folder)
     held = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))
     held.acquire()
@@ -227,7 +227,7 @@ def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch
         if len(waited) == 3:
             held.release()
 
-    assert dequantized(q8, say) == folder
+    assert dequantize_file(q8, say) == folder
     assert waited[:3] == ["waiting for another process that dequantizes it"] * 3
 
 
@@ -240,7 +240,7 @@ def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
 def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
     with pytest.raises(gguf_cache.OutOfMemoryError, match=r"10 KiB are free in memory; choose"):
-        dequantized(q8, ignore)
+        dequantize_file(q8, ignore)
 
 
 def test_without_the_packages(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.errors import ModelError, ModelLoadError, UnsupportedModelError
-from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantized
+from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
 from core.models.loading.gguf_header import MOST_ITEMS, read_header
 from tests.core.models.folders import refusal_of, save_tiny_model
 from tests.core.models.gguf_files import module_of, write_model
@@ -212,7 +212,7 @@ def test_metadata_that_describes_more_than_there_is(header: dict[str, int], tmp_
 def test_a_long_context_costs_nothing(tmp_path: Path) -> None:
     file = write_model(tmp_path / "long.gguf", header={"context_length": 2**32 - 1})
     assert read_header(file).architecture == "llama"
-    dequantized(file, lambda _: None)
+    dequantize_file(file, lambda _: None)
 
 
 def test_a_missing_weight(tmp_path: Path) -> None:

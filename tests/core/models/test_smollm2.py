@@ -15,7 +15,7 @@ from core import load_models
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading import smollm2
 from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
-from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantized
+from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
 from core.models.loading.placing import need_of
 from core.models.loading.smollm2 import find_smollm2, local_smollm2
 from tests.core.models.folders import refusal_of
@@ -196,4 +196,4 @@ def test_the_name_comes_before_a_folder_of_that_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / SMOLLM2).mkdir()
     assert find_smollm2(ignore).name.endswith(smollm2.FILE)
-    assert dequantized(Path(find_smollm2(ignore).name), ignore).is_dir()
+    assert dequantize_file(Path(find_smollm2(ignore).name), ignore).is_dir()
