@@ -20,9 +20,12 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.field_text import parse_field
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
-from core.models.loading.catalog import BUNDLED
+from core.models.loading.catalog import BUNDLED, SMOLLM2
 
 DEFAULT_PRESET = "best"
+NAMES = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id"
+PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
+"""What `--max-new-tokens` is by default, of a prompt and of an answer in a conversation."""
 # Some editors put it in front of a text; it is no part of the prompt.
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -54,16 +57,16 @@ def parser() -> Parser:
     """The command line."""
     whole, real = "a whole number", "a number"
     p = Parser(prog="python -m core", description="Generate text with speculative inference.")
-    text = p.add_mutually_exclusive_group(required=True)
+    text = p.add_mutually_exclusive_group()
     text.add_argument("--prompt", metavar="TEXT")
     text.add_argument("--prompt-file", metavar="FILE", help="UTF-8; - for standard input")
     p.add_argument("--preset", help=", ".join(PRESETS))
-    p.add_argument("--llm", default=BUNDLED, help="bundled, a folder or a hub id")
-    p.add_argument("--ssm", nargs="+", action="extend", help="bundled, folders or hub ids")
+    p.add_argument("--llm", default=BUNDLED, help=NAMES)
+    p.add_argument("--ssm", nargs="+", action="extend", help=f"{NAMES}; several")
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
     p.add_argument("--threads", type=number_of("threads", int, whole), help="default: cores - 1")
-    p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole), default=128)
+    p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole))
     p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
     p.add_argument("--top-p", type=number_of("top_p", float, real), default=1.0)
     p.add_argument("--top-k", type=number_of("top_k", int, whole), default=0)
@@ -75,7 +78,11 @@ def parser() -> Parser:
     p.add_argument("--stop", action="append", default=[], metavar="TEXT")
     p.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="fields")
     p.add_argument("--ignore-eos", action="store_true")
-    p.add_argument("--chat", action="store_true", help="use the LLM's chat template")
+    p.add_argument(
+        "--chat",
+        action="store_true",
+        help="use the LLM's chat template; without a prompt a conversation",
+    )
     output = p.add_mutually_exclusive_group()
     output.add_argument("--json", action="store_true", help="one object at the end")
     output.add_argument("--events", action="store_true", help="one JSON object a line")
@@ -91,8 +98,15 @@ def ssms_of(args: argparse.Namespace) -> list[str]:
 
 def request_of(args: argparse.Namespace) -> Request:
     """The request from the arguments. Raises ConfigError."""
+    sampling, speculation = settings_of(args)
+    return Request(prompt_of(args), sampling, speculation, chat=args.chat)
+
+
+def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationConfig]:
+    """What the arguments say beside the prompt. Raises ConfigError."""
+    most = ANSWER_TOKENS if is_conversation(args) else PROMPT_TOKENS
     sampling = SamplingParams(
-        max_new_tokens=args.max_new_tokens,
+        max_new_tokens=most if args.max_new_tokens is None else args.max_new_tokens,
         temperature=args.temperature,
         top_k=args.top_k,
         top_p=args.top_p,
@@ -111,7 +125,18 @@ def request_of(args: argparse.Namespace) -> Request:
         if not separator:
             raise ConfigError.of("--set", assignment, "FIELD=VALUE")
         speculation = parse_field(speculation, name.strip(), value.strip())
-    return Request(prompt_of(args), sampling, speculation, chat=args.chat)
+    return sampling, speculation
+
+
+def is_conversation(args: argparse.Namespace) -> bool:
+    """Whether messages are read from standard input. ConfigError where there is none to answer."""
+    if args.prompt is not None or args.prompt_file is not None:
+        return False
+    if not args.chat:
+        raise ConfigError("one of the arguments --prompt --prompt-file --chat is required")
+    if args.json or args.events:
+        raise ConfigError("--chat without a prompt is a conversation: --json and --events need one")
+    return True
 
 
 def prompt_of(args: argparse.Namespace) -> str:
@@ -130,15 +155,24 @@ def prompt_of(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Loads the models, generates, writes to standard output."""
-    request = request_of(args)  # refused before anything is loaded, torch included
+    # What cannot be run is refused before anything is loaded, torch included.
+    request = None if is_conversation(args) else request_of(args)
+    sampling, speculation = settings_of(args)
 
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
+    from core.models.loading.stages import StageLines
     from core.models.machine import use_threads
 
     use_threads(args.threads)
-    models = load_models(args.llm, ssms_of(args), args.dtype, args.device)
+    lines = StageLines(sys.stderr)
+    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines)
+    lines.end()
     with closing(Engine(models)) as engine:
+        if request is None:
+            from core.chat import converse
+
+            return converse(engine, sampling, speculation, sys.stdin)
         events = engine.generate(request)
         write_events(events, sys.stdout) if args.events else write_text(events, args.json)
 

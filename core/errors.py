@@ -4,7 +4,7 @@ SpecScopeError
 ├── ConfigError(ValueError)          a request or configuration that cannot be run as asked
 │   └── ContextLengthError           the prompt leaves no room for a token
 ├── ModelError
-│   ├── ModelLoadError               a folder or id that is missing, incomplete or unreadable
+│   ├── ModelLoadError               a folder, file or id that is missing, incomplete or unreadable
 │   ├── UnsupportedModelError        an architecture whose tree pass differs from its plain pass
 │   ├── VocabMismatchError           an SSM whose tokenizer is not the LLM's
 │   └── OutOfMemoryError             a model or arena that does not fit, with what is needed
@@ -78,7 +78,7 @@ class ModelError(SpecScopeError):
 
 
 class ModelLoadError(ModelError):
-    """A folder or id that is missing, incomplete or unreadable."""
+    """A folder, file or id that is missing, incomplete or unreadable."""
 
 
 class UnsupportedModelError(ModelError):

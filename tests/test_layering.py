@@ -55,7 +55,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("sequence",),
     ("drafters", "length", "routing", "scheduling"),
     ("cuda", "engine"),
-    ("__main__", "__init__"),
+    ("chat", "__main__", "__init__"),
 )
 NEVER: dict[str, tuple[str, ...]] = {
     "config": ("core.events", "core.trees", "core.models", "torch"),

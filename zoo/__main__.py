@@ -36,7 +36,7 @@ from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
 from zoo.losses import Distillation
-from zoo.models import named_id
+from zoo.models import model_folder, named_id
 from zoo.pieces import UNKEPT, Pieces
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import only, preset
@@ -76,7 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare(arguments: argparse.Namespace) -> None:
     chosen = preset(arguments.preset or _DEFAULT_PRESET)
-    inputs = Inputs(arguments.corpora, arguments.tokenizer, arguments.prompts)
+    tokenizer = arguments.tokenizer and model_folder(arguments.tokenizer)
+    inputs = Inputs(arguments.corpora, tokenizer, arguments.prompts)
     manifest = prepare(chosen, inputs, arguments.out, arguments.seed)
     print("\n".join(report(manifest)))
 
@@ -86,11 +87,10 @@ def _train(arguments: argparse.Namespace) -> None:
     chosen = preset(arguments.preset or store.manifest.preset)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
-    folders = folders_by_name(arguments.start, chosen.models)
+    folders = folders_by_name(_folders(arguments.start), chosen.models)
     chosen = only(chosen, arguments.only)
-    starts = {
-        each.name: Start(folders.get(each.name), arguments.embeddings) for each in chosen.models
-    }
+    embeddings = arguments.embeddings and model_folder(arguments.embeddings)
+    starts = {each.name: Start(folders.get(each.name), embeddings) for each in chosen.models}
     run = Run(chosen, store, minutes, _device(arguments.device), arguments.seed)
     trained = train_family(run, starts)
     print("\n".join(table({name: each.held_out for name, each in trained.items()})))
@@ -104,7 +104,7 @@ def _evaluate(arguments: argparse.Namespace) -> None:
     if arguments.out is None:
         raise ConfigError.of("out", None, "a prepared folder, or --llm with --ssm")
     store = open_tokens(arguments.out)
-    folders = arguments.models or trained_models(arguments.out)
+    folders = _folders(arguments.models or trained_models(arguments.out))
     if not folders:
         raise ConfigError.of("models", None, "model folders; none were trained under --out")
     schedule = preset(arguments.preset or store.manifest.preset).schedule
@@ -176,7 +176,7 @@ def _boost(arguments: argparse.Namespace) -> None:
 def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     store = open_tokens(arguments.out)
     chosen = preset(arguments.preset or store.manifest.preset)
-    found = students(arguments.ssm, chosen, store, arguments.rate)
+    found = students(_folders(arguments.ssm), chosen, store, arguments.rate)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
     run = Run(
@@ -184,7 +184,7 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
     )
     asked = (arguments.own_share, arguments.own_batches)
     kept = (arguments.remembered, arguments.corpus_tokens)
-    return found, Teaching(run, arguments.llm, *asked, *kept)
+    return found, Teaching(run, model_folder(arguments.llm), *asked, *kept)
 
 
 def _pieces(
@@ -199,6 +199,10 @@ def _pieces(
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
     told = {"weights": weights, "models": infos, "asked": asked, "here": here}
     return Pieces.of(arguments.out / work, told)
+
+
+def _folders(paths: Sequence[Path]) -> list[Path]:
+    return [model_folder(path) for path in paths]
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -16,6 +16,7 @@ from zoo.presets import PRESETS
 
 __all__ = ["Command", "parser_of"]
 
+ANY_MODEL = "a folder, a GGUF file, an id, smollm2 or bundled"
 Command = Callable[[argparse.Namespace], None]
 
 
@@ -67,7 +68,13 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser)
-    parser.add_argument("--llm", type=Path, required=True, metavar="DIR", help="who is foreseen")
+    parser.add_argument(
+        "--llm",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="who is foreseen: a folder or a GGUF file",
+    )
     parser.add_argument("--minutes", type=float, help="for all SSMs; default: the preset's")
     parser.add_argument("--rate", type=float, help="peak learning rate; default: the recipe's")
     parser.add_argument("--own-share", type=float, default=0.5,
@@ -104,7 +111,9 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", type=int, help="tokens a window; default: the preset's")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     pair = parser.add_argument_group("whether SSMs are worth using with an LLM")
-    pair.add_argument("--llm", metavar="ID", help="a folder, an id, or bundled")
+    pair.add_argument(
+        "--llm", metavar="ID", help="a folder, a GGUF file, an id, smollm2 or bundled"
+    )
     pair.add_argument("--ssm", nargs="+", default=[], metavar="ID", help="those judged with it")
     pair.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
                       help="JSON lines with a prompt each")  # fmt: skip
@@ -117,7 +126,12 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _samples_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="where texts are kept; else none")
-    parser.add_argument("--llm", default=BUNDLED, metavar="ID", help="a folder, an id, or bundled")
+    parser.add_argument(
+        "--llm",
+        default=BUNDLED,
+        metavar="ID",
+        help="a folder, a GGUF file, an id, smollm2 or bundled",
+    )
     parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
                         help="JSON lines with a prompt and its domain")  # fmt: skip
     parser.add_argument("--domains", nargs="+", default=[], metavar="NAME", help="default: all")

@@ -11,10 +11,11 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading.catalog import is_folder
+from core.models.loading.catalog import is_path
+from core.models.loading.finding import find_folder
 from zoo.files import sha256_of
 
-__all__ = ["named_id", "open_model", "weights_id"]
+__all__ = ["model_folder", "named_id", "open_model", "weights_id"]
 
 
 def open_model(folder: Path, field: str = "models", vocab_size: int | None = None) -> Any:
@@ -34,6 +35,12 @@ def open_model(folder: Path, field: str = "models", vocab_size: int | None = Non
     return model
 
 
+def model_folder(path: Path) -> Path:
+    """The folder as it is; of a GGUF file, or of `smollm2`, the one in the cache. Raises
+    ModelError."""
+    return Path(find_folder(str(path)))
+
+
 def weights_id(folder: Path) -> str:
     """A hash of the weights in `folder` and their configuration, in hex."""
     patterns = ("*.safetensors", "*.bin", "config.json")
@@ -43,4 +50,5 @@ def weights_id(folder: Path) -> str:
 
 def named_id(name: str) -> str:
     """What tells the model of this name from others: of a folder its weights, of an id itself."""
-    return weights_id(Path(name).expanduser()) if is_folder(name) else name
+    name = find_folder(name)
+    return weights_id(Path(name).expanduser()) if is_path(name) else name

@@ -21,7 +21,8 @@ from bench.prompts import load_prompts, take_round_robin
 from bench.settings import Parser, count, int_argument
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading.catalog import BUNDLED, ModelSource, is_folder, locate, snapshot
+from core.models.loading.catalog import BUNDLED, ModelSource, is_path, locate, snapshot
+from core.models.loading.finding import find_folder
 from core.models.loading.load import load_tokenizer
 from core.models.loading.placing import DTYPES, expand_bundled, resolve_llm
 
@@ -103,12 +104,13 @@ def family_of(wish: Wish) -> Family:
 
 
 def _member(name: str, params: int, field: str, stay: bool = False) -> Member:
-    folder = Path(locate(name).name) if is_folder(name) else snapshot(name)
+    name = find_folder(name)
+    folder = Path(locate(name).name) if is_path(name) else snapshot(name)
     if folder is None:
         raise ModelLoadError(
             f"model is {name!r}: bundled, a folder or a hub id in the local cache is allowed"
         )
-    source = folder.resolve().name if is_folder(name) else name.rpartition("/")[2]
+    source = folder.resolve().name if is_path(name) else name.rpartition("/")[2]
     shape = shape_of(_without_weights(folder))
     if stay and params <= shape.parameters:
         return Member(folder, source, None)

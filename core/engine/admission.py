@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import uuid
+from collections.abc import Iterable, Mapping
 
 from core.config import Request
 from core.drafters import resolve_drafters
@@ -17,7 +18,7 @@ from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 from core.trees.noise import SeededNoise
 
-__all__ = ["check", "prepare", "refuse_oversized"]
+__all__ = ["chat_tokens", "check", "prepare", "refuse_oversized"]
 
 # Of a prompt with more characters for each token of the context, the beginning is tokenized first.
 # Where it is cut it may have so many tokens more than within the whole text.
@@ -122,26 +123,31 @@ def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:
 
 
 def _tokenize(models: LoadedModels, request: Request) -> tuple[int, ...]:
-    tokenizer = models.tokenizer
     if request.prompt_token_ids:
         _check_vocabulary(models, request.prompt_token_ids)
         return request.prompt_token_ids
-    if not request.chat:
-        ids = _tokens_of(models, request.prompt)
-    elif not tokenizer.chat_template:
-        raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
-    else:
-        message = [{"role": "user", "content": request.prompt}]
-        try:
-            ids = tokenizer.apply_chat_template(
-                message, add_generation_prompt=True, return_dict=True
-            )["input_ids"]
-        except MODEL_FAULTS as error:
-            raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
-        if not ids:
-            raise _chat_error(models, "renders nothing")
+    if request.chat:
+        return chat_tokens(models, [{"role": "user", "content": request.prompt}])
+    ids = _tokens_of(models, request.prompt)
     if not ids:
         raise ConfigError.of("prompt", request.prompt, "a text of at least one token")
+    return tuple(int(token_id) for token_id in ids)
+
+
+def chat_tokens(models: LoadedModels, messages: Iterable[Mapping[str, str]]) -> tuple[int, ...]:
+    """The messages in the LLM's chat template, and the beginning of an answer. Raises ConfigError
+    where it has no template or that fails."""
+    tokenizer = models.tokenizer
+    if not tokenizer.chat_template:
+        raise ConfigError.of("chat", True, f"false: {models.llm.info.name} has no chat template")
+    try:
+        ids = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, return_dict=True
+        )["input_ids"]
+    except MODEL_FAULTS as error:
+        raise _chat_error(models, f"fails ({' '.join(str(error).split())})") from error
+    if not ids:
+        raise _chat_error(models, "renders nothing")
     return tuple(int(token_id) for token_id in ids)
 
 

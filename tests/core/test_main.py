@@ -46,10 +46,10 @@ def _loaded_once() -> Iterator[None]:
     kept: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
-    def cached(llm: str, ssms: list[str], dtype: str, device: str) -> Any:
+    def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any) -> Any:
         key = (llm, tuple(ssms), dtype, device)
         if key not in kept:
-            kept[key] = load(llm, ssms, dtype, device)
+            kept[key] = load(llm, ssms, dtype, device, say)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -195,7 +195,7 @@ def test_ssms_of_ones_own(capsys: pytest.CaptureFixture[str], alone: str) -> Non
 
 X = ["--prompt", "x"]
 BAD: list[tuple[list[str], str]] = [
-    ([], "one of the arguments --prompt --prompt-file is required"),
+    ([], "one of the arguments --prompt --prompt-file --chat is required"),
     (["--prompt", ""], "prompt is '': a text with at least one visible character"),
     ([*X, "--max-new-tokens", "0"], "max_new_tokens is 0: a whole number from 1"),
     ([*X, "--max-new-tokens", "many"], "max_new_tokens is 'many': a whole number"),

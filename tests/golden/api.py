@@ -11,12 +11,14 @@ import re
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from bench.page.site import serve
 from core import Engine, Worker
+from core.models.loading.gguf_cache import CACHE_VARIABLE
 from storage import RunQuery, RunStore
 from storage.exports import EXPORTS
 from tests.fakes import TableModel, loaded_tables, random_table
@@ -48,7 +50,11 @@ def api_answers() -> dict[str, Any]:
     """Each endpoint's parameters, then what a fixed sequence of calls answers, in order."""
     ssms = [TableModel(f"ssm-{i}", VOCAB, random_table(VOCAB, i, 2.5), 64) for i in (1, 2)]
     llm = TableModel("llm", VOCAB, random_table(VOCAB, 1, 2.5), 64)
-    with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.dict(os.environ, {CACHE_VARIABLE: folder}),  # what lies in this machine's cache
+        RunStore(Path(folder) / "runs.db") as store,
+    ):
         worker = Worker(Engine(loaded_tables(llm, ssms)))
         context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
         with serve(build_page(context)) as url:

@@ -42,7 +42,10 @@ def layouts() -> tuple[Live, Sessions]:
     """Components are slow to make and know nothing of a run: one set serves all tests."""
     with gr.Blocks():
         some = cast(
-            Context, SimpleNamespace(drafter_names=(), preset="specinfer", chat=False, models=())
+            Context,
+            SimpleNamespace(
+                drafter_names=(), preset="specinfer", chat=False, answers=False, models=()
+            ),
         )
         return build_live(some, gr.HTML()), build_sessions(some)
 

@@ -12,10 +12,12 @@ import torch
 
 from core.errors import ModelLoadError, OutOfMemoryError
 from core.models.loading import placing
-from core.models.loading.catalog import FAMILIES, bundled_llm
+from core.models.loading.catalog import FAMILIES, SMOLLM2, bundled_llm
+from core.models.loading.gguf_cache import CACHE_VARIABLE
 from core.models.machine import parameter_count
 from storage import RunQuery, RunStore
 from tests.core.models.folders import save_tiny_model
+from tests.core.models.gguf_files import write_model
 from tests.family import SSMS
 from tests.ui.fakes import FakeWorker, request, script_of
 from tests.ui.model_hosts import OTHER, Loader, failing_loader, other_worker, wait_settled
@@ -25,6 +27,7 @@ from ui.models_tab.handlers import (
     need_values,
     pair_of,
     pick_offer,
+    pick_values,
     state_values,
     table,
 )
@@ -40,6 +43,7 @@ from ui.server.visitors import Access
 def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever lies in this machine's cache."""
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +80,9 @@ def test_what_is_offered_and_what_it_needs(tmp_path: Path) -> None:
     cache(tmp_path, "EleutherAI/pythia-70m", '{"architectures": ["GPTNeoXForCausalLM"]}', 300)
     all_offers, there = offers(ModelHost(FakeWorker(), None, OTHER), "bfloat16", "cpu", whole=True)
     groups = [offer.group for offer in all_offers]
-    assert groups == ["loaded", "bundled", *["cached"] * 3, *["known"] * len(FAMILIES)]
-    first, bundled, *rest = all_offers
+    assert groups == ["loaded", "bundled", "smollm2", *["cached"] * 3, *["known"] * len(FAMILIES)]
+    first, bundled, smollm2, *rest = all_offers
+    assert smollm2.parts[0].place == "to be downloaded" and smollm2.ssms == ()
     assert (first.llm, first.ssms) == ("other", ("small",)) and first.parts[0].place == "loaded"
     assert [part.role for part in bundled.parts] == ["LLM", *["SSM"] * len(SSMS)]
     assert (bundled.llm, bundled.ssms) == ("bundled", SSMS)
@@ -211,6 +216,45 @@ def test_what_is_not_on_this_machine_is_told(monkeypatch: pytest.MonkeyPatch) ->
     assert wanted_memory(ModelPair("bundled", ("bundled",))).parts[-1].name == SSMS[-1]
     with pytest.raises(ModelLoadError, match="no such folder"):
         wanted_memory(ModelPair("./nowhere"))
+
+
+def test_a_gguf_file_needs_what_its_header_says(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "tiny.gguf", "Q8_0")
+    (part,) = wanted_memory(ModelPair(str(file), ())).parts
+    assert (part.name, part.place, part.bytes) == ("tiny", "on this machine", 4 * part.parameters)
+    file.write_bytes(b"GGML")
+    with pytest.raises(ModelLoadError, match="not with GGUF"):
+        wanted_memory(ModelPair(str(file), ()))
+
+
+def test_an_offer_fills_the_form_or_is_loaded_at_once(store: RunStore) -> None:
+    loader = Loader(lambda: other_worker())
+    context = made(store, loader)
+    (filled,) = pick_values(context, True, {"llm": "a", "ssms": {"0": "b"}}, ("x", "y", *FORM[2:]))
+    assert filled[:2] == ["a", "b"] and not loader.asked
+    offer = {"llm": SMOLLM2, "ssms": {}, "load": True}
+    last = list(pick_values(context, True, offer, ("x", "y", "bfloat16", "cpu")))[-1]
+    assert last[:2] == [SMOLLM2, ""] and "Loaded in" in words(last, 2)
+    assert loader.asked == [ModelPair(SMOLLM2, (), "bfloat16", "cpu")]
+    last = list(pick_values(context, False, offer, ("x", "y", "bfloat16", "cpu")))[-1]
+    assert NOT_YOURS in words(last, 2) and len(loader.asked) == 1
+
+
+def test_what_the_header_offers(store: RunStore) -> None:
+    assert made(store).offer == "", "models that cannot be exchanged"
+    host = ModelHost(FakeWorker(), Loader(lambda: other_worker()))
+    for access, offered in (
+        (Access("127.0.0.1"), "SmolLM2"),
+        (Access("0.0.0.0"), ""),
+        (Access("0.0.0.0", auth=True), "SmolLM2"),
+    ):
+        context = make_context(host, store, access, "specinfer", RunQuery)
+        assert context.offer == offered
+    loaded = ModelHost(FakeWorker(), Loader(lambda: other_worker()), ModelPair(SMOLLM2, ()))
+    context = make_context(loaded, store, Access("127.0.0.1"), "best", RunQuery)
+    assert context.offer == "" and not context.answers
+    loaded._served.chat = True
+    assert context.answers, "with its template a prompt is a message"
 
 
 FORM = ("other", "small", "auto", "auto")

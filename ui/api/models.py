@@ -72,9 +72,9 @@ def _load_models(context: Context) -> Callable[..., Any]:
         dtype: str = "auto",
         device: str = "auto",
     ) -> dict[str, Any]:
-        """Load another LLM and its SSMs (bundled, folders or hub ids), for everybody; returns what
-        is `loaded` once they stand. Runs go on meanwhile; a pair that cannot be loaded leaves what
-        stands. Allowed on the server's own machine, or with its login.
+        """Load another LLM and its SSMs (bundled, smollm2, folders, GGUF files or hub ids), for
+        everybody; returns what is `loaded` once they stand. Runs go on meanwhile; a pair that
+        cannot be loaded leaves what stands. Allowed on the server's own machine, or with its login.
         """
         with spoken_errors():
             if not context.access.may_load(gradio_request):

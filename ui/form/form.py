@@ -123,8 +123,10 @@ def build_form(
     drafter_names: Sequence[str],
     preset: str,
     chat: bool,
+    answers: bool = False,
 ) -> Form:
-    """The settings below the prompt; `chat` says whether the LLM has a chat template."""
+    """The settings below the prompt; `chat` says whether the LLM has a chat template, `answers`
+    whether it is used unless a visitor says otherwise."""
     chosen = gr.Dropdown(
         choices=[*PRESETS, OWN],
         value=preset,
@@ -135,7 +137,7 @@ def build_form(
         elem_id="preset",
     )
     with gr.Accordion("Sampling", open=False):
-        sampling = sampling_controls(chat)
+        sampling = sampling_controls(chat, ticked=answers)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
         fields = field_controls(preset_config(preset, 0.0), drafter_names)
     return Form(*prompt, chosen, sampling, fields)
@@ -157,7 +159,7 @@ def processor_controls() -> dict[str, Component]:
     }
 
 
-def sampling_controls(chat: bool, page: str = "") -> dict[str, Component]:
+def sampling_controls(chat: bool, page: str = "", ticked: bool = False) -> dict[str, Component]:
     """A control for each of SAMPLING_NAMES; ids begin with the `page` where it is not Live."""
     controls: dict[str, Component] = {
         # No slider: its box puts a number of its own in the place of one past its ends, and in the
@@ -182,7 +184,7 @@ def sampling_controls(chat: bool, page: str = "") -> dict[str, Component]:
         ),
         "ignore_eos": gr.Checkbox(False, label="ignore_eos", info="Go on past the end of text."),
         "chat": gr.Checkbox(
-            False,
+            ticked,
             label="chat",
             info=chat_words(chat),
             interactive=chat,

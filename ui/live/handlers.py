@@ -65,7 +65,8 @@ def live_values(live: Live, desk: TabSession, values: Values) -> Values:
             state = "running"
         elif desk.side is not None:
             state = "decoding plainly"
-        chips = header_value(live.board.context.models, state, frame.place)
+        context = live.board.context
+        chips = header_value(context.models, state, frame.place, context.offer)
         return [desk.stamps.on("header", chips), *values]
 
 

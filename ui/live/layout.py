@@ -62,7 +62,8 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             asked_for = build_prompt()
             buttons = _run_bar()
-            form = build_form(asked_for, context.drafter_names, context.preset, context.chat)
+            models = (context.drafter_names, context.preset, context.chat, context.answers)
+            form = build_form(asked_for, *models)
             presets = build_own_presets()
             # The preset that was chosen last, which the menu calls own settings once a field is
             # touched; and what the browser presses once all that changed has its new value.

@@ -4,7 +4,7 @@ ui/models_tab/tab.py connects them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gradio as gr
@@ -31,6 +31,7 @@ __all__ = [
     "need_values",
     "pair_of",
     "pick_offer",
+    "pick_values",
     "table",
     "state_values",
 ]
@@ -121,6 +122,17 @@ def given_up(context: Context, mine: bool) -> Told:
 def _refuse_others(mine: bool) -> None:
     if not mine:
         raise ConfigError(NOT_YOURS)
+
+
+def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Told]:
+    """The form's LLM and SSMs once an offer was chosen, then the state; of one that is to be loaded
+    at once, until it is loaded or refused."""
+    chosen = pick_offer(data, *form[:2])
+    if not (isinstance(data, dict) and data.get("load")):
+        yield [*chosen, *[gr.skip()] * 4]  # the state stays as it is
+        return
+    for told in load_values(context, mine, *chosen, *form[2:]):
+        yield [*chosen, *told]
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:

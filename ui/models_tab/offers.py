@@ -1,4 +1,5 @@
-"""What can be loaded, and what it needs: loaded now, bundled, in the local cache, known pairs.
+"""What can be loaded, and what it needs: loaded now, bundled, SmolLM2, in the local cache, known
+pairs.
 
 Everything is read anew at each question, since caches fill and memory comes and goes, and from this
 machine only: what is still to be downloaded is judged by the catalog's figures. torch is imported
@@ -14,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from core.config.checks import choice, names, text
 from core.events import ModelInfo
-from core.models.loading.catalog import BUNDLED, FAMILIES, bundled_ssms, cached_models, snapshot
+from core.models.loading.catalog import (
+    BUNDLED,
+    FAMILIES,
+    SMOLLM2,
+    bundled_ssms,
+    cached_models,
+    snapshot,
+)
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
 
@@ -56,7 +64,7 @@ class Part:
 class Offer:
     """Models that are loaded together. `llm` and `ssms` are what to write into the form.
 
-    `group`: loaded, bundled, cached or known; `note` says why it is here.
+    `group`: loaded, bundled, smollm2, cached or known; `note` says why it is here.
     """
 
     group: str
@@ -156,6 +164,7 @@ def offers(
     place = device_of(device)
     loaded = _loaded_offer(model_host)
     made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled_offer(dtype, place)]
+    made.append(_smollm2_offer(dtype, place))
     made += _cached_offers(dtype, place) if whole else []
     made += [
         _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
@@ -181,6 +190,13 @@ def _bundled_offer(dtype: str, place: torch.device) -> Offer:
     parts += [_part("SSM", need_of(str(path), dtype, place)) for path in ssms]
     names_ = tuple(path.name for path in ssms)
     return Offer(BUNDLED, BUNDLED, names_, tuple(parts), "comes with SpecScope")
+
+
+def _smollm2_offer(dtype: str, place: torch.device) -> Offer:
+    from core.models.loading.placing import need_of
+
+    part = _part("LLM", need_of(SMOLLM2, dtype, place))
+    return Offer(SMOLLM2, SMOLLM2, (), (part,), "answers questions; 93 MB, once")
 
 
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
+from core.models.loading.catalog import SMOLLM2
 from ui.learn.layout import Learn
 from ui.learn.tab import wire_lessons
 from ui.live.layout import Live
@@ -17,14 +18,14 @@ from ui.models_tab.handlers import (
     given_up,
     load_values,
     need_values,
-    pick_offer,
+    pick_values,
     state_values,
     table,
 )
 from ui.models_tab.offers import auto_words
 from ui.server.context import Context
 from ui.sessions.tab import Sessions
-from ui.shared.event_options import EACH, LATEST, QUIET
+from ui.shared.event_options import LATEST, QUICK, QUIET
 from ui.shared.following import wire_following
 from ui.shared.parts import notice, offer_table, stage_list
 
@@ -92,7 +93,7 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
         value="bundled",
         max_lines=1,
         label="LLM",
-        info="bundled, a folder of this server, or a Hugging Face id.",
+        info="bundled, smollm2, a folder or a GGUF file of this server, or a Hugging Face id.",
         elem_id="models-llm",
     )
     ssms = gr.Textbox(
@@ -133,6 +134,7 @@ def wire_models(
     learn: Learn,
     own: gr.BrowserState,
     tabs: dict[str, gr.Tab],
+    page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
     """Connect everything of the tab; every part of the page follows an exchange."""
@@ -146,23 +148,26 @@ def wire_models(
         _form_handler(models, need_values), models.form, models.state_outputs, **LATEST
     )
     models.cancel.click(_give_up_handler(models), None, models.state_outputs, **LATEST)
-    models.offers.select(
-        _pick_handler, [models.llm, models.ssms], [models.llm, models.ssms], **EACH
-    )
-    ended = models.load.click(
-        _load_handler(models),
+    streamed: dict[str, Any] = {**QUIET, "trigger_mode": "once", "concurrency_limit": None}
+    ended = models.load.click(_load_handler(models), models.form, models.state_outputs, **streamed)
+    picked = models.offers.select(
+        _pick_handler(models),
         models.form,
-        models.state_outputs,
-        **QUIET,
-        trigger_mode="once",
-        concurrency_limit=None,
+        [models.llm, models.ssms, *models.state_outputs],
+        **{**streamed, "trigger_mode": "multiple"},
     )
-    ended.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
+    quiet = live.header.select(_header_handler, None, page_tabs, **QUICK).then(
+        _quick_handler(models),
+        models.form,
+        [models.llm, models.ssms, *models.state_outputs],
+        **streamed,
+    )
+    for one in (ended, picked, quiet):
+        one.then(_table_handler(models), table_inputs, table_outputs, **LATEST)
+    ends = (opened, ticked, ended, picked, quiet)
     others = (tab.select for name, tab in tabs.items() if name != "models")
-    wire_following(
-        live, sessions, own, (blocks.load, *others, opened.then, ticked.then, ended.then)
-    )
-    wire_lessons(learn, (tabs["learn"].select, opened.then, ticked.then, ended.then))
+    wire_following(live, sessions, own, (blocks.load, *others, *(one.then for one in ends)))
+    wire_lessons(learn, (tabs["learn"].select, *(one.then for one in ends)))
 
 
 def _mine(models: Models, request: gr.Request) -> bool:
@@ -204,5 +209,22 @@ def _give_up_handler(models: Models) -> Callable[..., Told]:
     return press
 
 
-def _pick_handler(event: gr.EventData, llm: str, ssms: str) -> tuple[str, str]:
-    return pick_offer(event._data, llm, ssms)
+def _pick_handler(models: Models) -> Callable[..., Iterator[Told]]:
+    def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Told]:
+        yield from pick_values(models.context, _mine(models, request), event._data, form)
+
+    return pick
+
+
+def _header_handler() -> gr.Tabs:
+    return gr.Tabs(selected="models")
+
+
+def _quick_handler(models: Models) -> Callable[..., Iterator[Told]]:
+    """What the header offers, loaded at once."""
+
+    def load(request: gr.Request, *form: Any) -> Iterator[Told]:
+        offer = {"llm": SMOLLM2, "ssms": {}, "load": True}
+        yield from pick_values(models.context, _mine(models, request), offer, form)
+
+    return load

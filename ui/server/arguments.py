@@ -14,6 +14,7 @@ from core.errors import ConfigError
 __all__ = ["parse", "server_name", "ssms_of"]
 
 BUNDLED = "bundled"
+NAMES = "bundled, smollm2, a folder, a GGUF file or a hub id"
 LOOPBACK = "127.0.0.1"
 
 
@@ -27,8 +28,8 @@ class Parser(argparse.ArgumentParser):
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The arguments, checked as far as they can be before anything is loaded. ConfigError."""
     p = Parser(prog="python app.py", description="See speculative decoding happen.")
-    p.add_argument("--llm", default=BUNDLED, help="bundled, a folder or a hub id")
-    p.add_argument("--ssm", action="append", help="bundled, a folder or a hub id; repeatable")
+    p.add_argument("--llm", default=BUNDLED, help=NAMES)
+    p.add_argument("--ssm", action="append", help=f"{NAMES}; repeatable")
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
     p.add_argument("--db", help="the SQLite file of all runs (default: SPECSCOPE_DB, user data)")

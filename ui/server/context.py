@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from core.events import Event, ModelInfo
+from core.models.loading.catalog import SMOLLM2
 from lab.conductor import Conductor
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
@@ -81,6 +82,19 @@ class Context:
     def chat(self) -> bool:
         """Whether the LLM has a chat template."""
         return self.hub.model_host.chat
+
+    @property
+    def answers(self) -> bool:
+        """Whether a prompt is a message to the LLM unless a visitor says otherwise."""
+        return self.chat and self.hub.model_host.pair.llm == SMOLLM2
+
+    @property
+    def offer(self) -> str:
+        """What the header offers to load: the chat model, where it is not loaded and visitors of
+        this server may load at all."""
+        host = self.hub.model_host
+        may = host.can_load and self.access.loads_here
+        return "" if host.pair.llm == SMOLLM2 or not may else "SmolLM2"
 
 
 def make_context(

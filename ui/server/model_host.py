@@ -16,6 +16,7 @@ from core.config import Request
 from core.config.mechanisms import MODEL_FREE
 from core.errors import EXPECTED_ERRORS, ConfigError, EngineClosedError, SpecScopeError
 from core.events import Event, ModelInfo
+from core.models.loading.stages import StageLines
 from ui.run.source import RunLike
 from ui.server.loaded_models import ServedModels, WorkerLike
 from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say
@@ -52,8 +53,14 @@ class ModelHost:
 
     @classmethod
     def open(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """A host with its first pair, loaded before this returns; raises what `load` raises."""
-        return cls(load(pair, _discard), load, pair)
+        """A host with its first pair, loaded before this returns; raises what `load` raises. Long
+        stages, such as a download, are lines of standard error."""
+        return cls(load(pair, StageLines(sys.stderr)), load, pair)
+
+    @property
+    def can_load(self) -> bool:
+        """Whether it was opened with a loader."""
+        return self._load is not None
 
     # -- the loaded models --
 
@@ -255,10 +262,6 @@ class ModelHost:
 def _unforeseen(error: BaseException | None) -> str:
     """A sentence for an unexpected error; its traceback goes to the threads' excepthook."""
     return f"internal error ({type(error).__name__}): {error}" if error else ""
-
-
-def _discard(_: str) -> None:
-    """Ignore the stages of the first loading."""
 
 
 def _give_back() -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from core.models.loading.stages import same_stage
+
 __all__ = ["CANCELLED", "ModelSwap", "ModelPair", "Say", "Stage"]
 
 BUNDLED = "bundled"
@@ -58,7 +60,10 @@ class ModelSwap:
         return self.state == "loading"
 
     def at(self, words: str, now: float) -> ModelSwap:
-        """The next stage begins."""
+        """The next stage begins, or the same one is further on."""
+        *before, last = self.stages or (None,)
+        if last is not None and same_stage(last.words, words):
+            return replace(self, stages=(*before, replace(last, words=words)))
         return replace(self, stages=(*self.stages, Stage(words, now)))
 
     def asked_to_end(self) -> ModelSwap:

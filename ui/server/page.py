@@ -70,7 +70,7 @@ def build_page(context: Context) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
-        chips = header(header_value(context.models))
+        chips = header(header_value(context.models, offer=context.offer))
         linked = notice("link-said")
         pages = _build(context, chips)
         add_endpoints(context)  # first: the names of handlers must not take theirs
@@ -136,7 +136,7 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
     boards = (pages.compare.board, pages.tune.board, pages.prompts.board)
     into_study(sessions, tabs, boards, visitor)
     wire_learn(pages.learn, visitor, live, tabs, blocks)
-    wire_models(pages.models, live, sessions, pages.learn, own, tab, blocks)
+    wire_models(pages.models, live, sessions, pages.learn, own, tab, tabs, blocks)
 
 
 def _leave(context: Context) -> Any:

@@ -60,6 +60,11 @@ class Access:
         """Whether the caller may read paths of the server."""
         return self.auth or self.open(request)
 
+    @property
+    def loads_here(self) -> bool:
+        """Whether there are visitors who may exchange the models, none being behind a proxy."""
+        return self.auth or is_loopback(self.host)
+
     def may_load(self, request: Any) -> bool:
         """Whether the caller may exchange the models, which affects all visitors."""
         return self.auth or self.open(request)

@@ -126,8 +126,9 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
         desk = live.board.desk(request)
         legends = [legend_of(board, board.desk(request)) for board in (live.board, sessions.board)]
         chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
-        if not context.chat:
-            chat = gr.Checkbox(interactive=False, info=chat_words(False), value=False)
+        if not context.chat or context.answers:
+            words = chat_words(context.chat)
+            chat = gr.Checkbox(interactive=context.chat, info=words, value=context.answers)
         return [now, live_values(live, desk, [])[0], *legends, name, name, chat, *fields]
 
     return follow

@@ -43,7 +43,8 @@ SHELL = '<div class="sp-shell"></div>'
 
 
 def header(value: dict[str, Any]) -> gr.HTML:
-    """Chips of the loaded models, the state of the engine, the place in the queue."""
+    """Chips of the loaded models, the state of the engine, the place in the queue; triggers
+    `select` where the offer was pressed."""
     return _part("header.js", SHELL, "header", value)
 
 
@@ -118,9 +119,9 @@ def _part(
 
 
 def header_value(
-    models: Iterable[ModelInfo], state: str = "ready", place: int = 0
+    models: Iterable[ModelInfo], state: str = "ready", place: int = 0, offer: str = ""
 ) -> dict[str, Any]:
-    """`slot` is a drafter's colour; the LLM has none."""
+    """`slot` is a drafter's colour; the LLM has none. `offer`: models that one press loads."""
     chips: dict[str, Any] = {}
     slot = 0
     for i, model in enumerate(models):
@@ -135,7 +136,7 @@ def header_value(
             "letter": letter(slot) if is_drafter else "",
         }
         slot += is_drafter
-    return {"models": chips, "state": state, "place": place}
+    return {"models": chips, "state": state, "place": place, "offer": offer}
 
 
 def short_count(parameters: int) -> str:

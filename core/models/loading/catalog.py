@@ -20,9 +20,13 @@ from core.errors import ModelLoadError, VocabMismatchError
 from core.events import ModelInfo
 
 __all__ = [
+    "ALLOWED",
     "BUNDLED",
     "FAMILIES",
+    "GGUF_SUFFIX",
     "PARAMETERS",
+    "SMOLLM2",
+    "SMOLLM2_ID",
     "Family",
     "ModelSource",
     "bundled_llm",
@@ -30,14 +34,20 @@ __all__ = [
     "cached_models",
     "check_embedding",
     "check_same_vocabulary",
-    "is_folder",
+    "is_gguf",
+    "is_path",
     "locate",
+    "shown_name",
     "snapshot",
     "ssms_in",
     "unreachable",
 ]
 
 BUNDLED = "bundled"
+SMOLLM2 = "smollm2"
+SMOLLM2_ID = "HuggingFaceTB/SmolLM2-135M-Instruct"
+ALLOWED = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id is allowed"
+"""Ends the refusal of a name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,7 @@ FAMILIES = (
     Family("Qwen/Qwen2.5-7B-Instruct", ("Qwen/Qwen2.5-0.5B-Instruct",), "chat"),
     Family("Qwen/Qwen2.5-Coder-7B-Instruct", ("Qwen/Qwen2.5-Coder-0.5B-Instruct",), "code"),
     Family("meta-llama/Llama-3.1-8B-Instruct", ("meta-llama/Llama-3.2-1B-Instruct",), "chat"),
-    Family("HuggingFaceTB/SmolLM2-1.7B-Instruct", ("HuggingFaceTB/SmolLM2-135M-Instruct",), "chat"),
+    Family("HuggingFaceTB/SmolLM2-1.7B-Instruct", (SMOLLM2_ID,), "chat"),
     Family("EleutherAI/pythia-6.9b", ("EleutherAI/pythia-70m", "EleutherAI/pythia-160m"), "base"),
 )
 
@@ -80,7 +90,7 @@ PARAMETERS = MappingProxyType(
         "meta-llama/Llama-3.1-8B-Instruct": 8_030_000_000,
         "meta-llama/Llama-3.2-1B-Instruct": 1_236_000_000,
         "HuggingFaceTB/SmolLM2-1.7B-Instruct": 1_711_000_000,
-        "HuggingFaceTB/SmolLM2-135M-Instruct": 134_500_000,
+        SMOLLM2_ID: 134_500_000,
         "EleutherAI/pythia-6.9b": 6_857_000_000,
         "EleutherAI/pythia-70m": 70_400_000,
         "EleutherAI/pythia-160m": 162_000_000,
@@ -133,34 +143,58 @@ def cached_models() -> tuple[str, ...]:
 
 
 PATIENCE_S = 10.0
+GGUF_SUFFIX = ".gguf"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """`name`: a folder or a hub id. `local`: it is read from this machine alone."""
+    """`name`: a folder, a GGUF file or a hub id. `local`: it is read from this machine alone.
+    `file`: the GGUF file that the folder `name` was dequantized from."""
 
     name: str
     local: bool
+    file: str = ""
 
     def __str__(self) -> str:
-        return self.name
+        return self.file or self.name
+
+    @property
+    def title(self) -> str:
+        """What its model is called."""
+        return shown_name(str(self))
 
 
 def locate(name: str) -> ModelSource:
-    """The folder or hub id of this name. Raises ModelLoadError if it is nowhere."""
+    """The folder, file or hub id of this name. Raises ModelLoadError if it is nowhere."""
     if not name.strip():
-        raise ModelLoadError(f"model is {name!r}: bundled, a folder or a hub id is allowed")
-    if is_folder(name):
+        raise ModelLoadError(f"model is {name!r}: {ALLOWED}")
+    if is_path(name):
         name = _expand_user(name)
-        _check_folder(Path(name), name)
+        if not is_gguf(name):
+            _check_folder(Path(name), name)
         return ModelSource(name, local=True)
     return ModelSource(name, local=_only_in_the_cache(name))
 
 
-def is_folder(name: str) -> bool:
-    """Whether a name is a folder's, existing or not, and not a hub id."""
-    name = _expand_user(name)
-    return name.startswith((".", "/")) or name.count("/") > 1 or Path(name).exists()
+def is_path(name: str) -> bool:
+    """Whether a name is a folder's or a file's, existing or not, and not a hub id."""
+    path = _expand_user(name)
+    looks_so = path.startswith((".", "/")) or path.count("/") > 1 or path.endswith(GGUF_SUFFIX)
+    return looks_so or Path(path).exists()
+
+
+def is_gguf(name: str) -> bool:
+    """Whether a path is to be read as a GGUF file: any that is no folder, whatever it is called."""
+    path = Path(_expand_user(name))
+    return not path.is_dir() and (path.exists() or path.suffix == GGUF_SUFFIX)
+
+
+def shown_name(name: str) -> str:
+    """A folder's or file's own name without the path to it; a hub id is itself."""
+    if not is_path(name):
+        return name
+    path = Path(_expand_user(name))
+    return path.name.removesuffix(GGUF_SUFFIX) if is_gguf(name) else path.resolve().name
 
 
 def _expand_user(name: str) -> str:
@@ -178,24 +212,25 @@ def _check_folder(folder: Path, name: str) -> None:
     allowed = "a folder with config.json, weights and tokenizer is allowed"
     if not folder.is_dir():
         raise ModelLoadError(f"model is {name!r}: no such folder; {allowed}")
+    if not (folder / "config.json").is_file() and (files := sorted(folder.glob("*.gguf"))):
+        raise ModelLoadError(f"model is {name!r}: config.json is missing; name {str(files[0])!r}")
     if not (folder / "config.json").is_file():
         raise ModelLoadError(f"model is {name!r}: config.json is missing; {allowed}")
 
 
 def _only_in_the_cache(hub_id: str) -> bool:
     """Whether the hub does not answer for an id that the local cache holds."""
-    allowed = "bundled, a folder or a hub id is allowed"
     try:
         HfApi().model_info(hub_id, timeout=PATIENCE_S)
     except hub_errors.HFValidationError as error:
-        raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {allowed}") from error
+        raise ModelLoadError(f"model is {hub_id!r}: no folder and no hub id; {ALLOWED}") from error
     except unreachable() as error:
         if snapshot(hub_id) is not None:
             return True
         known = isinstance(error, hub_errors.RepositoryNotFoundError)
         reason = "the hub shows none of this name" if known else "the hub cannot be reached"
         raise ModelLoadError(
-            f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {allowed}"
+            f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {ALLOWED}"
         ) from error
     return False
 

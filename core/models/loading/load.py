@@ -1,7 +1,8 @@
 """From names to loaded models: dtype, device, memory, tokenizer and vocabulary checks.
 
-Names are `bundled`, a local folder, or a hub id (read from the local cache where there is no
-network). Never `trust_remote_code`; pickled weights only through torch's weights-only loader.
+Names are `bundled`, `smollm2`, a local folder, a GGUF file, or a hub id (read from the local cache
+where there is no network). Never `trust_remote_code`; pickled weights only through torch's
+weights-only loader.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from core.errors import MODEL_FAULTS, ModelLoadError, UnsupportedModelError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
+    ALLOWED,
     BUNDLED,
     ModelSource,
     check_embedding,
     check_same_vocabulary,
-    locate,
+    shown_name,
 )
 from core.models.loading.differences import context_length_of, load_warnings
+from core.models.loading.finding import find
+from core.models.loading.gguf_cache import check_complete, recorded_warnings
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
@@ -40,8 +44,6 @@ from core.models.loading.placing import (
     dtype_of,
     expand_bundled,
     need_of,
-    resolve_llm,
-    shown_name,
 )
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
@@ -125,31 +127,31 @@ def _load_all(
     llm: str, ssms: Sequence[str], dtype: str, place: torch.device, say: Say
 ) -> LoadedModels:
     say("Looking for the models")
-    llm_source = locate(resolve_llm(llm))
-    sources = [locate(name) for ssm in ssms for name in expand_bundled(ssm)]
+    llm_source = find(llm, _about(say, "LLM", llm))
+    sources = [find(name, _about(say, "SSM", name)) for ssm in ssms for name in expand_bundled(ssm)]
     say("Comparing the tokenizers")
     tokenizer = load_tokenizer(llm_source)
     for source in sources:
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
     # Together: each of them alone may fit.
     check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
-    big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", llm_source))
+    big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", str(llm_source)))
     check_embedding(tokenizer, big.info)
     small: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
-        about = _about(say, f"SSM {number} of {len(sources)}", source)
+        about = _about(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, place, about)
         check_embedding(tokenizer, model.info)
         name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.rename(name)
     # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))
-    warnings = load_warnings(big._module)
+    warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
     return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
 
 
-def _about(say: Say, role: str, source: ModelSource) -> Say:
-    return lambda stage: say(f"{role} {shown_name(source.name)}: {stage}")
+def _about(say: Say, role: str, name: str) -> Say:
+    return lambda stage: say(f"{role} {shown_name(name)}: {stage}")
 
 
 def load_tokenizer(source: ModelSource) -> Any:
@@ -195,12 +197,12 @@ def load_one(
         )
         module, report = loaded
         # transformers would fill missing weights with random numbers and only warn.
-        _check_complete(source, report)
+        check_complete(report)
         module = module.to(device).eval()
         info = _info(module, source, role, wanted, device)
     except UnpicklingError as error:
         raise ModelLoadError(
-            f"model is {source.name!r}: its pickled weights hold more than tensors, and nothing of "
+            f"model is {str(source)!r}: its pickled weights hold more than tensors, and nothing of "
             "them was run; a folder with safetensors is allowed"
         ) from error
     except MODEL_FAULTS as error:
@@ -224,7 +226,7 @@ def _info(
     module: Any, source: ModelSource, role: str, dtype: torch.dtype, device: torch.device
 ) -> ModelInfo:
     return ModelInfo(
-        name=shown_name(source.name),
+        name=source.title,
         role=role,
         parameters=sum(p.numel() for p in module.parameters()),
         architecture=type(module).__name__,
@@ -277,25 +279,11 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(before)
 
 
-def _check_complete(source: ModelSource, report: dict[str, Any]) -> None:
-    missing = sorted(report.get("missing_keys") or ())
-    mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
-    if missing or mismatched:
-        first = (missing or mismatched)[0]
-        raise ValueError(
-            f"{len(missing)} weights are missing and {len(mismatched)} have another shape, "
-            f"first {first}"
-        )
-
-
 def _unreadable(what: str, source: ModelSource, error: Exception) -> str:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
         reason = "its weights have other shapes than its config.json says"
-    return (
-        f"{what} is {source.name!r}: it cannot be read ({reason}); bundled, a folder or a hub id "
-        "in the local cache is allowed"
-    )
+    return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
 
 
 def _unique_name(name: str, taken: set[str]) -> str:

@@ -6,7 +6,7 @@ Nothing here reads weights; for a model that is not downloaded yet the catalog's
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -17,12 +17,18 @@ from core.errors import ModelLoadError, OutOfMemoryError
 from core.models.loading.catalog import (
     BUNDLED,
     PARAMETERS,
+    SMOLLM2,
+    SMOLLM2_ID,
     bundled_llm,
     bundled_ssms,
-    is_folder,
+    is_gguf,
+    is_path,
     locate,
+    shown_name,
     snapshot,
 )
+from core.models.loading.gguf_header import read_header
+from core.models.loading.smollm2 import local_smollm2
 from core.models.machine import available_bytes, format_bytes, parameter_count, weight_bytes
 
 __all__ = [
@@ -74,11 +80,15 @@ def device_of(name: str) -> torch.device:
 
 def dtype_of(name: str, source: str, device: torch.device) -> torch.dtype:
     """The dtype behind a name; `auto` looks at the model and the device."""
+    return DTYPES[name] if name != "auto" else _dtype_for(name, _parameters(source), device)
+
+
+def _dtype_for(name: str, parameters: int, device: torch.device) -> torch.dtype:
     if name != "auto":
         return DTYPES[name]
     if device.type == "cuda":
         return torch.bfloat16
-    small = _parameters(source) <= SMALL_ENOUGH_FOR_FLOAT32
+    small = parameters <= SMALL_ENOUGH_FOR_FLOAT32
     return torch.float32 if small or not _cpu_has_bfloat16() else torch.bfloat16
 
 
@@ -116,18 +126,19 @@ def expand_bundled(ssm: str) -> tuple[str, ...]:
     return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
 
 
-def shown_name(name: str) -> str:
-    """A folder's own name without the path to it; a hub id is itself."""
-    return Path(name).resolve().name if is_folder(name) else name
-
-
 # -- memory --
 
 
 def need_of(name: str, dtype: str, device: torch.device) -> Need:
-    """What a folder or hub id needs, without a network. ModelLoadError if a folder is missing."""
-    if is_folder(name):
+    """What a folder, a GGUF file or a hub id needs, without a network. ModelError if it is a path
+    with nothing to load."""
+    if name == SMOLLM2:
+        local = local_smollm2()
+        return replace(need_of(local.name if local else SMOLLM2_ID, dtype, device), name=SMOLLM2)
+    if is_path(name):
         name = locate(name).name
+        if is_gguf(name):
+            return _need_of_file(name, dtype, device)
     wanted = dtype_of(dtype, name, device)
     size = weight_bytes(name, wanted)
     parameters = _parameters(name)
@@ -137,8 +148,15 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         dtype=str(wanted).removeprefix("torch."),
         # Weights that are here count by their files' headers, others by the catalog.
         bytes=size or parameters * wanted.itemsize,
-        here=size > 0 or is_folder(name) or snapshot(name) is not None,
+        here=size > 0 or is_path(name) or snapshot(name) is not None,
     )
+
+
+def _need_of_file(name: str, dtype: str, device: torch.device) -> Need:
+    parameters = read_header(Path(name)).parameters
+    wanted = _dtype_for(dtype, parameters, device)
+    size = parameters * wanted.itemsize
+    return Need(name, parameters, str(wanted).removeprefix("torch."), size, here=True)
 
 
 def free_bytes(device: torch.device) -> int | None:

@@ -24,7 +24,7 @@ from tests.fakes import tiny_module, word_tokenizer
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "no such folder" in refusal_of(ModelLoadError, tmp_path / "file")
+    assert "it is empty; a whole GGUF file" in refusal_of(ModelLoadError, tmp_path / "file")
     message = refusal_of(ModelLoadError, tmp_path / "nowhere")
     assert "nowhere': no such folder; a folder with config.json, weights and tokenizer" in message
 
@@ -82,7 +82,9 @@ def test_our_error_is_all_that_is_said(copy: Path, capfd: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("name", ["", "  "])
 def test_no_name_at_all(name: str) -> None:
-    with pytest.raises(ModelLoadError, match="bundled, a folder or a hub id is allowed"):
+    with pytest.raises(
+        ModelLoadError, match="bundled, smollm2, a folder, a GGUF file or a hub id is allowed"
+    ):
         load_models(llm=name)
 
 

@@ -74,7 +74,7 @@ def test_an_id_that_nobody_has(monkeypatch: pytest.MonkeyPatch, reply: Exception
         locate("some/model")
     assert str(raised.value) == (
         f"model is 'some/model': no such folder, not in the local cache, and {reason}; bundled, "
-        "a folder or a hub id is allowed"
+        "smollm2, a folder, a GGUF file or a hub id is allowed"
     )
 
 

@@ -34,6 +34,14 @@ function largeType() {
   button.addEventListener("click", () => window.specscopeLargeType?.());
   return button;
 }
+// A press loads another model: a word beside the state, where the server offers one.
+function offerButton() {
+  const button = node("button", "sp-large sp-header-offer", "");
+  button.type = "button";
+  button.hidden = true;
+  button.addEventListener("click", () => trigger("select", { do: "offer" }));
+  return button;
+}
 // Made once: what changes is written into them, so that nothing moves and no focus is lost.
 const bar = node("div", "sp-bar");
 const chips = node("div", "sp-chips");
@@ -42,8 +50,9 @@ const stateText = node("span", "");
 const rest = node("span", "sp-chip sp-told sp-rest");
 rest.tabIndex = 0;
 rest.setAttribute("role", "group");
+const offer = offerButton();
 state.append(node("span", "sp-dot"), stateText);
-bar.append(node("h1", "sp-title", "SpecScope"), chips, state, largeType());
+bar.append(node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
 root.replaceChildren(bar);
 function drawModels(models) {
   const told = JSON.stringify(models);
@@ -86,12 +95,20 @@ function drawState(value) {
   if (state.className !== kind) state.className = kind;
   if (stateText.textContent !== told) stateText.textContent = told;
 }
+function drawOffer(name) {
+  if (offer.hidden === !name && offer.dataset.offer === name) return;
+  offer.hidden = !name;
+  offer.dataset.offer = name;
+  offer.textContent = name ? `Try ${name}` : "";
+  offer.title = name ? `Load ${name}, a model that answers questions` : "";
+}
 // Answers may overtake each other: one that was made before what is shown is left out.
 let shown = {};
 function draw() {
   if (!((props.value || {}).n < shown.n)) shown = props.value || {};
   drawModels(Object.values(shown.models || {}));
   drawState(shown);
+  drawOffer(shown.offer || "");
 }
 draw();
 watch("value", draw);

@@ -2,7 +2,7 @@
 const root = element.querySelector(".sp-shell");
 const TABLE_PX = 640;
 const GROUPS = {
-  loaded: "Loaded now", bundled: "Bundled", cached: "In the local Hugging Face cache",
+  loaded: "Loaded now", bundled: "Bundled", smollm2: "A chat model for a CPU", cached: "In the local Hugging Face cache",
   known: "Known to work together",
 };
 const COLUMNS = [["model", "Model"], ["count", "Parameters"], ["memory", "Memory"], ["place", "Where"], ["whole", "Together"]];
@@ -77,6 +77,8 @@ function together(offer, rows) {
       pick("As LLM", "Use " + offer.llm + " as LLM", { llm: offer.llm }),
       pick("As SSM", "Add " + offer.llm + " as SSM", { ssms: { 0: offer.llm } }),
     );
+  } else if (offer.group === "smollm2") {
+    bar.append(pick("Load", "Load " + offer.name, { llm: offer.llm, ssms: offer.ssms, load: true }));
   } else bar.append(pick("Use", "Use the pair of " + offer.name, { llm: offer.llm, ssms: offer.ssms }));
   made.append(bar);
   return made;

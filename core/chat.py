@@ -1,0 +1,103 @@
+"""A conversation in a terminal: each line a message, each answer streamed.
+
+The whole conversation is the prompt of a turn, in the LLM's chat template.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, TextIO
+
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.engine.admission import chat_tokens
+from core.engine.engine import Engine
+from core.errors import ConfigError
+from core.events.outcome import Outcome
+from core.models.loading.load import LoadedModels
+
+__all__ = ["Conversation", "converse"]
+
+NEW = "/new"
+HINT = "{name}: a line is a message; {new} forgets what was said, Ctrl-C ends an answer, Ctrl-D all"
+ASK = "> "
+
+
+class Conversation:
+    """Messages in turn, the user's first. A turn is part of it once it was appended."""
+
+    def __init__(self, models: LoadedModels) -> None:
+        self._models = models
+        self._messages: list[dict[str, str]] = []
+
+    def request(
+        self, message: str, sampling: SamplingParams, speculation: SpeculationConfig
+    ) -> Request:
+        """The next turn: what was said and this message. ConfigError without a chat template."""
+        messages = [*self._messages, {"role": "user", "content": message}]
+        ids = chat_tokens(self._models, messages)
+        return Request(message, sampling, speculation, chat=True, prompt_token_ids=ids)
+
+    def append(self, message: str, answer: str) -> None:
+        """Both were said."""
+        self._messages += [
+            {"role": "user", "content": message},
+            {"role": "assistant", "content": answer},
+        ]
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        self._messages.clear()
+
+
+def converse(
+    engine: Engine, sampling: SamplingParams, speculation: SpeculationConfig, source: TextIO
+) -> None:
+    """Answers every line of `source` until it ends: texts to standard output, the rest to standard
+    error. Raises ConfigError where the LLM has no chat template."""
+    conversation = Conversation(engine.models)
+    conversation.request("hello", sampling, speculation)
+    hint = HINT.format(name=engine.models.llm.info.name, new=NEW)
+    print(hint, file=sys.stderr, flush=True)
+    for message in _messages(source):
+        if message == NEW:
+            conversation.clear()
+            continue
+        try:
+            request = conversation.request(message, sampling, speculation)
+            conversation.append(message, _answer(engine, request))
+        except ConfigError as error:  # a context that is full, say: the next message may be shorter
+            print(f"error: {error}; {NEW} begins anew", file=sys.stderr, flush=True)
+
+
+def _messages(source: TextIO) -> Iterator[str]:
+    asked = source.isatty()
+    if asked and source is sys.stdin:
+        import readline  # noqa: F401  # input() edits the line with it
+    while True:
+        try:
+            line = input(ASK) if asked and source is sys.stdin else source.readline()
+        except EOFError:
+            return
+        if not line and not asked:
+            return
+        if line.strip():
+            yield line.strip()
+
+
+def _answer(engine: Engine, request: Request) -> str:
+    """The answer, streamed; as far as it came where Ctrl-C ended it."""
+    outcome = Outcome()
+    generated: Any = engine.generate(request)
+    with closing(generated) as events:
+        try:
+            for event in events:
+                print(outcome.observe(event), end="", flush=True)
+        except KeyboardInterrupt:
+            pass
+    print(flush=True)
+    if speed := outcome.summary.get("tokens_per_second"):
+        count = outcome.summary["num_new_tokens"]
+        print(f"[{count} tokens, {speed:.1f} a second]", file=sys.stderr, flush=True)
+    return outcome.text

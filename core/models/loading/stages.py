@@ -1,0 +1,46 @@
+"""Stages of a loading as lines of a terminal: only those that happen once for a model and take
+long. `load_models` says every stage; a page shows all of them."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+__all__ = ["LONG_STAGES", "StageLines", "same_stage"]
+
+LONG_STAGES = ("downloading", "dequantizing", "reading the GGUF", "writing", "waiting")
+ERASE = "\r\x1b[K"
+DIGITS = str.maketrans("", "", "0123456789")
+
+
+def same_stage(one: str, other: str) -> bool:
+    """Whether two stages differ in their numbers alone: how far one and the same stage is."""
+    return one.translate(DIGITS) == other.translate(DIGITS)
+
+
+class StageLines:
+    """A `say` that writes long stages: on a terminal one line that is rewritten, else a line for
+    each stage."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._terminal = out.isatty()
+        self._last = ""
+
+    def __call__(self, stage: str) -> None:
+        if not stage.rpartition(": ")[2].startswith(LONG_STAGES):
+            self.end()
+        elif self._terminal:
+            self._write(f"{ERASE}{stage}")
+        elif not same_stage(stage, self._last):
+            self._write(f"{stage}\n")
+        self._last = stage
+
+    def end(self) -> None:
+        """The terminal's line ends; what follows begins on one of its own."""
+        if self._terminal and self._last.rpartition(": ")[2].startswith(LONG_STAGES):
+            self._write(ERASE)
+        self._last = ""
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

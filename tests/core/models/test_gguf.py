@@ -1,0 +1,250 @@
+"""GGUF files as models: the values and the tokenizer that transformers reads from the file, and a
+cache that is whole or written anew."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core.errors import ConfigError, ModelLoadError, VocabMismatchError
+from core.events.outcome import Outcome
+from core.models.loading import gguf_cache, gguf_header
+from core.models.loading.finding import find_folder
+from core.models.loading.gguf_cache import dequantize_file, narrow_exactly
+from core.models.loading.placing import need_of
+from tests.core.models.folders import refusal_of, save_tiny_model
+from tests.core.models.gguf_files import TEMPLATE, TOKENS, module_of, write_model
+
+ROOT = Path(__file__).resolve().parents[3]
+KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_1")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(gguf_cache.CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def q8(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = write_model(tmp_path_factory.mktemp("gguf") / "tiny.Q8_0.gguf", "Q8_0")
+    by_transformers(file)  # what it imports is not the first test's time
+    return file
+
+
+def ignore(_: str) -> None:
+    """A `say` that listens to nothing."""
+
+
+def by_transformers(file: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=torch.float32
+    )
+
+
+def text_of(models: Any, prompt: str, count: int = 24) -> list[int]:
+    sampling = SamplingParams(max_new_tokens=count, ignore_eos=True)
+    outcome = Outcome()
+    config = SpeculationConfig.preset("autoregressive")
+    for event in Engine(models).generate(Request(prompt, sampling, config)):
+        outcome.observe(event)
+    return list(outcome.token_ids)
+
+
+# -- what is loaded --
+
+
+@pytest.mark.usefixtures("q8")
+@pytest.mark.parametrize("kind", KINDS)
+def test_values_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
+    file = write_model(tmp_path / f"tiny.{kind}.gguf", kind)
+    theirs = by_transformers(file)
+    ours = load_models(str(file), [])
+    kept = load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
+    for name, weight in theirs.state_dict().items():
+        assert torch.equal(kept[name].float(), weight), name
+    narrow = {"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32)
+    assert kept["model.layers.0.mlp.up_proj.weight"].dtype == narrow
+    prompt = "the theatre at the end"
+    ids = torch.tensor([ours.tokenizer(prompt)["input_ids"]])
+    said = theirs.generate(ids, do_sample=False, max_new_tokens=24, eos_token_id=None)
+    assert text_of(ours, prompt) == said[0, ids.shape[1] :].tolist()
+
+
+def test_everything_comes_from_the_file(q8: Path) -> None:
+    models = load_models(str(q8), [])
+    assert models.llm.info.name == "tiny.Q8_0" and models.eos_ids == (2,)
+    assert models.llm.vocab_size == len(TOKENS) and models.warnings == ()
+    theirs = AutoTokenizer.from_pretrained(q8.parent, gguf_file=q8.name)
+    for text in ("the cat, 1234 naïve", "<|im_start|>user the<|im_end|>", "  日本\n\tthe"):
+        assert models.tokenizer(text)["input_ids"] == theirs(text)["input_ids"]
+        assert models.tokenizer.decode(theirs(text)["input_ids"]) == text
+    assert models.tokenizer.chat_template == theirs.chat_template == TEMPLATE
+
+
+def test_files_beside_it_are_not_read(q8: Path, tmp_path: Path) -> None:
+    file = Path(shutil.copy(q8, tmp_path / "mine.gguf"))
+    settings = {"chat_template": "another", "added_tokens_decoder": {}, "eos_token": "t"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    (tmp_path / "chat_template.jinja").write_text("another")
+    (tmp_path / "config.json").write_text("{}")
+    models = load_models(str(file), [])
+    assert models.tokenizer.chat_template == TEMPLATE and models.tokenizer.eos_token_id == 2
+
+
+def test_a_tied_head_is_kept_once(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "tied.gguf", "F16", module_of(tie_word_embeddings=True))
+    models = load_models(str(file), [])
+    assert "lm_head.weight" not in load_file(Path(find_folder(str(file))) / gguf_cache.WEIGHTS)
+    assert torch.equal(models.llm._module.lm_head.weight, by_transformers(file).lm_head.weight)
+
+
+def test_as_an_ssm_and_in_bfloat16(q8: Path, tmp_path: Path) -> None:
+    small = write_model(tmp_path / "small.gguf", "Q4_0", module_of(7, num_hidden_layers=1))
+    models = load_models(str(q8), [str(small)], dtype="bfloat16")
+    assert models.drafter_names == ("small",)
+    assert {info.dtype for info in models.infos} == {"bfloat16"}
+    refusal_of(VocabMismatchError, q8, save_tiny_model(tmp_path / "words"))
+
+
+def test_what_transformers_leaves_out_is_said(tmp_path: Path) -> None:
+    extra = {gguf_cache.SCALED_ROPE: torch.ones(8)}
+    file = write_model(tmp_path / "scaled.gguf", extra=extra)
+    for _ in range(2):  # the second time from the cache
+        (warning,) = load_models(str(file), []).warnings
+        assert "transformers reads 8 of the " in warning and gguf_cache.SCALED_ROPE in warning
+
+
+def test_values_are_narrowed_only_where_none_changes() -> None:
+    whole = torch.tensor([1.0, -0.5, 0.0])
+    assert narrow_exactly(whole).dtype == torch.bfloat16
+    assert narrow_exactly(whole + 2**-10).dtype == torch.float16
+    assert narrow_exactly(whole + 2**-20).dtype == torch.float32
+    assert narrow_exactly(torch.tensor([70000.0 + 1 / 64])).dtype == torch.float32
+    assert narrow_exactly(torch.tensor([float("nan")])).dtype == torch.float32
+
+
+def test_what_it_needs_is_read_from_its_header(q8: Path, cache: Path) -> None:
+    need = need_of(str(q8), "auto", torch.device("cpu"))
+    count = sum(weight.numel() for weight in module_of().parameters())
+    assert (need.parameters, need.bytes, need.dtype, need.here) == (count, 4 * count, "float32", 1)
+    assert need_of(str(q8), "bfloat16", torch.device("cpu")).bytes == 2 * count
+    assert not cache.exists()
+
+
+# -- the cache --
+
+
+def test_it_is_dequantized_once(q8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    folder = dequantize_file(q8, said.append)
+    shares = [stage for stage in said if stage.startswith("dequantizing ")]
+    assert len(shares) > 5 and "reading the GGUF file's tokenizer" in said
+    monkeypatch.setattr(gguf_cache, "_dequantize", None)
+    # The same file by another name is the same entry.
+    assert dequantize_file(Path(shutil.copy(q8, tmp_path / "other")), ignore) == folder
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "changed", "record", "versions", "leftover"])
+def test_what_is_not_whole_is_written_anew(q8: Path, damage: str) -> None:
+    folder = dequantize_file(q8, ignore)
+    weights, tokenizer = folder / gguf_cache.WEIGHTS, folder / "tokenizer.json"
+    record = folder / gguf_cache.RECORD
+    before = {path.name: path.read_bytes() for path in (weights, tokenizer, record)}
+    if damage == "cut":
+        weights.write_bytes(before[weights.name][:-1])
+    elif damage == "gone":
+        tokenizer.unlink()
+    elif damage == "changed":
+        tokenizer.write_bytes(before[tokenizer.name].replace(b"t", b"u"))
+    elif damage == "record":
+        record.write_text("[1")
+    elif damage == "versions":
+        record.write_bytes(before[record.name].replace(b'"format": 1', b'"format": 0'))
+    else:
+        folder.parent.rename(folder.parent.with_suffix(".part"))  # a process that was killed
+    assert dequantize_file(q8, ignore) == folder
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert not list(folder.parent.parent.glob("*.part"))
+
+
+def test_giving_up_leaves_nothing(q8: Path, cache: Path) -> None:
+    def stop(stage: str) -> None:
+        if "dequantizing" in stage:
+            raise ConfigError("given up")
+
+    with pytest.raises(ConfigError, match="given up"):
+        load_models(str(q8), [], say=stop)
+    assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
+    load_models(str(q8), [])
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from core.models.loading.gguf_cache import dequantize_file
+
+def say(stage):
+    if stage.startswith(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+dequantize_file(Path(sys.argv[1]), say)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("stage", ["dequantizing 5", "writing"])
+def test_after_a_kill_it_is_written_anew(q8: Path, cache: Path, stage: str) -> None:
+    command = [sys.executable, "-c", KILLED, str(q8), stage]
+    killed = subprocess.run(command, cwd=ROOT, check=False, timeout=300)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = (cache / "gguf").glob("*.part")
+    folder = dequantize_file(q8, ignore)
+    assert not left.exists() and gguf_cache.CACHE_VARIABLE in os.environ
+    assert json.loads((folder / gguf_cache.RECORD).read_text())["file"] == q8.name
+
+
+def test_another_process_is_waited_for(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_cache, "LOCK_PATIENCE_S", 0.01)
+    folder = dequantize_file(q8, ignore)
+    shutil.rmtree(folder)
+    held = gguf_cache.FileLock(folder.parent.with_suffix(".lock"))
+    held.acquire()
+    waited: list[str] = []
+
+    def say(stage: str) -> None:
+        waited.append(stage)
+        if len(waited) == 3:
+            held.release()
+
+    assert dequantize_file(q8, say) == folder
+    assert waited[:3] == ["waiting for another process that dequantizes it"] * 3
+
+
+def test_a_cache_that_cannot_be_written(q8: Path, cache: Path) -> None:
+    cache.write_text("a file where the folder is to be")
+    message = refusal_of(ModelLoadError, q8)
+    assert "cannot be dequantized into" in message and gguf_cache.CACHE_VARIABLE in message
+
+
+def test_too_little_memory(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_cache, "available_bytes", lambda _: 10_240)
+    with pytest.raises(gguf_cache.OutOfMemoryError, match=r"10 KiB are free in memory; choose"):
+        dequantize_file(q8, ignore)
+
+
+def test_without_the_packages(q8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf_header, "PACKAGES", ("gguf", "no_such_package"))
+    message = refusal_of(ModelLoadError, q8)
+    assert "no_such_package, which is not installed here" in message
+    assert message.endswith("pip install gguf no_such_package")

@@ -1,0 +1,280 @@
+"""GGUF files that are broken or made to harm: refused in one line, before anything large is
+allocated. Every number of the header is one that somebody else wrote."""
+
+import io
+import os
+import pickle
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from core.errors import ModelError, ModelLoadError, UnsupportedModelError
+from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
+from core.models.loading.gguf_header import MOST_ITEMS, read_header
+from tests.core.models.folders import refusal_of, save_tiny_model
+from tests.core.models.gguf_files import module_of, write_model
+
+HUGE = 2**63 - 1
+LARGEST_PEAK = 32 << 20
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return write_model(tmp_path_factory.mktemp("gguf") / "tiny.gguf", "Q8_0").read_bytes()
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value)) + value.encode()
+
+
+def entry(name: str, kind: int, value: bytes) -> bytes:
+    return text(name) + struct.pack("<I", kind) + value
+
+
+LLAMA = entry("general.architecture", 8, text("llama"))
+LAYERS = entry("llama.block_count", 4, struct.pack("<I", 1))
+
+
+def tensor(name: str, shape: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
+    sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    return text(name) + sizes + struct.pack("<IQ", kind, offset)
+
+
+def file_of(
+    *entries: bytes,
+    tensors: tuple[bytes, ...] = (tensor("a", (32,)),),
+    version: int = 3,
+    counts: tuple[int, int] | None = None,
+    data: int = 4096,
+) -> bytes:
+    """A file whose header says so, with as many zeros behind it."""
+    numbers = counts or (len(tensors), len(entries))
+    header = b"GGUF" + struct.pack("<IQQ", version, *numbers) + b"".join((*entries, *tensors))
+    return header + bytes(data)
+
+
+def zipped() -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("data.pkl", b"x" * 100)
+    return packed.getvalue()
+
+
+BROKEN = {
+    "empty": (b"", "it is empty"),
+    "a pickle": (pickle.dumps({"model.norm.weight": [1.0] * 100}), "begins with a pickle"),
+    "a zipped pickle": (zipped(), "begins with a pickle or archive"),
+    "another magic": (b"GGML" + bytes(100), "begins with b'GGML', not with GGUF"),
+    "only the magic": (b"GGUF", "its header is broken"),
+    "version 1": (file_of(LLAMA, LAYERS, version=1), "it is of version 1"),
+    "big-endian": (file_of(LLAMA, LAYERS, version=3 << 24), "it is big-endian"),
+    "many tensors": (file_of(LLAMA, LAYERS, counts=(HUGE, 2)), f"it claims {HUGE} tensors"),
+    "many entries": (file_of(LLAMA, LAYERS, counts=(1, HUGE)), f"it claims {HUGE} metadata"),
+    "a long name": (file_of(struct.pack("<Q", HUGE)), f"holds a text of {HUGE} bytes"),
+    "a long text": (
+        file_of(entry("general.architecture", 8, struct.pack("<Q", HUGE))),
+        f"holds a text of {HUGE} bytes",
+    ),
+    "a text past the end": (
+        file_of(entry("general.architecture", 8, struct.pack("<Q", 1 << 19))),
+        "it ends within its header",
+    ),
+    "no UTF-8": (file_of(entry("a", 8, struct.pack("<Q", 2) + b"\xff\xfe")), "header is broken"),
+    "a long array": (
+        file_of(entry("a", 9, struct.pack("<IQ", 0, HUGE))),
+        f"holds more than {MOST_ITEMS} items, in a",
+    ),
+    "an array past the end": (
+        file_of(entry("a", 9, struct.pack("<IQ", 12, 1 << 20))),
+        "it ends within its header",
+    ),
+    "texts past the end": (
+        file_of(entry("a", 9, struct.pack("<IQQ", 8, 2, HUGE))),
+        "it ends within its header",
+    ),
+    "arrays of arrays": (
+        file_of(entry("a", 9, struct.pack("<IQ", 9, 1))),
+        "a is an array of type 9",
+    ),
+    "no such type": (file_of(entry("a", 77, b"")), "a is of type 77"),
+    "an entry twice": (file_of(LLAMA, LLAMA), "its metadata has general.architecture twice"),
+    "no architecture": (file_of(LAYERS), "general.architecture is missing"),
+    "a number for a name": (
+        file_of(entry("general.architecture", 4, bytes(4))),
+        "general.architecture is missing",
+    ),
+    "no layers": (file_of(LLAMA), "block_count is None"),
+    "many layers": (
+        file_of(LLAMA, entry("llama.block_count", 4, struct.pack("<I", 2**32 - 1))),
+        f"block_count is {2**32 - 1} with 1 tensors",
+    ),
+    "no tensors": (file_of(LLAMA, LAYERS, tensors=()), "block_count is 1 with 0 tensors"),
+    "an odd alignment": (
+        file_of(LLAMA, LAYERS, entry("general.alignment", 4, bytes(4))),
+        "general.alignment is 0",
+    ),
+    "a large tensor": (
+        file_of(LLAMA, LAYERS, tensors=(tensor("a", (1 << 40, 1 << 40)),)),
+        "tensor a has shape [1099511627776, 1099511627776] as F32",
+    ),
+    "no values": (file_of(LLAMA, LAYERS, tensors=(tensor("a", (32, 0)),)), "has shape [32, 0]"),
+    "many dimensions": (
+        file_of(LLAMA, LAYERS, tensors=(tensor("a", (1,) * 40),)),
+        "tensor a has 40 dimensions",
+    ),
+    "half a block": (file_of(LLAMA, LAYERS, tensors=(tensor("a", (33,), 8),)), "[33] as Q8_0"),
+    "a place past the end": (
+        file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), 0, HUGE),)),
+        "it ends within tensor a",
+    ),
+    "two of one name": (
+        file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,)), tensor("a", (32,)))),
+        "two of its tensors have one name",
+    ),
+    "one place for all": (
+        file_of(LLAMA, LAYERS, tensors=tuple(tensor(f"t{i}", (1000,)) for i in range(9))),
+        "its tensors overlap",
+    ),
+}
+UNSUPPORTED = {
+    "no such type": (
+        file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), 999),)),
+        "of type 999, which no package here knows",
+    ),
+    "whole numbers": (
+        file_of(LLAMA, LAYERS, tensors=(tensor("a", (32,), gguf.GGMLQuantizationType.I32.value),)),
+        "its tensors of type I32 cannot be dequantized",
+    ),
+    "one of several": (
+        file_of(LLAMA, LAYERS, entry("split.count", 2, struct.pack("<H", 3))),
+        "it is one of 3 files of a model",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    content, reason = BROKEN[name]
+    file = tmp_path / "model.gguf"
+    file.write_bytes(content)
+    tracemalloc.start()
+    try:
+        message = refusal_of(ModelLoadError, file)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert message.startswith(f"model is {str(file)!r}: ") and reason in message
+    assert message.endswith("a whole GGUF file of version 2 or 3 is allowed")
+    assert peak < LARGEST_PEAK
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_cannot_be_dequantized_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
+    content, reason = UNSUPPORTED[name]
+    (tmp_path / "model.gguf").write_bytes(content)
+    message = refusal_of(UnsupportedModelError, tmp_path / "model.gguf")
+    assert reason in message
+    assert message.endswith("a GGUF file that transformers can dequantize is allowed")
+
+
+def test_an_architecture_that_transformers_does_not_read(tmp_path: Path, cache: Path) -> None:
+    message = refusal_of(
+        UnsupportedModelError, write_model(tmp_path / "grok.gguf", architecture="grok")
+    )
+    assert "GGUF model with architecture grok is not supported yet" in message
+    assert [path.suffix for path in (cache / "gguf").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [{"embedding_length": 1 << 24}, {"feed_forward_length": 1 << 31}, {"block_count": 19}],
+    ids=str,
+)
+def test_metadata_that_describes_more_than_there_is(header: dict[str, int], tmp_path: Path) -> None:
+    message = refusal_of(ModelError, write_model(tmp_path / "large.gguf", header=header))
+    assert "its metadata describes" in message or "transformers cannot load it" in message
+
+
+def test_a_long_context_costs_nothing(tmp_path: Path) -> None:
+    file = write_model(tmp_path / "long.gguf", header={"context_length": 2**32 - 1})
+    assert read_header(file).architecture == "llama"
+    dequantize_file(file, lambda _: None)
+
+
+def test_a_missing_weight(tmp_path: Path) -> None:
+    """More values than are described, but none for one of the weights."""
+    module = module_of()
+    spare = {"spare.weight": torch.ones(64)}
+    module.model.layers[1].input_layernorm = torch.nn.Identity()
+    message = refusal_of(
+        UnsupportedModelError, write_model(tmp_path / "x.gguf", module=module, extra=spare)
+    )
+    assert "1 weights are missing" in message and "input_layernorm" in message
+
+
+def places_to_cut(size: int) -> Iterator[int]:
+    yield from range(0, 400, 7)
+    yield from range(400, size - 32, size // 60)
+    yield size - 32  # behind the last tensor is padding
+
+
+def test_wherever_it_was_cut(good: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "cut.gguf"
+    for end in places_to_cut(len(good)):
+        file.write_bytes(good[:end])
+        with pytest.raises(ModelLoadError) as raised:
+            read_header(file)
+        assert "\n" not in str(raised.value) and str(file) in str(raised.value)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_changed_bytes_of_the_header(good: bytes, tmp_path: Path, data: st.DataObject) -> None:
+    content = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 3))):
+        place = data.draw(st.integers(0, 6000))
+        changed = data.draw(st.binary(min_size=1, max_size=8))
+        content[place : place + len(changed)] = changed
+    file = tmp_path / "changed.gguf"
+    file.write_bytes(content)
+    try:
+        read_header(file)
+    except ModelError as error:
+        assert str(file) in str(error) and len(str(error)) < 1000
+
+
+def test_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").mkdir()
+    assert "config.json is missing" in refusal_of(ModelLoadError, tmp_path / "model.gguf")
+    folder = save_tiny_model(tmp_path / "folder.gguf")  # a folder may be called so
+    refusal_of(ModelLoadError, folder / "config.json")
+    (tmp_path / "files").mkdir()
+    write_model(tmp_path / "files" / "tiny.gguf")
+    message = refusal_of(ModelLoadError, tmp_path / "files")
+    assert f"config.json is missing; name {str(tmp_path / 'files' / 'tiny.gguf')!r}" in message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    message = refusal_of(ModelLoadError, tmp_path / "none.gguf")
+    assert "it cannot be read (No such file or directory)" in message
+    assert "none.gguf': it cannot be read" in refusal_of(ModelLoadError, "none.gguf")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "it is no regular file" in refusal_of(ModelLoadError, tmp_path / "pipe.gguf")

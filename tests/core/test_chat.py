@@ -1,0 +1,126 @@
+"""A conversation in a terminal: turns, the whole of it as the prompt, errors that do not end it."""
+
+import io
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from core import Engine, SamplingParams, SpeculationConfig
+from core.__main__ import main
+from core.chat import Conversation, converse
+from core.errors import ConfigError
+from core.events import RoundCompleted
+from tests.fakes import TableModel, loaded_tables, random_table
+
+PLAIN = SpeculationConfig.preset("autoregressive")
+SAMPLING = SamplingParams(max_new_tokens=3)
+
+
+class Tokenizer:
+    """Each letter is a token; a template writes who speaks."""
+
+    chat_template = "yes"
+    all_special_ids: tuple[int, ...] = ()
+    all_special_tokens: tuple[str, ...] = ()
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.asked: list[list[tuple[str, str]]] = []
+
+    def apply_chat_template(
+        self, messages: list[dict[str, str]], add_generation_prompt: bool, return_dict: bool
+    ) -> dict[str, list[int]]:
+        self.asked.append([(one["role"], one["content"]) for one in messages])
+        text = "".join(one["content"] for one in messages)
+        return {"input_ids": [ord(letter) % self.size for letter in text]}
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Engine:
+    models = loaded_tables(TableModel("llm", 5, random_table(5, 1, sharpness=2.0), 40), [])
+    for name in ("chat_template", "apply_chat_template"):
+        monkeypatch.setattr(models.tokenizer, name, None, raising=False)
+    tokenizer = Tokenizer(5)
+    monkeypatch.setattr(models.tokenizer, "chat_template", "yes")
+    monkeypatch.setattr(models.tokenizer, "apply_chat_template", tokenizer.apply_chat_template)
+    monkeypatch.setattr(models.tokenizer, "asked", tokenizer.asked, raising=False)
+    return Engine(models)
+
+
+def asked_of(engine: Engine) -> list[list[tuple[str, str]]]:
+    """What the template was given, without the trial before the first message."""
+    asked: Any = engine.models.tokenizer
+    return list(asked.asked)[1:]
+
+
+def test_every_turn_has_all_that_was_said(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    converse(engine, SAMPLING, PLAIN, io.StringIO("one\n\n  two \n/new\nthree\n"))
+    printed = capsys.readouterr()
+    first, second = printed.out.split("\n")[:2]
+    assert asked_of(engine) == [
+        [("user", "one")],
+        [("user", "one"), ("assistant", first), ("user", "two")],
+        [("user", "three")],
+    ]
+    assert "[3 tokens, " in printed.err and printed.err.startswith("llm: a line is a message")
+    assert first and second
+
+
+def test_a_full_context_is_said_and_the_next_message_answered(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    converse(engine, SAMPLING, PLAIN, io.StringIO("x" * 60 + "\nshort\n"))
+    printed = capsys.readouterr()
+    assert "error: prompt is 60 tokens long" in printed.err and "/new begins anew" in printed.err
+    assert asked_of(engine)[-1] == [("user", "short")], "what failed was not said"
+
+
+def test_an_interrupt_ends_an_answer_alone(
+    engine: Engine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate = engine.generate
+    closed: list[bool] = []
+
+    def interrupted(request: Any) -> Iterator[Any]:
+        try:
+            for event in generate(request):
+                yield event
+                if isinstance(event, RoundCompleted) and request.prompt == "one":
+                    raise KeyboardInterrupt
+        finally:
+            closed.append(True)
+
+    monkeypatch.setattr(engine, "generate", interrupted)
+    converse(engine, SAMPLING, PLAIN, io.StringIO("one\ntwo\n"))
+    (first, answer, second) = asked_of(engine)[-1]
+    assert first == ("user", "one") and second == ("user", "two") and answer[0] == "assistant"
+    assert closed == [True, True] and not engine.busy.locked()
+
+
+def test_without_a_template_there_is_no_conversation(engine: Engine) -> None:
+    engine.models.tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match="has no chat template"):
+        Conversation(engine.models).request("hello", SAMPLING, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "one of the arguments --prompt --prompt-file --chat is required"),
+        (["--chat", "--json"], "--json and --events need one"),
+        (["--chat"], "chat is True: false: llm has no chat template"),
+    ],
+)
+def test_what_the_command_refuses(
+    arguments: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    assert main([*arguments, "--ssm", "ssm-code", "--preset", "autoregressive"]) == 2
+    assert capsys.readouterr().err.rstrip().endswith(said)

@@ -1,0 +1,141 @@
+"""Law 1(b) on a real model: SmolLM2 in float32 answers chat prompts as transformers' own load of
+its file does with `generate`, under every preset; law 2 at a temperature; bfloat16 equals itself.
+
+Its SSMs are itself, whose drafts are taken, and a random model, whose drafts are not. The nightly
+tier shares the forty prompts among the presets, the slow one gives each preset all of them.
+"""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core.config import PRESETS
+from core.models.loading.catalog import SMOLLM2, is_gguf
+from core.models.loading.finding import find_folder
+from tests.laws.margins import Divergences
+from tests.laws.runs import PLAIN, ids_of, transformers_ids
+from tests.smollm2 import chat_prompts, smollm2
+
+nightly = pytest.mark.nightly
+SAMPLING = SamplingParams(max_new_tokens=16)
+DRAWN = SamplingParams(max_new_tokens=16, temperature=0.8, seed=5)
+NODES = 12  # a given number is not measured
+PROMPTS = chat_prompts()
+DRAFTING = [name for name in PRESETS if name != "autoregressive"]
+
+
+@pytest.fixture(scope="module")
+def random_ssm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small random model with SmolLM2's tokenizer."""
+    folder = tmp_path_factory.mktemp("ssm") / "random"
+    smollm2()
+    models = load_models(SMOLLM2, [], "float32")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    config = LlamaConfig(
+        vocab_size=models.llm.vocab_size, num_attention_heads=2, eos_token_id=2, **sizes
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    models.tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engine(random_ssm: Path) -> Engine:
+    return Engine(load_models(SMOLLM2, [SMOLLM2, str(random_ssm)], "float32"))
+
+
+@pytest.fixture(scope="module")
+def theirs() -> Any:
+    """The module as transformers loads it, without our cache where it is a GGUF file."""
+    source = smollm2()
+    options: dict[str, Any] = {"dtype": torch.float32, "local_files_only": source.local}
+    if not is_gguf(source.name):
+        return AutoModelForCausalLM.from_pretrained(source.name, **options).eval()
+    file = Path(source.name)
+    options["gguf_file"] = file.name
+    return AutoModelForCausalLM.from_pretrained(file.parent, **options).eval()
+
+
+def config_of(preset: str, temperature: float = 0.0) -> SpeculationConfig:
+    config = SpeculationConfig.preset(preset, temperature)
+    return replace(config, max_tree_nodes=NODES) if config.max_tree_nodes == "auto" else config
+
+
+def request(prompt: str, config: SpeculationConfig, sampling: SamplingParams = SAMPLING) -> Request:
+    return Request(prompt, sampling, config, chat=True)
+
+
+def prompt_ids(engine: Engine, prompt: str) -> list[int]:
+    message = [{"role": "user", "content": prompt}]
+    template: Any = engine.models.tokenizer.apply_chat_template
+    return list(template(message, add_generation_prompt=True, return_dict=True)["input_ids"])
+
+
+@cache
+def expected(engine: Engine, theirs: Any, prompt: str) -> list[int]:
+    ids = prompt_ids(engine, prompt)
+    return transformers_ids(theirs, ids, SAMPLING, engine.models.eos_ids)
+
+
+def check(engine: Engine, theirs: Any, config: SpeculationConfig, prompts: Any) -> None:
+    divergences = Divergences(theirs)
+    for prompt in prompts:
+        ours = ids_of(engine, request(prompt, config))
+        should = expected(engine, theirs, prompt)
+        divergences.check(prompt_ids(engine, prompt), ours, should, SAMPLING)
+
+
+@nightly
+def test_weights_are_those_of_transformers(engine: Engine, theirs: Any) -> None:
+    ours: Any = engine.models.llm
+    kept = ours._module.state_dict()
+    for name, weight in theirs.state_dict().items():
+        assert torch.equal(kept[name], weight), name
+    assert Path(find_folder(SMOLLM2)).is_dir()
+
+
+@nightly
+def test_plain_decoding_of_all_prompts(engine: Engine, theirs: Any) -> None:
+    check(engine, theirs, PLAIN, PROMPTS)
+
+
+@nightly
+@pytest.mark.parametrize("preset", DRAFTING)
+def test_every_preset(engine: Engine, theirs: Any, preset: str) -> None:
+    part = DRAFTING.index(preset)
+    check(engine, theirs, config_of(preset), PROMPTS[part :: len(DRAFTING)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", DRAFTING)
+def test_every_preset_on_all_prompts(engine: Engine, theirs: Any, preset: str) -> None:
+    check(engine, theirs, config_of(preset), PROMPTS)
+
+
+@nightly
+def test_prompt_lookup_alone(engine: Engine, theirs: Any) -> None:
+    check(engine, theirs, replace(config_of("best"), drafters=("ngram",)), PROMPTS[:6])
+
+
+@nightly
+@pytest.mark.parametrize("preset", ["best", "specinfer"])
+def test_match_at_a_temperature_is_plain(engine: Engine, preset: str) -> None:
+    config = config_of(preset, DRAWN.temperature)
+    for prompt in PROMPTS[:3]:
+        drafted = ids_of(engine, request(prompt, config, DRAWN))
+        assert drafted == ids_of(engine, request(prompt, PLAIN, DRAWN)), prompt
+
+
+@nightly
+def test_bfloat16_equals_its_own_plain_decoding(random_ssm: Path) -> None:
+    engine = Engine(load_models(SMOLLM2, [SMOLLM2, str(random_ssm)], "bfloat16"))
+    for i, preset in enumerate(DRAFTING):
+        prompt = PROMPTS[i]
+        plain = ids_of(engine, request(prompt, PLAIN))
+        assert ids_of(engine, request(prompt, config_of(preset))) == plain, preset

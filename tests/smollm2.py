@@ -1,0 +1,50 @@
+"""SmolLM2 for tests: downloaded once into this machine's cache. Without a network its tests are
+skipped with the reason; with REQUIRE_SMOLLM2=1 that is a failure."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from core.errors import ModelLoadError
+from core.models.loading.catalog import ModelSource, is_gguf
+from core.models.loading.gguf_cache import dequantize_file
+from core.models.loading.smollm2 import find_smollm2
+
+REQUIRED = "REQUIRE_SMOLLM2"
+PROMPTS = Path(__file__).resolve().parents[1] / "bench" / "prompts-chat.jsonl"
+
+
+@cache
+def _found() -> ModelSource | ModelLoadError:
+    try:
+        return find_smollm2(lambda _: None)
+    except ModelLoadError as error:
+        return error
+
+
+def smollm2() -> ModelSource:
+    """Where it is: a hub id or a GGUF file. Skips the test where it cannot be had."""
+    found = _found()
+    if isinstance(found, ModelLoadError):
+        _missing(str(found))
+    if is_gguf(found.name):
+        dequantize_file(Path(found.name), lambda _: None)  # here, and not in the first test's time
+    return found
+
+
+def _missing(reason: str) -> NoReturn:
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(f"{REQUIRED}=1, and {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def chat_prompts() -> tuple[str, ...]:
+    """The forty development prompts of chats, domains in turn."""
+    texts = [json.loads(line)["prompt"] for line in PROMPTS.read_text("utf-8").splitlines()]
+    return tuple(texts[i * 8 % 40 + i // 5] for i in range(len(texts)))
