@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from core.config.mechanisms import VERIFY_RULES
 from lab.figures import Estimate, estimate, median, middle
 from lab.measured import Measured
 from lab.order import Cell, within_blocks
@@ -30,7 +31,9 @@ __all__ = [
 ]
 
 Results = Mapping[Cell, Measured]
-DISTRIBUTION_RULES = ("mss", "traversal")
+DISTRIBUTION_RULES = tuple(
+    rule.name for rule in VERIFY_RULES.values() if rule.implementation and not rule.token_exact
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from core.config.mechanisms import (
     combine_rule,
     draft_kind,
     lossless_rules,
+    token_exact_rules,
     weighted_combine_rules,
 )
 
@@ -35,7 +36,7 @@ TEMPERATURE = 0.8
 TEMPERATURES = (0.0, TEMPERATURE)
 LIVE = (1, 6)  # requests at once
 # Rules whose text equals plain decoding's token for token; the others only keep its distribution.
-EXACT_RULES = ("greedy", "match")
+EXACT_RULES = token_exact_rules()
 DRAFTERS = (("first",), ("all",), ("all", NGRAM))
 SHAPES: tuple[dict[str, Any], ...] = (
     {"expansion": (1, 1, 3, 1, 1, 1, 1, 1), "speculation_length": 8, "max_tree_nodes": "uncut"},
@@ -115,7 +116,11 @@ def _ngram_rows() -> Iterator[LawRow]:
 def _crossed_rows() -> Iterator[LawRow]:
     """Every combine rule with every weighing, under every length policy; then every way to
     pipeline, under every combine rule and length policy."""
-    weighed = [("union", WEIGHTS[0]), *itertools.product(weighted_combine_rules(), WEIGHTS)]
+    weighed = [
+        (combine, weights)
+        for combine, weights in itertools.product(COMBINES, WEIGHTS)
+        if combine in weighted_combine_rules() or weights == WEIGHTS[0]
+    ]
     mechanisms = [
         {"length": length, "combine": combine, "weights": weights, "together": together}
         for length, (combine, weights), together in itertools.product(LENGTHS, weighed, LIVE)
@@ -162,11 +167,13 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
 
 def meets(values: Values) -> bool:
     """Whether the values may be combined and each of them has an effect."""
-    combine = values.get("combine")
-    if combine == "union" and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
+    if "combine" not in values:
+        return True
+    rule, draft = combine_rule(values["combine"]), draft_kind(values.get("draft", "auto"))
+    if not rule.weighted and values.get("weights", WEIGHTS[0]) != WEIGHTS[0]:
         return False
     # Best first needs branches, a vote's sequences have none: `resolved` replaces it.
-    return not (combine == "vote" and values.get("draft") == "best_first")
+    return not (rule.chains and draft.by_score)
 
 
 def _draft_rows() -> Iterator[LawRow]:

@@ -31,11 +31,16 @@ from bench.tables import (
     table,
 )
 from core.config import SpeculationConfig
+from core.config.mechanisms import LENGTH_POLICIES
 from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-POLICIES = (GOODPUT, "trend", "confidence")
+# All but the one whose length never changes, which is there once for each of LENGTHS.
+OTHERS = tuple(
+    name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
+)
+POLICIES = (GOODPUT, *OTHERS)
 # As many as `goodput` may ever spend. A budget of its own would choose the length by another name:
 # it cuts depth first.
 NODES = 64
@@ -72,7 +77,7 @@ def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
 
 
 BEST, OWN = "best fixed", "the domain's own best fixed"
-RIVALS = (BEST, OWN, "trend", "confidence", PLAIN)
+RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"

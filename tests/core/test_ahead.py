@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.config import COMBINES, LENGTHS
 from core.engine.overlap import Job
 from core.events import Drafted, Event, RunCompleted
 from core.models.protocol import Feed
@@ -67,8 +68,8 @@ def test_wherever_the_clock_stops_it_the_drafts_are_those_made_on_time(sampling,
         assert any(one.hit for event in rounds_of(ahead) for one in event.ahead) or looks < 4
 
 
-@pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
-@pytest.mark.parametrize("length", ["fixed", "trend", "confidence", "goodput"])
+@pytest.mark.parametrize("combine", COMBINES)
+@pytest.mark.parametrize("length", LENGTHS)
 def test_every_rule_and_length_keeps_the_text(combine: str, length: str) -> None:
     for sampling in (LONG, WARM):
         plain = ids_of_events(run(engine_of(*tables()), sampling, drafters=(), pipeline="off"))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from core import Engine, SamplingParams, SpeculationConfig
 from core.config import COMBINES
 from core.config.budget import longest, shares
+from core.config.mechanisms import combine_rule
 from core.events import Combined, Drafted, Event
 from core.length import Choice, LengthPolicy, RoundOutcome
 from core.length.cost_model import Costs
@@ -95,7 +96,7 @@ def test_no_rule_verifies_more_nodes_than_are_allowed(
     length: str,
     vote_nodes: int,
 ) -> None:
-    drawn = draft.startswith("sampled") and combine == "union"
+    drawn = draft.startswith("sampled") and combine_rule(combine).keeps_all
     config = SpeculationConfig(
         drafters=drafters, draft=draft, expansion=shape, max_tree_nodes=nodes, combine=combine,
         vote_nodes=vote_nodes, length=length, verify=verify if drawn else "auto",
@@ -115,7 +116,8 @@ def test_the_budget_is_used_where_there_is_enough_to_draft(combine: str) -> None
         drafters=("all",), expansion=(4, 4), draft="best_first", max_tree_nodes=6, combine=combine
     )
     sizes = [len(e.token_ids) for e in run(config) if isinstance(e, Combined)]
-    assert max(sizes) >= (4 if combine == "union" else 6), "a union's drafts have nodes in common"
+    shared = combine_rule(combine).node_budget == "divided"
+    assert max(sizes) >= (4 if shared else 6), "drafts of divided shares have nodes in common"
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,6 @@ def test_in_a_vote_best_first_drafts_sequences(temperature: float, draft: str) -
     for event in events:
         for record in event.drafts if isinstance(event, Drafted) else ():
             assert len(set(record.parents)) == len(record.parents) <= 4, "one child a step"
-    for combine in set(COMBINES) - {"vote"}:
+    for combine in (name for name in COMBINES if not combine_rule(name).chains):
         one = SpeculationConfig(draft="best_first", combine=combine)
         assert one.resolved(temperature).draft == "best_first"

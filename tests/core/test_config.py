@@ -13,34 +13,36 @@ from core.config import (
     DRAFTS,
     LENGTHS,
     PRESETS,
-    VERIFIES,
     Request,
     SamplingParams,
     SpeculationConfig,
     lossless_rules,
 )
 from core.config.field_text import parse_field
+from core.config.mechanisms import combine_rule
 from core.errors import ConfigError
 
 DETERMINISTIC = ("topk", "coupled", "best_first")
 DRAWN = ("sampled", "sampled_iid")
 FUSED = ("fused", "fused_credit")
+WRITTEN = ("auto", "greedy", "match", "mss", "traversal")
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("verify", VERIFIES)
+@pytest.mark.parametrize("verify", WRITTEN)
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("combine", COMBINES)
 def test_the_validity_matrix(draft: str, combine: str, verify: str, temperature: float) -> None:
     """`lossless_rules`, written out here a second time."""
     config = SpeculationConfig(draft=draft, combine=combine, verify=verify)
+    keeps_all = combine_rule(combine).keeps_all
     if draft in FUSED and combine != "union":
         legal = False
     elif temperature == 0.0:
         legal = draft not in DRAWN and verify in ("auto", "greedy", "match")
-    elif combine == "union" and draft in DRAWN:
+    elif keeps_all and draft in DRAWN:
         legal = verify in ("auto", "match", "mss", "traversal")
-    elif combine == "union" and draft == "auto":
+    elif keeps_all and draft == "auto":
         legal = verify != "greedy"
     else:
         legal = verify in ("auto", "match")

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.config import COMBINES
 from core.engine.worker import Worker
 from core.events import Event, RoundCompleted, RunCompleted
 from core.models.protocol import Feed
@@ -17,7 +18,6 @@ from tests.laws.pairwise import parametrize_pairs
 pytestmark = pytest.mark.loses_drafters
 VOCAB = 8
 PROMPT = "w3 w1 w4"
-COMBINES = ("union", "vote", "vote_tree", "log_pool")
 
 
 class Mortal(TableModel):

@@ -3,7 +3,7 @@
 import pytest
 
 from core import SpeculationConfig
-from core.config import Request, mechanisms
+from core.config import COMBINES, Request, mechanisms
 from core.config.budget import shares
 from core.config.mechanisms import (
     COMBINE_RULES,
@@ -12,11 +12,13 @@ from core.config.mechanisms import (
     CombineRule,
     LengthPolicyRecord,
     PictureWords,
+    VerifyRule,
+    choices_of,
     implementation_of,
     lossless_rules,
 )
 from core.errors import ConfigError
-from core.events import Combined
+from core.events import Combined, Verified
 from core.length import Choice, RoundOutcome
 from core.length.cost_model import Costs
 from core.trees.combine.base import MergedTree, Selection, VoteWeights
@@ -27,6 +29,10 @@ DEEPEST = CombineRule(
     "deepest", "the deepest draft alone", f"{HERE}:deepest", node_budget="each",
     words=PictureWords(dropped="Less deep than another draft"),
 )  # fmt: skip
+AT_ZERO = VerifyRule("at_zero", "at zero", "core.trees.verify.walk:match", temperatures="zero")
+DRAWN = VerifyRule(
+    "drawn", "of draws", "core.trees.verify.walk:mss", temperatures="above", reads_q=True
+)
 TWO = LengthPolicyRecord("two", "always two", f"{HERE}:Two", fields=("eta",))
 
 
@@ -71,7 +77,8 @@ def test_the_registries_cannot_be_changed() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
-    with pytest.raises(ConfigError, match="one of union, vote, vote_tree, log_pool, deepest"):
+    assert choices_of("combine") == (*COMBINES, "deepest")
+    with pytest.raises(ConfigError, match=f"one of {', '.join(choices_of('combine'))}"):
         SpeculationConfig(combine="highest")
     config = SpeculationConfig(combine="deepest", length="two", expansion=(2, 2), max_tree_nodes=6)
     events = list(engine_of(*tables()).generate(Request("w1 w2", WARM, config)))
@@ -89,3 +96,19 @@ def test_budget_and_validity_follow_the_record() -> None:
     assert lossless_rules("sampled", 0.8, "deepest") == ("match",)
     with pytest.raises(ConfigError, match="the lossless choices are auto, match"):
         SpeculationConfig(draft="sampled", combine="deepest", verify="mss").resolved(0.8)
+
+
+def test_a_new_verification_rule_is_valid_where_its_record_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = [lossless_rules(draft, t) for draft in ("topk", "sampled") for t in (0.0, 0.8)]
+    records = {**VERIFY_RULES, "at_zero": AT_ZERO, "drawn": DRAWN}
+    monkeypatch.setattr(mechanisms, "VERIFY_RULES", records)
+    after = [lossless_rules(draft, t) for draft in ("topk", "sampled") for t in (0.0, 0.8)]
+    assert before[0] + ("at_zero",) == after[0]
+    assert before[1:3] == after[1:3]
+    assert set(before[3]) | {"drawn"} == set(after[3]) and before[3][0] == after[3][0]
+    config = SpeculationConfig(verify="drawn", max_tree_nodes=6)
+    assert config.resolved(0.8).draft == "sampled"
+    events = engine_of(*tables()).generate(Request("w1 w2", WARM, config))
+    assert {event.rule for event in events if isinstance(event, Verified)} == {"drawn"}

@@ -1,4 +1,6 @@
-"""The runs whose events are in `runs/`: every preset, combine rule, draft kind, length policy.
+"""The runs whose events are in `runs/`: presets, combine rules, draft kinds, length policies.
+
+They guard what was recorded, so they are named here: a new rule needs no recording.
 
 `tables`: small float64 tables in place of models, under a clock that only model passes advance, so
 that policies which depend on time (`trend`, `goodput`, automatic node budgets) decide the same on
@@ -11,21 +13,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from core.config import (
-    COMBINES,
-    DRAFTS,
-    LENGTHS,
-    PIPELINES,
-    PRESETS,
-    ROUTINGS,
-    Request,
-    SamplingParams,
-    SpeculationConfig,
-)
+from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
 
 __all__ = ["CASES", "GoldenCase"]
 
+COMBINES = ("union", "vote", "vote_tree", "log_pool")
+DRAFTS = (
+    *("topk", "coupled", "sampled", "sampled_iid"),
+    *("best_first", "fused", "fused_credit"),
+)
+LENGTHS = ("fixed", "trend", "goodput", "confidence")
+PIPELINES = ("off", "across", "ahead", "auto")
+ROUTINGS = ("cosine", "credit")
+PRESETS = (
+    *("autoregressive", "sequence", "specinfer", "specinfer-paper"),
+    *("minions", "cosine", "best"),
+)
 TEMPERATURES = (0.0, 0.8)
 WORDS = ("w1 w2 w3", "w4 w2 w6 w1 w4 w2", "w7 w0")
 TEXTS = ("The old lighthouse keeper looked at the sea and", "def fibonacci(n):\n")
@@ -53,17 +57,17 @@ def _settings() -> Mapping[str, SpeculationConfig]:
     base = SpeculationConfig(expansion=(2, 1, 2), speculation_length=4, max_tree_nodes=NODES)
     every = replace(base, drafters=("all", "ngram"))
     changes = {f"combine-{name}": replace(every, combine=name) for name in COMBINES}
-    changes |= {f"draft-{name}": replace(base, draft=name) for name in DRAFTS if name != "auto"}
+    changes |= {f"draft-{name}": replace(base, draft=name) for name in DRAFTS}
     changes |= {f"length-{name}": replace(base, length=name) for name in LENGTHS}
     changes |= {f"pipeline-{name}": replace(base, pipeline=name) for name in PIPELINES}
-    for combine in ("vote", "vote_tree", "log_pool"):
+    for combine in COMBINES[1:]:
         changes[f"paper-{combine}"] = replace(base, combine=combine, weights="paper")
         changes[f"goodput-{combine}"] = replace(base, combine=combine, length="goodput")
     changes["traversal"] = replace(base, draft="sampled", verify="traversal")
     changes["iid-mss"] = replace(base, draft="sampled_iid", verify="mss")
     changes["auto-nodes"] = replace(base, max_tree_nodes="auto")
     changes["top-k"] = replace(base, record_top_k=3)
-    for routing in ROUTINGS[1:]:
+    for routing in ROUTINGS:
         changes[f"routing-{routing}"] = replace(base, routing=routing, routed_drafters=1)
     return changes
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from core.config import COMBINES, PIPELINES, ROUTINGS, WEIGHTS
+from core.config import COMBINES, DRAFTS, LENGTHS, PIPELINES, ROUTINGS, WEIGHTS
+from core.config.mechanisms import combine_rule, draft_kind
 
 # What laws 1 and 2 pair on the bundled models, beside the drafts and rules that are their own.
 TREES: dict[str, Sequence[Any]] = {
@@ -30,7 +31,7 @@ TREES: dict[str, Sequence[Any]] = {
     "max_speculation_length": (16, 24),
 }
 ROUNDS: dict[str, Sequence[Any]] = {
-    "length": ("fixed", "confidence", "goodput", "trend"),
+    "length": LENGTHS,
     "confidence_threshold": (0.4, 0.9),
     "pipeline": PIPELINES,
     "carry_over": (False, True),
@@ -39,7 +40,7 @@ ROUNDS: dict[str, Sequence[Any]] = {
 }
 
 Row = dict[str, Any]
-FUSED = ("fused", "fused_credit")
+FUSED = tuple(name for name in DRAFTS if draft_kind(name).fused)
 ONE_SSM = (("ngram",), ("suffix",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 # What never drafts is no value of a pairwise field: every other would be idle beside it.
@@ -88,18 +89,19 @@ def affordable(row: Row) -> bool:
 
 def of_effect(row: Row) -> bool:
     """Leaves out pairs of which one value makes the other idle: in such a row nothing is tested."""
-    pipeline, combine = row.get("pipeline", "off"), row.get("combine")
+    pipeline, name, draft = row.get("pipeline", "off"), row.get("combine"), row.get("draft")
+    combine = combine_rule(name or "union")
     idle = (
         # Looking n-grams up is not pipelined.
         pipeline != "off" and row.get("drafters") in (("ngram",), ("suffix",)),
         pipeline == "across" and row.get("mode") == "alone",
-        pipeline == "ahead" and combine == "log_pool",
-        combine == "vote" and row.get("draft") == "best_first",
-        combine == "union" and row.get("weights") == "paper",
+        pipeline == "ahead" and not combine.ahead,
+        combine.chains and draft == "best_first",
+        bool(name) and not combine.weighted and row.get("weights") == "paper",
         # Fused drafts are one tree: no other rule has anything to combine.
-        combine not in ("union", None) and row.get("draft") in FUSED,
-        pipeline == "ahead" and row.get("draft") in FUSED,
-        row.get("weights") == "paper" and row.get("draft") in FUSED,
+        combine.name != "union" and draft in FUSED,
+        pipeline == "ahead" and draft in FUSED,
+        row.get("weights") == "paper" and draft in FUSED,
         # One SSM leaves nothing to route.
         row.get("routing", "all") != "all" and row.get("drafters") in ONE_SSM,
     )

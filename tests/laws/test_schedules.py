@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from core import Request, SamplingParams, SpeculationConfig, Worker
-from core.config.mechanisms import PRESETS, SCHEDULES
+from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules
 from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.events.parts import Scheduled
@@ -29,7 +29,7 @@ def requests(temperature: float, tokens: int = 12) -> list[Request]:
     found = []
     for place, (name, prompt) in enumerate(zip(PRESETS, PROMPTS, strict=True)):
         config = SpeculationConfig.preset(name, temperature)
-        if config.resolved(temperature).verify in ("greedy", "match"):
+        if config.resolved(temperature).verify in token_exact_rules():
             sampling = SamplingParams(tokens + 3 * place, temperature, seed=place)
             found.append(Request(prompt, sampling, config))
     return found

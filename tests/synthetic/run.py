@@ -17,7 +17,7 @@ import torch
 
 from bench.table_model import Context, TableModel
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.config.mechanisms import NGRAM, length_policy
+from core.config.mechanisms import NGRAM, combine_rule, length_policy
 from core.engine.engine import Engine
 from core.events import (
     Estimate,
@@ -246,7 +246,7 @@ def _models(hostile: bool, llm: Logits, ssms: Mapping[str, Logits]) -> LoadedMod
 
 
 def _speculation(drafters: tuple[str, ...], uses: Mechanisms) -> SpeculationConfig:
-    vote = uses.combine == "vote"
+    vote = combine_rule(uses.combine).chains
     length = VOTE_LENGTH if vote else len(EXPANSION)
     return SpeculationConfig(
         drafters=drafters, expansion=EXPANSION, max_tree_nodes=MAX_NODES, combine=uses.combine,

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from core.config import COMBINES
+from core.config.mechanisms import combine_rule
 from core.events import Event, RoundCompleted, RunStats, Span
 from tests.synthetic import DRAFTERS, MINIONS, Mechanisms, synthetic_run
 from tests.together import share_passes
@@ -189,11 +191,11 @@ def guessed(events: list[Event], until: int) -> dict[str, int]:
     return {"asked": sum(bool(entries) for entries in made), "used": used}
 
 
-@pytest.mark.parametrize("combine", ["union", "vote", "vote_tree", "log_pool"])
+@pytest.mark.parametrize("combine", COMBINES)
 def test_what_can_never_be_drafted_ahead_is_known(combine: str) -> None:
     events = synthetic_run(12, seed=5, mechanisms=Mechanisms(combine, "goodput", "ahead"))
     assert pictures_at(events, 3)["timeline"]["never"] == (
-        "log_pool" if combine == "log_pool" else ""
+        "" if combine_rule(combine).ahead else combine
     )
 
 

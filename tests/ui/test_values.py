@@ -13,6 +13,7 @@ from gradio.utils import diff
 from gradio_client.utils import apply_diff
 
 from core.config import COMBINES
+from core.config.mechanisms import combine_rule
 from core.events import Combined, RoundCompleted, Verified, event_from_plain, event_to_plain
 from core.events.outcome import Outcome
 from storage import RunStore
@@ -252,8 +253,8 @@ def test_votes_estimates_and_notes_come_back_from_the_store(tmp_path: Path, comb
         stored = store.events(events[0].run_id)
     assert stored == tuple(events)
     view = reduce_all(stored)
-    assert any(line.weights for line in view.rounds) == (combine != "union")
-    assert any(line.winner for line in view.rounds) == (combine == "vote")
+    assert any(line.weights for line in view.rounds) == combine_rule(combine).weighted
+    assert any(line.winner for line in view.rounds) == combine_rule(combine).chains
     assert all(line.predicted_ms > 0 for line in view.rounds)
     assert any(line.ahead for line in view.rounds)
     assert [line.number for line in view.rounds if line.notes] == [5]

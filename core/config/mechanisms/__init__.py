@@ -60,6 +60,7 @@ __all__ = [
     "length_policy",
     "lossless_rules",
     "routing_rule",
+    "token_exact_rules",
     "verify_rule",
     "weighted_combine_rules",
 ]
@@ -127,22 +128,30 @@ def weighted_combine_rules() -> tuple[str, ...]:
     return tuple(rule.name for rule in COMBINE_RULES.values() if rule.weighted)
 
 
+def token_exact_rules() -> tuple[str, ...]:
+    """Names of the verification rules whose tokens are those of plain decoding, one for one."""
+    return tuple(rule.name for rule in VERIFY_RULES.values() if rule.token_exact)
+
+
 def lossless_rules(draft: str, temperature: float, combine: str = "union") -> tuple[str, ...]:
     """The verification rules under which a draft kind and a combine rule are lossless, the default
-    first; empty where they are refused.
+    first; empty where they are refused. From their records, in the registry's order.
     """
     if draft_kind(draft).fused and combine != "union":
         return ()  # the SSMs make one tree: there is nothing to choose among
     drawn = draft_kind(draft).drawn
-    if temperature == 0.0:
-        # At temperature 0 every draw is the arg max: drawn drafts are refused, and the others need
-        # no q.
-        return () if drawn else ("greedy", "match")
+    if temperature == 0.0 and drawn:
+        return ()  # every draw is the arg max
     # A proposal that a rule selected among others is conditioned on being selected: it is not a
     # draw from q any more.
-    if drawn and combine_rule(combine).keeps_all:
-        return ("mss", "traversal", "match")
-    return ("match",)
+    has_q = drawn and combine_rule(combine).keeps_all
+    lossless = [
+        rule
+        for rule in VERIFY_RULES.values()
+        if rule.implementation and rule.suits(temperature) and (has_q or not rule.reads_q)
+    ]
+    # What is made for draws comes first where there are some.
+    return tuple(rule.name for rule in sorted(lossless, key=lambda rule: not rule.reads_q))
 
 
 def fields_that_depend() -> Mapping[str, tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from core.config.mechanisms.records import by_name
 
@@ -13,14 +14,24 @@ __all__ = ["VERIFY_RULES", "VerifyRule"]
 @dataclass(frozen=True, slots=True)
 class VerifyRule:
     """When the LLM accepts a drafted token. `implementation`: a `Rule` of core.trees.verify.
+
+    Where it is lossless: `temperatures`, at 0 (`zero`), above it (`above`), or both (`all`);
     `reads_q`: it needs the probabilities that proposals were drawn with, so nothing drawn may be
-    dropped."""
+    dropped. `token_exact`: it commits the very tokens of plain decoding with this seed, else its
+    distribution only.
+    """
 
     name: str
     label: str
     implementation: str = ""
+    temperatures: Literal["all", "zero", "above"] = "all"
     reads_q: bool = False
+    token_exact: bool = False
     meaning: str = ""
+
+    def suits(self, temperature: float) -> bool:
+        """Whether it is made for this temperature."""
+        return self.temperatures in ("all", "above" if temperature > 0 else "zero")
 
 
 VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
@@ -34,18 +45,22 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             "greedy",
             "the LLM's best token",
             "core.trees.verify.walk:greedy",
+            temperatures="zero",
+            token_exact=True,
             meaning="a token is accepted if it is the LLM's most probable one",
         ),
         VerifyRule(
             "match",
             "what the LLM itself draws",
             "core.trees.verify.walk:match",
+            token_exact=True,
             meaning="a token is accepted if the LLM itself draws it with this seed",
         ),
         VerifyRule(
             "mss",
             "a coin a draft, root first",
             "core.trees.verify.walk:mss",
+            temperatures="above",
             reads_q=True,
             meaning="in turn from the root on, each accepted with probability min(1, p / q)",
         ),
@@ -53,6 +68,7 @@ VERIFY_RULES: Mapping[str, VerifyRule] = by_name(
             "traversal",
             "coins, leaves first",
             "core.trees.verify.traversal:traversal",
+            temperatures="above",
             reads_q=True,
             meaning="from the leaves back to the root, which is expected to accept more than `mss`",
         ),
