@@ -32,7 +32,7 @@ __all__ = [
 
 Results = Mapping[Cell, Measured]
 DISTRIBUTION_RULES = tuple(
-    rule.name for rule in VERIFY_RULES.values() if rule.implementation and not rule.token_exact
+    name for name, rule in VERIFY_RULES.items() if rule.implementation and not rule.token_exact
 )
 
 

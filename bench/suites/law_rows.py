@@ -35,8 +35,6 @@ Pair = tuple[tuple[str, Any], tuple[str, Any]]
 TEMPERATURE = 0.8
 TEMPERATURES = (0.0, TEMPERATURE)
 LIVE = (1, 6)  # requests at once
-# Rules whose text equals plain decoding's token for token; the others only keep its distribution.
-EXACT_RULES = token_exact_rules()
 DRAFTERS = (("first",), ("all",), ("all", NGRAM))
 SHAPES: tuple[dict[str, Any], ...] = (
     {"expansion": (1, 1, 3, 1, 1, 1, 1, 1), "speculation_length": 8, "max_tree_nodes": "uncut"},
@@ -62,7 +60,7 @@ class LawRow:
 
     @property
     def is_compared(self) -> bool:
-        return self.speculation.verify in EXACT_RULES
+        return self.speculation.verify in token_exact_rules()
 
     @property
     def key(self) -> dict[str, Any]:
@@ -100,7 +98,7 @@ def _scheduled_rows() -> Iterator[LawRow]:
     """Each preset under every schedule but `each`, which all other rows have; unpipelined too."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
-        if schedule == "each" or preset.verify not in EXACT_RULES:
+        if schedule == "each" or preset.verify not in token_exact_rules():
             continue
         for pipeline in dict.fromkeys((preset.pipeline, "off")):
             config = replace(preset, pipeline=pipeline)
@@ -154,7 +152,8 @@ def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence
     ]
     if temperature == 0:
         drafts.remove("coupled")  # it resolves to another
-    rules = [rule for rule in EXACT_RULES if rule in lossless_rules(default.draft, temperature)]
+    lossless = lossless_rules(default.draft, temperature)
+    rules = [rule for rule in token_exact_rules() if rule in lossless]
     fields: dict[str, Sequence[Any]] = {
         "draft": sorted(drafts, key=lambda draft: draft != default.draft),
         "verify": rules,
@@ -183,7 +182,7 @@ def _draft_rows() -> Iterator[LawRow]:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
             continue  # both resolve to another row
         for verify in lossless_rules(draft, temperature):
-            if verify not in EXACT_RULES and (together > 1 or drafters != ("all",)):
+            if verify not in token_exact_rules() and (together > 1 or drafters != ("all",)):
                 continue  # of rows that are not compared, one is listed
             config = SpeculationConfig(drafters=drafters, draft=draft, verify=verify, **shape)
             yield LawRow("rules", temperature, config.resolved(temperature), together)

@@ -77,7 +77,7 @@ def test_the_registries_cannot_be_changed() -> None:
 
 @pytest.mark.usefixtures("registered")
 def test_a_new_rule_and_a_new_policy_run_by_their_records() -> None:
-    assert choices_of("combine") == (*COMBINES, "deepest")
+    assert choices_of("combine")[: len(COMBINES)] == COMBINES
     with pytest.raises(ConfigError, match=f"one of {', '.join(choices_of('combine'))}"):
         SpeculationConfig(combine="highest")
     config = SpeculationConfig(combine="deepest", length="two", expansion=(2, 2), max_tree_nodes=6)
