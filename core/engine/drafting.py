@@ -77,7 +77,7 @@ class Drafting:
         request, router = state.request, state.request.router
         if router is None:
             return
-        if router.wants_audition:
+        if router.wants_audition and request.grant.length != 0:
             tokens = request.sequence.tokens
             names = self._ssm_names(request)
             found, timings = self.ssm_pool.audition(

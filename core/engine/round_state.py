@@ -17,9 +17,9 @@ from core.drafters.weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead, Scheduled
 from core.events.parts import Timed
-from core.length import Choice, DraftOutcome, LengthPolicy, RoundOutcome, SharesPass
+from core.length import BatchLoad, Choice, DraftOutcome, LengthPolicy, RoundOutcome, SharesPass
 from core.metrics import LLM_LANE
-from core.routing import Route, Router
+from core.routing import Route, Router, within_grant
 from core.scheduling import FREE, Grant, Plan
 from core.sequence import Sequence
 from core.trees.combine import CombinedTree, VoteWeights
@@ -59,9 +59,10 @@ class ActiveRequest:
     `max_tree_nodes` None is uncut. Waiting for the next round: `timings`, the prefill's time, and
     `ahead_drafts`, the drafts made for it. `lost`: drafters that failed; `notes`: sentences for
     the round's event. `likelihood_history`: token likelihoods that its weights have seen.
-    `router` chooses among the `routed_ssms`; None: all of them draft. `grant`: what the scheduler
-    allows; `waited`: rounds since the request was last verified; `decision`: a plan with a decision
-    that none of its rounds has recorded yet; `auditioned`: its SSMs have been scored on the prompt.
+    `router` chooses among the `routed_ssms`; None: all of them draft. `grant`, `load`: what the
+    scheduler allows, and the pass that is shared; `waited`: rounds since the request was last
+    verified; `decision`: a plan with a decision that none of its rounds has recorded yet;
+    `auditioned`: its SSMs have been scored on the prompt.
     """
 
     sequence: Sequence
@@ -79,6 +80,7 @@ class ActiveRequest:
     router: Router | None = None
     routed_ssms: frozenset[str] = frozenset()
     grant: Grant = FREE
+    load: BatchLoad | None = None
     waited: int = 0
     decision: Plan | None = None
     auditioned: bool = False
@@ -131,18 +133,12 @@ class ActiveRequest:
         return indices
 
     def route(self) -> Route | None:
-        """The SSMs of the next round, the best as many as the scheduler grants; None without a
+        """The SSMs of the next round, at most as many as the scheduler grants; None without a
         router."""
         if self.router is None:
             return None
         route, most = self.router.route(), self.grant.drafters
-        if most is None or len(route.drafters) <= max(1, most):
-            return route
-        scores = self.router.scores()
-        best = sorted(route.drafters, key=lambda name: -scores[name])[: max(1, most)]
-        drafters = tuple(name for name in route.drafters if name in best)
-        reason = f"{route.reason}; the batch grants {len(best)}"
-        return Route(drafters, route.explored & {*best}, reason)
+        return route if most is None else within_grant(route, self.router.scores(), max(1, most))
 
     def budgets(self, full: int, indices: Many[int]) -> list[int]:
         """`max_tree_nodes` divided among drafters, see `shares`; `full` for each if uncut."""

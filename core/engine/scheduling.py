@@ -60,7 +60,7 @@ class BatchSchedule:
         if self._scheduler is None:
             for request in requests:
                 request.decision = None  # of the schedule before this one
-                if request.grant is not FREE:
+                if request.grant is not FREE or request.load is not None:
                     _grant(request, FREE, None)
             return list(requests)
         self._began, self._waiting, self._live = time.perf_counter(), waiting, len(requests)
@@ -168,7 +168,7 @@ class BatchSchedule:
 
 
 def _grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None:
-    request.grant = grant
+    request.grant, request.load = grant, load
     if request.shares_pass is not None:
         request.shares_pass.share(load)
 

@@ -6,9 +6,24 @@ from collections.abc import Callable, Sequence
 
 from core.config import SpeculationConfig
 from core.config.mechanisms import implementation_of, routing_rule
-from core.routing.base import DraftEvidence, Milliseconds, RoundEvidence, Route, Router
+from core.routing.base import (
+    DraftEvidence,
+    Milliseconds,
+    RoundEvidence,
+    Route,
+    Router,
+    within_grant,
+)
 
-__all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router", "make_router"]
+__all__ = [
+    "DraftEvidence",
+    "Milliseconds",
+    "Route",
+    "RoundEvidence",
+    "Router",
+    "make_router",
+    "within_grant",
+]
 
 Maker = Callable[[Sequence[str], int, Milliseconds], Router]
 

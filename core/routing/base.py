@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-__all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router"]
+__all__ = ["DraftEvidence", "Milliseconds", "Route", "RoundEvidence", "Router", "within_grant"]
 
 Milliseconds = Callable[[str], float]
 """The predicted time of a round in which one SSM drafts, the LLM's pass included; 0 unknown."""
@@ -24,6 +24,21 @@ class Route:
     drafters: tuple[str, ...]
     explored: frozenset[str] = frozenset()
     reason: str = ""
+
+
+def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
+    """At most `most` SSMs of a route, the best by score; half of the places stay with those that
+    are explored, else an SSM that is to be tried would never draft."""
+    if len(route.drafters) <= most:
+        return route
+    explored = [name for name in route.drafters if name in route.explored]
+    others = [name for name in route.drafters if name not in route.explored]
+    others.sort(key=lambda name: -scores[name])
+    half = -(-most // 2)
+    kept = {*[*explored[:half], *others, *explored[half:]][:most]}
+    drafters = tuple(name for name in route.drafters if name in kept)
+    reason = f"{route.reason}; the batch grants {len(kept)}"
+    return Route(drafters, route.explored & kept, reason)
 
 
 @dataclass(frozen=True, slots=True)

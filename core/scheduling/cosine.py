@@ -1,7 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
 The paper's objective, group by group; its parameters that the paper leaves open are the constants
-below. It is not guarded against being slower than plain decoding: `shared` is.
+below. Otherwise than in the paper, gamma is the depth of a request's draft, as its length policy
+has it, and is only trimmed here: trees have more nodes than that. There is no limit on memory,
+whose KV rows are reserved at admission. It is not guarded against being slower than plain decoding:
+`shared` is.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "Group", "best_group", "trim_lengths"]
 
-# Assumed; the paper names the limits and gives no values. Nodes of all requests in one pass:
+# Assumed; the paper names the limits and gives no values. Depths of all drafts in one pass, summed:
 MOST_TOKENS = 64
 # A round may take so many times as long as a pass over one token per live request.
 MOST_TIME = 8.0

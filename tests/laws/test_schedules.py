@@ -1,6 +1,6 @@
 """Laws 1 and 2 under every schedule: requests with other presets, lengths and starts, together."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import product
 
@@ -11,6 +11,8 @@ from core.config.mechanisms import PRESETS, SCHEDULES, token_exact_rules
 from core.engine.engine import Engine
 from core.events import RoundCompleted
 from core.events.parts import Scheduled
+from core.length import BatchLoad
+from core.scheduling import FREE, BatchOutcome, LiveRequest, Plan
 from tests.laws.runs import PLAIN, bundled_engine, ids_of, ids_of_many, outcomes, prompts
 
 PLANNED = tuple(name for name in SCHEDULES if name != "each")
@@ -83,3 +85,37 @@ def test_the_cases_are_not_trivial() -> None:
         assert one.reason and one.num_batch <= one.num_live <= len(asked)
     engine.schedule = "cosine"
     assert any(one.num_batch < one.num_live for one in scheduled(engine, asked))
+
+
+LOAD = BatchLoad(4, 1.0, 0.1, 0.1, 2.0)
+
+
+class PricedSchedule:
+    """See Scheduler: all requests share a pass of a known price."""
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        return Plan(tuple(range(len(live))), (FREE,) * len(live), LOAD)
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Nothing is measured."""
+
+
+def test_each_forgets_the_price_of_the_batch(engine: Engine) -> None:
+    config = SpeculationConfig.preset("best")
+    wanted = [Request(prompt, SamplingParams(40, 0.0), config) for prompt in PROMPTS[:4]]
+    engine.schedule = "shared"
+    live = [engine.admit(engine.prepare(request)) for request in wanted]
+    for one in live:
+        list(engine.prefill(one))
+    # A price needs measured rounds first; where drafts do not pay there is none.
+    engine._schedule._scheduler = PricedSchedule()
+    list(engine.round(live))
+    assert all(one.load is LOAD for one in live)
+    engine.schedule = "each"
+    list(engine.round(live))
+    assert all(one.load is None for one in live)
+    for one in live:
+        engine.release(one)

@@ -177,6 +177,8 @@ def test_on_a_narrow_page_hostile_texts_differ_and_past_comparisons_go(
     page.click("#compare-begin")
     bar_says(page, "Complete")
 
+    becomes(page, SHOWN, {**WHOLE, "rows": differing, "marks": 2})
+    at_rest(page)
     # The table lies thousands of pixels down.
     take = page.get_by_role("button", name="Open specinfer in Live")
     take.scroll_into_view_if_needed()

@@ -1,4 +1,4 @@
-"""Lesson 9: several requests at once, and what a scheduler grants each of them."""
+"""Lesson 10: several requests at once, and what a scheduler grants each of them."""
 
 from __future__ import annotations
 

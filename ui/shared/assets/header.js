@@ -36,7 +36,7 @@ function largeType() {
 }
 // A press loads another model: a word beside the state, where the server offers one.
 function offerButton() {
-  const button = node("button", "sp-large sp-header-offer", "");
+  const button = node("button", "sp-header-offer", "");
   button.type = "button";
   button.hidden = true;
   button.addEventListener("click", () => trigger("select", { do: "offer" }));
