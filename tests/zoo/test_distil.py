@@ -263,7 +263,7 @@ def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[...
         patched.setattr(Teaching, "engine_tokens_per_pass", asked)
         patched.setattr(distilling, "foresees", asked)
         patched.setattr(boosting, "coverage", asked)
-        patched.setattr(boosting._Drops, "_matched", asked)
+        patched.setattr(boosting._Drops, "_is_continued", asked)
         _, again = teach(3)
         assert boost(pool, again, "prompts", lambda _: None) == first
 

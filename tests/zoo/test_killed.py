@@ -188,7 +188,7 @@ def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, cap
     arguments = ("samples", *few, "--out", tmp_path / "killed")
     killed_when(lambda: any(tmp_path.glob("killed/samples-*/0001.json")), *arguments)
     kept = len(list(tmp_path.glob("killed/samples-*/*.json")))
-    calls = counting(monkeypatch, samples, "_written")
+    calls = counting(monkeypatch, samples, "_generate_sample")
     zoo(*arguments)
     printed = capsys.readouterr().out
     assert len(calls) == 6 - kept
