@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -84,8 +83,8 @@ class SuffixDrafter:
         self._states: dict[str, _State] = {}
         self._room = earlier_tokens
         self._earlier = new_index(max(1, earlier_tokens))
-        # Prompt, first position, and that behind the last, oldest text first.
-        self._texts: deque[tuple[tuple[int, ...], int, int]] = deque()
+        # By prompt the first position and that behind the last, oldest text first.
+        self._texts: dict[tuple[int, ...], tuple[int, int]] = {}
         bounded = np.minimum(np.arange(LONGEST_MATCH + 1), BOUND)
         self._weights = GROWTH ** bounded.astype(np.float64)
         # Scratch of the compiled functions.
@@ -100,8 +99,7 @@ class SuffixDrafter:
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        prompt = sequence.prompt_ids
-        same = next(((first, end) for one, first, end in self._texts if one == prompt), (0, 0))
+        same = self._texts.get(sequence.prompt_ids, (0, 0))
         self._states[sequence.run_id] = _State(new_index(size, buckets=1024), ends, same)
         return ()
 
@@ -151,15 +149,15 @@ class SuffixDrafter:
     def close(self, sequence: Sequence) -> None:
         if self._states.pop(sequence.run_id, None) is None or not self._room:
             return
-        prompt = sequence.prompt_ids
-        if any(prompt == one for one, _, _ in self._texts):
+        if sequence.prompt_ids in self._texts:
             return
         text = [*sequence.tokens[1 - self._room :], SEPARATOR]
         first = int(self._earlier.written[0])
         add_tokens(self._earlier, np.array(text, np.int64))
-        self._texts.append((prompt, first, first + len(text)))
-        while self._texts[0][2] <= first + len(text) - self._room:
-            self._texts.popleft()
+        self._texts[sequence.prompt_ids] = (first, first + len(text))
+        overwritten = first + len(text) - self._room
+        while (oldest := next(iter(self._texts.items())))[1][1] <= overwritten:
+            del self._texts[oldest[0]]
 
     def temperature(self, sequence: Sequence) -> float:
         return 1.0

@@ -46,7 +46,7 @@ WALK = 64
 # Between two texts: equals no token.
 SEPARATOR = -1
 BUCKETS = 1 << 15
-PRIME = 2147483647
+FACTOR, PRIME = 8191, 2147483647
 # Nodes less probable than this are left out.
 LEAST = 0.01
 NOTHING = (0, 0)
@@ -74,6 +74,16 @@ def new_index(capacity: int, buckets: int = BUCKETS) -> TextIndex:
 
 
 @compiled
+def _hash_of(tokens: np.ndarray, last: int, count: int) -> int:
+    """Of the `count` tokens of a ring that end at the position `last`."""
+    code = 0
+    for back in range(count):
+        # SEPARATOR counts as a token of its own.
+        code = (code * FACTOR + tokens[(last - back) % tokens.shape[0]] - SEPARATOR + 1) % PRIME
+    return code
+
+
+@compiled
 def add_tokens(index: TextIndex, token_ids: np.ndarray) -> None:
     """Writes tokens behind the last ones."""
     capacity, mask = index.tokens.shape[0], index.heads.shape[1] - 1
@@ -83,10 +93,7 @@ def add_tokens(index: TextIndex, token_ids: np.ndarray) -> None:
         for order in range(len(ORDERS)):
             if at + 1 < ORDERS[order]:
                 continue
-            code = 0
-            for back in range(ORDERS[order]):
-                code = (code * 8191 + index.tokens[(at - back) % capacity] + 2) % PRIME
-            bucket = code & mask
+            bucket = _hash_of(index.tokens, at, ORDERS[order]) & mask
             index.previous[order, at % capacity] = index.heads[order, bucket]
             index.heads[order, bucket] = at
         index.written[0] = at + 1
@@ -109,10 +116,7 @@ def _find_matches(
     for order in range(len(ORDERS)):
         if size < ORDERS[order]:
             continue
-        code = 0
-        for back in range(ORDERS[order]):
-            code = (code * 8191 + tail[size - 1 - back] + 2) % PRIME
-        at = index.heads[order, code & mask]
+        at = index.heads[order, _hash_of(tail, size - 1, ORDERS[order]) & mask]
         for _ in range(WALK):
             if at < 0 or at < count - capacity or found == ends.shape[0]:
                 break

@@ -120,8 +120,8 @@ class BatchSchedule:
         for state in states:
             state.request.waited = 0
             grant = state.request.grant
-            # One of a pass that was not its own is told with its next pass.
-            told, state.request.decision = state.request.decision or plan, None
+            # The decision of a pass that it was not part of is recorded with its next pass.
+            recorded, state.request.decision = state.request.decision or plan, None
             state.scheduled = Scheduled(
                 schedule=self.name,
                 num_live=self._live,
@@ -134,8 +134,8 @@ class BatchSchedule:
                 batch_drafted=drafted,
                 batch_granted=granted,
                 tokens_per_ms=load.price if load else 0.0,
-                decision=told.decision,
-                reason=told.reason,
+                decision=recorded.decision,
+                reason=recorded.reason,
             )
 
     def end_round(self, states: Many[RoundState]) -> None:
