@@ -1,4 +1,5 @@
-"""The command line of the zoo: `python -m zoo prepare|train|distil|boost|evaluate|samples`.
+"""The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|evaluate|
+samples`.
 Arguments in, lines and an exit status out.
 
 0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
@@ -13,6 +14,7 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,10 +29,13 @@ from core.models.loading.load import load_models
 from core.models.loading.placing import expand_bundled as ssms_named
 from core.models.loading.placing import resolve_llm
 from zoo import samples
+from zoo.answers import write_answers
 from zoo.arguments import Command, parser_of
 from zoo.beginning import Start, folders_by_name
 from zoo.boost import boost
+from zoo.chat_prompts import chat_prompts
 from zoo.clocked import Workload
+from zoo.corpora import read_corpora, standard_library
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
@@ -40,6 +45,7 @@ from zoo.models import model_folder, named_id
 from zoo.pieces import UNKEPT, Pieces
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import only, preset
+from zoo.prompts import rows_of
 from zoo.students import Student, students, tuning_preset
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
@@ -154,6 +160,17 @@ def _samples(arguments: argparse.Namespace) -> None:
     pieces.forget()
 
 
+def _answers(arguments: argparse.Namespace) -> None:
+    checks.integer("count", arguments.count, 1, 1_000_000)
+    corpora = arguments.corpora
+    domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
+    refused = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
+    prompts = chat_prompts(domains, refused, arguments.seed)
+    prompts = {kind: texts[: arguments.count] for kind, texts in prompts.items()}
+    engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
+    write_answers(engine, prompts, arguments.out, arguments.tokens, partial(print, flush=True))
+
+
 def _distil(arguments: argparse.Namespace) -> None:
     found, teaching = _teaching_of(arguments)
     done: dict[str, Distilled] = {}
@@ -225,6 +242,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "distil": _distil,
         "boost": _boost,
         "evaluate": _evaluate,
+        "answers": _answers,
         "samples": _samples,
     }
 )

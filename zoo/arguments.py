@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from core.errors import ConfigError
 from core.models.loading.catalog import BUNDLED
+from zoo.answers import CHAT_PROMPTS
 from zoo.boost import WAYS
 from zoo.prepare import DEFAULT_PROMPTS
 from zoo.presets import PRESETS
@@ -124,6 +125,21 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
 
 
+def _answers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+                        help="corpora, a folder for each kind of question")  # fmt: skip
+    parser.add_argument("--llm", required=True, metavar="ID", help=ANY_MODEL)
+    parser.add_argument("--corpora", type=Path, metavar="DIR",
+                        help="text folders, to ask about passages of them")  # fmt: skip
+    parser.add_argument("--prompts", type=Path, metavar="FILE", default=CHAT_PROMPTS,
+                        help="JSON lines with prompts that are not asked")  # fmt: skip
+    parser.add_argument("--count", type=int, default=100_000, help="questions of a kind, at most")
+    parser.add_argument("--tokens", type=int, default=200, help="of an answer, at most")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
 def _samples_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="DIR", help="where texts are kept; else none")
     parser.add_argument(
@@ -151,6 +167,7 @@ _TOLD: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = Map
         "distil": ("SSMs tuned to their LLM, resumable", _distil_arguments),
         "boost": ("a pool of SSMs tuned to each other", _boost_arguments),
         "evaluate": ("held-out loss; what SSMs are worth", _evaluate_arguments),
+        "answers": ("a chat LLM's answers, as corpora to distil from", _answers_arguments),
         "samples": ("what an LLM writes, to be read", _samples_arguments),
     }
 )

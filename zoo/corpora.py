@@ -79,18 +79,23 @@ def standard_library() -> Path:
 def read_corpora(
     folder: Path, library: Path, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """Every domain under `folder` (a folder of `.txt` files each), and `code` from `library`.
+    """Every domain under `folder` (a folder of `.txt` files each); `code`, where it is none of
+    them, from `library`.
 
     Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
     """
-    domains = [_text_domain(folder, name, refused_lines) for name in DOMAINS if name != "code"]
-    found = [domain for domain in domains if domain.documents]
-    if not found:
+    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    names.sort(key=lambda name: (DOMAINS.index(name) if name in DOMAINS else len(DOMAINS), name))
+    domains = [_text_domain(folder, name, refused_lines) for name in names]
+    domains = [domain for domain in domains if domain.documents]
+    if not domains:
         raise ConfigError.of(
             "corpora", str(folder), f"a folder with .txt files in {', '.join(DOMAINS[:-1])}"
         )
-    code = _python_domain("code", python_files(library), refused_lines, _whole_file)
-    return [_shuffle_documents(domain, seed) for domain in (*found, code)]
+    if all(domain.name != "code" for domain in domains):
+        code = _python_domain("code", python_files(library), refused_lines, _whole_file)
+        domains.append(code)
+    return [_shuffle_documents(domain, seed) for domain in domains]
 
 
 def library_corpora(

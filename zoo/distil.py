@@ -22,6 +22,7 @@ from core.config import checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import load_models
+from core.models.loading.narrow_head import narrow_head
 from zoo.beginning import Start, initial_model
 from zoo.clocked import Workload
 from zoo.evaluate import check_vocabulary
@@ -77,8 +78,11 @@ class Teaching:
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder, over the tokens that the tokenizer has."""
-        return open_model(folder, field, self.run.store.manifest.vocab_size)
+        """The model in this folder, over the tokens that the tokenizer has, or that its narrow head
+        has."""
+        model = open_model(folder, field, self.run.store.manifest.vocab_size)
+        narrow_head(model)
+        return model
 
     @property
     def texts(self) -> OwnTexts:
@@ -222,6 +226,7 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     held_out = teaching.held_out()
     start, identity = tuning.begins(teaching), tuning.identity(teaching)
     model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
+    narrow_head(model)
     pieces = teaching.pieces("found", identity)
 
     def foresight(when: str, model: nn.Module) -> dict[str, Foreseen]:

@@ -78,7 +78,8 @@ def _agreement_and_overlap(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = _inputs(batch, teacher)
     theirs, ours = (_of(model, inputs)[:, prefix - 1 :] for model in (teacher, drafter))
-    overlap = torch.minimum(theirs.exp(), ours.exp()).sum(-1)
+    # Tokens that a narrow head lacks have no share in the overlap.
+    overlap = torch.minimum(theirs[..., : ours.shape[-1]].exp(), ours.exp()).sum(-1)
     return theirs.argmax(-1) == ours.argmax(-1), overlap
 
 

@@ -71,6 +71,8 @@ class Distillation:
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
             own = log_probabilities(model, inputs)
+            # Of a narrow head the tokens that it has: what is minimised differs by a constant.
+            teacher = teacher[..., : own.shape[-1]]
             each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
         else:
             said = self.memory.said(inputs)
@@ -91,8 +93,10 @@ class Distillation:
 
 def _divergence_with_rest(said: TopTokens, own: Tensor) -> Tensor:
     """The divergence (batch, length) where the tokens that are not kept are one token."""
-    log_q = own.gather(-1, said.ids)
-    p, q = said.log_p.exp(), log_q.exp()
+    # Tokens that a narrow head lacks are among the rest.
+    has = said.ids < own.shape[-1]
+    log_q = own.gather(-1, said.ids.where(has, 0))
+    p, q = said.log_p.exp() * has, log_q.exp() * has
     p_left, q_left = ((1 - each.sum(-1)).clamp(min=_LEAST_LEFT) for each in (p, q))
     return (p * (said.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
 

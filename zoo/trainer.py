@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
+from core.models.loading import narrow_head
 from zoo.losses import Loss, Total, autocast, next_token
 from zoo.order import DataOrder
 from zoo.presets import ModelRecipe, Preset, Schedule
@@ -40,6 +41,8 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
         eos_token_id=0,
         pad_token_id=0,
     )
+    if recipe.draft_vocab_size is not None:
+        setattr(config, narrow_head.FIELD, min(recipe.draft_vocab_size, vocab_size))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)

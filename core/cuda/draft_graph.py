@@ -119,7 +119,7 @@ def draft_pass_of(
     """The pass for requests of this form; `inputs`: shared ones, if not its own."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
-        KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.vocab_size),
+        KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
         layout,
         layout.tensors(device),
         requests.choice,

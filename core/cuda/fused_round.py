@@ -139,7 +139,7 @@ class _RoundGraph:
         if plan.requests is not None:
             draft_pass = draft_pass_of(plan.requests, plan.extents[1], self._inputs)
         self._round = RoundPass(
-            KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.vocab_size),
+            KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.num_embeddings),
             layout,
             layout.tensors(device),
             plan.states[0].request.sequence.sampling.shape,

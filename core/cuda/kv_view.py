@@ -42,22 +42,27 @@ def padded_extent(slots: int) -> int:
 @dataclass(frozen=True, slots=True)
 class KvView:
     """`rows` of an arena and the first `extent` slots of each. `row_index` (rows, 1): the same rows
-    on the arena's device. `vocab_size`: the model's own."""
+    on the arena's device. `num_embeddings`: the model's."""
 
     forward: TensorForward
     arena: KVArena
     rows: tuple[int, ...]
     row_index: torch.Tensor
     extent: int
-    vocab_size: int
+    num_embeddings: int
 
     @classmethod
     def of(
-        cls, forward: TensorForward, arena: KVArena, rows: tuple[int, ...], extent: int, vocab: int
+        cls,
+        forward: TensorForward,
+        arena: KVArena,
+        rows: tuple[int, ...],
+        extent: int,
+        num_embeddings: int,
     ) -> KvView:
         """Copies the rows to the device now, so that a captured pass copies nothing."""
         row_index = torch.tensor(rows, device=forward.device)[:, None]
-        return cls(forward, arena, rows, row_index, extent, vocab)
+        return cls(forward, arena, rows, row_index, extent, num_embeddings)
 
     def logits(
         self,
@@ -67,8 +72,8 @@ class KvView:
         visible: torch.Tensor,
     ) -> torch.Tensor:
         """One pass: float32 logits (rows, width, V) of tokens at positions, stored in slots (all
-        (rows, width)); `visible` (rows, width, extent). Ids past the model's vocabulary are
-        replaced by its last."""
+        (rows, width)); `visible` (rows, width, extent). Ids without an embedding are
+        replaced by the last with one."""
         forward, extent = self.forward, self.extent
         # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
@@ -78,7 +83,7 @@ class KvView:
             return self.arena.write_at(layer, self.rows, (self.row_index, slots), extent, (k, v))
 
         # As `Feeder._clip_ids` does on the host.
-        ids = tokens.clamp(max=self.vocab_size - 1)
+        ids = tokens.clamp(max=self.num_embeddings - 1)
         return forward.over(ids, positions, (mask, mask), write).float()
 
     def text_logits(
@@ -140,6 +145,10 @@ class ModelGroup:
     @property
     def vocab_size(self) -> int:
         return self.members[0].vocab_size
+
+    @property
+    def num_embeddings(self) -> int:
+        return self.members[0].num_embeddings
 
     def reserve(self, extent: int) -> tuple[int, int]:
         """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they

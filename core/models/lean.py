@@ -44,8 +44,8 @@ class LeanLayer:
 
 @dataclass(frozen=True, slots=True)
 class LeanWeights:
-    """A Llama-like model: `embedding` (V, hidden), `head` (hidden, V), rotation by `inverse`
-    frequencies (float32, head size / 2) times `rope_scale`."""
+    """A Llama-like model: `embedding` (V, hidden), `head` (hidden, V; narrow: fewer, the first
+    tokens'), rotation by `inverse` frequencies (float32, head size / 2) times `rope_scale`."""
 
     embedding: torch.Tensor
     layers: tuple[LeanLayer, ...]
@@ -81,7 +81,9 @@ def map_tensors(
     first = every[0]
     embedding = how([one.embedding for one in every])
     # A tied head stays a view of the embedding, in a stack too.
-    head = embedding.transpose(-2, -1) if first.is_tied else how([one.head for one in every])
+    outputs = first.head.shape[-1]
+    tied = embedding.transpose(-2, -1)[..., :outputs]
+    head = tied if first.is_tied else how([one.head for one in every])
     layers = []
     for same in zip(*(one.layers for one in every), strict=True):
         parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}

@@ -75,7 +75,7 @@ class StackedForward:
     ) -> torch.Tensor:
         w, members = self._weights, self._members
         rows, width = tokens.shape
-        vocabulary, hidden = w.embedding.shape[1:]
+        hidden = w.embedding.shape[2]
         cos, sin = (
             self._by_member(part.view(rows, width, 1, -1))
             for part in self._rotation.at(positions.reshape(-1))
@@ -98,8 +98,9 @@ class StackedForward:
             x = x[:, -1:]
         # (members, tokens, V), then back to the order of rows.
         logits = torch.bmm(self._norm(x), w.head)
-        apart = logits.view(members, rows // members, -1, vocabulary)
-        return apart.transpose(0, 1).reshape(rows, -1, vocabulary)
+        vocab_size = logits.shape[-1]
+        apart = logits.view(members, rows // members, -1, vocab_size)
+        return apart.transpose(0, 1).reshape(rows, -1, vocab_size)
 
     def _heads(
         self,

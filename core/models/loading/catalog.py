@@ -11,13 +11,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import HfApi
 from huggingface_hub import errors as hub_errors
 
 from core.errors import ModelLoadError, VocabMismatchError
-from core.events import ModelInfo
+
+if TYPE_CHECKING:
+    from core.models.protocol import LanguageModel
 
 __all__ = [
     "ALLOWED",
@@ -255,16 +257,16 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
             )
 
 
-def check_embedding(tokenizer: Any, model: ModelInfo) -> None:
+def check_embedding(tokenizer: Any, model: LanguageModel) -> None:
     """Every token must have a row in the model's embedding; more rows are padding.
 
     Raises VocabMismatchError naming both sizes.
     """
     highest = max(tokenizer.get_vocab().values(), default=0)
-    if highest >= model.vocab_size:
+    if highest >= model.num_embeddings:
         raise VocabMismatchError(
-            f"vocabulary of {model.name} is {model.vocab_size} tokens: its tokenizer's highest id "
-            f"is {highest}, and every id needs a row"
+            f"vocabulary of {model.info.name} is {model.num_embeddings} tokens: its tokenizer's "
+            f"highest id is {highest}, and every id needs a row"
         )
 
 

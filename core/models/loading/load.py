@@ -36,6 +36,7 @@ from core.models.loading.catalog import (
 from core.models.loading.differences import context_length_of, load_warnings
 from core.models.loading.finding import find
 from core.models.loading.gguf_cache import check_complete, recorded_warnings
+from core.models.loading.narrow_head import narrow_head
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
@@ -136,12 +137,12 @@ def _load_all(
     # Together: each of them alone may fit.
     check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
     big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", str(llm_source)))
-    check_embedding(tokenizer, big.info)
+    check_embedding(tokenizer, big)
     small: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         about = _about(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, place, about)
-        check_embedding(tokenizer, model.info)
+        check_embedding(tokenizer, model)
         name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.rename(name)
     # SSMs of one shape share their passes from here on; no row is open yet.
@@ -198,6 +199,8 @@ def load_one(
         module, report = loaded
         # transformers would fill missing weights with random numbers and only warn.
         check_complete(report)
+        if role == "ssm":
+            narrow_head(module)
         module = module.to(device).eval()
         info = _info(module, source, role, wanted, device)
     except UnpicklingError as error:
