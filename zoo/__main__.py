@@ -1,4 +1,4 @@
-"""The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|evaluate|
+"""The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|evaluate|
 samples`.
 Arguments in, lines and an exit status out.
 
@@ -36,6 +36,7 @@ from zoo.boost import boost
 from zoo.chat_prompts import chat_prompts
 from zoo.clocked import Workload
 from zoo.corpora import read_corpora, standard_library
+from zoo.count_tables import write_counts
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
@@ -190,6 +191,11 @@ def _boost(arguments: argparse.Namespace) -> None:
     write_json(arguments.out / "boosted.json", [asdict(each) for each in done])
 
 
+def _tables(arguments: argparse.Namespace) -> None:
+    _, teaching = _teaching_of(arguments)
+    print(write_counts(teaching, arguments.out, arguments.rows))
+
+
 def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     store = open_tokens(arguments.out)
     chosen = preset(arguments.preset or store.manifest.preset)
@@ -241,6 +247,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "train": _train,
         "distil": _distil,
         "boost": _boost,
+        "tables": _tables,
         "evaluate": _evaluate,
         "answers": _answers,
         "samples": _samples,

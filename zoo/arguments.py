@@ -105,6 +105,12 @@ def _boost_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _tables_arguments(parser: argparse.ArgumentParser) -> None:
+    _teaching_arguments(parser)
+    parser.add_argument("--rows", type=int, default=100_000, help="64 bytes each; the heaviest")
+    parser.set_defaults(ssm=(), remembered=8)
+
+
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     _common_arguments(parser, out=False)
     parser.add_argument("--models", type=Path, nargs="+", metavar="DIR",
@@ -166,6 +172,7 @@ _TOLD: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = Map
         "train": ("token files to models, resumable", _train_arguments),
         "distil": ("SSMs tuned to their LLM, resumable", _distil_arguments),
         "boost": ("a pool of SSMs tuned to each other", _boost_arguments),
+        "tables": ("counts of an LLM's texts, for the drafter `table`", _tables_arguments),
         "evaluate": ("held-out loss; what SSMs are worth", _evaluate_arguments),
         "answers": ("a chat LLM's answers, as corpora to distil from", _answers_arguments),
         "samples": ("what an LLM writes, to be read", _samples_arguments),

@@ -1,21 +1,29 @@
-"""Drafters by name: the loaded SSMs (small speculative models), `ngram` and `suffix`."""
+"""Drafters by name: the loaded SSMs (small speculative models), `ngram`, `suffix` and `table`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
 
-from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX
+import numpy as np
+
+from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX, TABLE
 from core.drafters.base import Drafter
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
+from core.drafters.table import TableDrafter
 from core.errors import ConfigError
 
 __all__ = ["make_drafters", "resolve_drafters"]
 
 
-def make_drafters(ssm_pool: SsmPool) -> dict[str, Drafter]:
-    """Every drafter that the loaded models allow, by name."""
-    lookups = (SuffixDrafter(NGRAM), SuffixDrafter(SUFFIX, EARLIER_TOKENS))
+def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[str, Drafter]:
+    """Every drafter that the loaded models allow, by name. `counts`: rows for `table` to begin
+    with."""
+    lookups: tuple[Drafter, ...] = (
+        SuffixDrafter(NGRAM),
+        SuffixDrafter(SUFFIX, EARLIER_TOKENS),
+        TableDrafter(TABLE, counts),
+    )
     return {**ssm_pool.ssms, **{one.name: one for one in lookups}}
 
 

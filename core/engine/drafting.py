@@ -47,7 +47,7 @@ class Drafting:
 
     def __init__(self, models: LoadedModels) -> None:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
-        self._drafters = make_drafters(self.ssm_pool)
+        self._drafters = make_drafters(self.ssm_pool, models.counts)
 
     def by_names(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""

@@ -31,6 +31,7 @@ __all__ = [
     "SMOLLM2_ID",
     "Family",
     "ModelSource",
+    "bundled_folder",
     "bundled_llm",
     "bundled_ssms",
     "cached_models",

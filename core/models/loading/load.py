@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
+from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
 from core.config.checks import choice, names
@@ -28,11 +30,14 @@ from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
     ALLOWED,
     BUNDLED,
+    SMOLLM2,
     ModelSource,
+    bundled_folder,
     check_embedding,
     check_same_vocabulary,
     shown_name,
 )
+from core.models.loading.count_file import read_counts
 from core.models.loading.differences import context_length_of, load_warnings
 from core.models.loading.finding import find
 from core.models.loading.gguf_cache import check_complete, recorded_warnings
@@ -80,13 +85,15 @@ Say = Callable[[str], None]
 class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
 
-    `warnings`: what differs from transformers' `generate`; every run repeats it."""
+    `warnings`: what differs from transformers' `generate`; every run repeats it. `counts`: rows for
+    the drafter `table` (`core.drafters.count_table`) that came with the LLM."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
     tokenizer: Any
     eos_ids: tuple[int, ...]
     warnings: tuple[str, ...] = ()
+    counts: np.ndarray | None = None
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -148,7 +155,13 @@ def _load_all(
     # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))
     warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
-    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
+    counts = read_counts(_companions(llm, llm_source), big.vocab_size)
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings, counts)
+
+
+def _companions(llm: str, source: ModelSource) -> Path:
+    """The folder of what comes with an LLM besides its weights."""
+    return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else Path(source.name)
 
 
 def _about(say: Say, role: str, name: str) -> Say:
