@@ -46,10 +46,17 @@ class _Row:
 
 
 class TableModel:
-    """See LanguageModel. `logits(context)`: float32 (V,), of the token behind the context."""
+    """See LanguageModel. `logits(context)`: float32 (V,), of the token behind the context.
+    `num_embeddings`: default V."""
 
-    def __init__(self, info: ModelInfo, logits: Callable[[Context], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        logits: Callable[[Context], torch.Tensor],
+        num_embeddings: int | None = None,
+    ) -> None:
         self.info = info
+        self.num_embeddings = num_embeddings or info.vocab_size
         self.vocab_size, self.context_length = info.vocab_size, info.context_length
         self.device = torch.device("cpu")
         self.slots = info.context_length

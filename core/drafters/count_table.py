@@ -44,8 +44,8 @@ LONGEST_CONTEXT = 3
 CANDIDATES = 7
 _WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
 _ROW = 2 * CANDIDATES + 2
-# Rows that may hold a context.
-_WAYS = 4
+# Rows that may hold a context; by which power of two each fades when another is overwritten.
+_WAYS, _FADING = 4, 4
 # A token that was counted once weighs so much; a row with a heavier candidate is halved.
 ONCE, _HEAVIEST = 64, 1 << 24
 # What shorter contexts say weighs as much as so many tokens.
@@ -63,10 +63,10 @@ def new_table(rows: int) -> np.ndarray:
 @compiled
 def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
     """Of the `length` tokens before `end`."""
-    code: int = length
+    code = length
     for back in range(1, length + 1):
         code = (code * _FACTOR + tokens[end - back] + 1) % _PRIME
-    return code
+    return int(code)
 
 
 @compiled
@@ -84,19 +84,29 @@ def _weight(table: np.ndarray, row: int) -> int:
     total = 0
     for place in range(CANDIDATES):
         total += table[row, _WEIGHT + place] >> 2
-    return total
+    return int(total)
 
 
 @compiled
 def _lightest(table: np.ndarray, code: int) -> int:
-    """The row that a new context overwrites."""
+    """The row that a new context overwrites. The others fade where it was in use: what is not
+    counted again is overwritten in the end."""
     first = code % (table.shape[0] // _WAYS) * _WAYS
-    best, least = first, -1
+    best, least = -1, 0
     for row in range(first, first + _WAYS):
+        if table[row, _LENGTH] == 0:
+            return int(row)
         weight = _weight(table, row)
-        if least < 0 or weight < least:
+        # Without weight: made for a shorter context of the token that is being counted.
+        if weight > 0 and (best < 0 or weight < least):
             best, least = row, weight
-    return best
+    for row in range(first, first + _WAYS):
+        for place in range(CANDIDATES):
+            entry = table[row, _WEIGHT + place]
+            if row != best and entry:
+                faded = (entry >> 2) - (entry >> 2 >> _FADING)
+                table[row, _WEIGHT + place] = faded << 2 | entry & 3
+    return int(best)
 
 
 @compiled
@@ -128,6 +138,8 @@ def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) ->
         if entry and table[row, place] == token:
             weight = max(0, (entry >> 2) + weight)
             table[row, _WEIGHT + place] = weight << 2 | length if weight else 0
+            if weight == 0 and _weight(table, row) == 0:
+                table[row, _LENGTH] = 0
             if weight > _HEAVIEST:
                 for other in range(CANDIDATES):
                     halved = table[row, _WEIGHT + other]
@@ -160,8 +172,6 @@ def count_tokens(
             row = _find(table, code, length)
             if row < 0:
                 row = _lightest(table, code)
-                if row == shorter:
-                    break
                 table[row] = 0
                 table[row, _HASH], table[row, _LENGTH] = code, length
             if shorter >= 0:
@@ -192,7 +202,8 @@ def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
         if row < 0:
             row = _lightest(table, code)
         if table[row, _LENGTH] == 0 or _weight(table, row) <= _weight(rows, at):
-            table[row] = rows[at]
+            for place in range(_ROW):
+                table[row, place] = rows[at, place]
 
 
 def own_weights(table: np.ndarray) -> np.ndarray:

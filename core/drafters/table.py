@@ -1,7 +1,8 @@
 """TableDrafter: the likeliest next tokens behind the last one to three, as counted in what the LLM
 has written; a tree by best-first search (`count_table`).
 
-It learns while it serves: a text is counted when it ends. A family may bring counts along (`zoo
+It learns while it serves: a text that has ended is counted when a run of another prompt begins. A
+family may bring counts along (`zoo
 tables`). Costs no model pass: some 10 us for a tree of 16 nodes. Proposals are deterministic, so
 their q is one-hot.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,18 +36,27 @@ __all__ = ["TableDrafter"]
 
 # 64 bytes each: 16 MiB.
 ROWS = 1 << 18
-# Texts that can be taken out of the counts again; older ones stay counted.
+# Counted texts that can be taken out again; older ones stay counted.
 TEXTS = 1024
 # Prior of the ratio of acceptances to what shares had predicted, in tokens.
 PRIOR_TOKENS = 4.0
 DEEPEST = 32
 
 
+class _Text(NamedTuple):
+    """The end of a prompt and what the LLM wrote, which begins at `first`."""
+
+    tokens: np.ndarray
+    first: int
+
+
 @dataclass
 class _State:
-    """`hits` and `predicted`: accepted nodes, and the sum of the verified ones' shares, by length
-    of the context that they were counted behind. `contexts`: those lengths, of the last draft."""
+    """Of a run of `prompt`. `hits` and `predicted`: accepted nodes, and the sum of the verified
+    ones' shares, by length of the context that they were counted behind. `contexts`: those lengths,
+    of the last draft."""
 
+    prompt: tuple[int, ...]
     ends: np.ndarray
     hits: np.ndarray = field(default_factory=lambda: np.full(LONGEST_CONTEXT + 1, PRIOR_TOKENS))
     predicted: np.ndarray = field(
@@ -64,8 +75,8 @@ class _State:
 class TableDrafter:
     """See Drafter. `rows`: counts to begin with, of a table of any size.
 
-    A text is taken out of the counts while its prompt runs again: a run that is repeated, to be
-    compared or shown, would draft from its own result.
+    A text is not counted while its prompt runs again: a run that is repeated, to be compared or
+    shown, would draft from its own result.
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
@@ -74,8 +85,9 @@ class TableDrafter:
         if rows is not None:
             insert_rows(self._table, rows)
         self._states: dict[str, _State] = {}
-        # Counted texts by prompt, oldest first: tokens, and where the LLM's own begin.
-        self._texts: dict[tuple[int, ...], tuple[np.ndarray, int]] = {}
+        # By prompt, oldest first: counted texts, and those that are not counted yet.
+        self._counted: dict[tuple[int, ...], _Text] = {}
+        self._uncounted: dict[tuple[int, ...], _Text] = {}
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
@@ -85,9 +97,17 @@ class TableDrafter:
         return self._name
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
-        self._states[sequence.run_id] = _State(np.array(sorted(sequence.eos_ids), np.int64))
-        if (earlier := self._texts.pop(sequence.prompt_ids, None)) is not None:
-            add_text(self._table, *earlier, sign=-1)
+        ends = np.array(sorted(sequence.eos_ids), np.int64)
+        self._states[sequence.run_id] = _State(sequence.prompt_ids, ends)
+        running = {state.prompt for state in self._states.values()}
+        for prompt in [each for each in self._uncounted if each not in running]:
+            self._counted[prompt] = text = self._uncounted.pop(prompt)
+            add_text(self._table, text.tokens, text.first)
+        if (own := self._counted.pop(sequence.prompt_ids, None)) is not None:
+            add_text(self._table, own.tokens, own.first, sign=-1)
+            self._uncounted[sequence.prompt_ids] = own
+        while len(self._counted) > TEXTS:
+            del self._counted[next(iter(self._counted))]
         return ()
 
     def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
@@ -136,15 +156,14 @@ class TableDrafter:
                 state.hits[context] += node in path
 
     def close(self, sequence: Sequence) -> None:
-        if self._states.pop(sequence.run_id, None) is None or sequence.prompt_ids in self._texts:
+        if self._states.pop(sequence.run_id, None) is None:
             return
         begin = max(0, len(sequence.prompt_ids) - LONGEST_CONTEXT)
-        text = np.array(sequence.tokens[begin:], np.int64)
-        counted = text, len(sequence.prompt_ids) - begin
-        add_text(self._table, *counted)
-        self._texts[sequence.prompt_ids] = counted
-        if len(self._texts) > TEXTS:
-            del self._texts[next(iter(self._texts))]
+        tokens = np.array(sequence.tokens[begin:], np.int64)
+        earlier = self._uncounted.get(sequence.prompt_ids)
+        # Of runs of one prompt the longest text counts.
+        if earlier is None or len(earlier.tokens) < len(tokens):
+            self._uncounted[sequence.prompt_ids] = _Text(tokens, len(sequence.prompt_ids) - begin)
 
     def temperature(self, sequence: Sequence) -> float:
         return 1.0
