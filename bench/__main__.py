@@ -78,10 +78,10 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         context.say(f"{context.results.found} samples are in {context.results.path} already")
     suite.measure(context)
     report = suite.report(context)
-    told = "\n".join([heading(context), *report.tables])
-    print(told)
+    text = "\n".join([heading(context), *report.tables])
+    print(text)
     page = context.results.path.with_suffix(".html")
-    write_text("out", page, chart(told))
+    write_text("out", page, chart(text))
     context.say(f"the same as a chart: {page}")
     return report
 
@@ -97,8 +97,8 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
     }
     prompts, family = load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
-    given = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
-    return Context(*given, loader(family), teller(), arguments.grown, family)
+    fixed = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
+    return Context(*fixed, loader(family), teller(), arguments.grown, family)
 
 
 def teller() -> Callable[[str], None]:

@@ -54,13 +54,13 @@ def application() -> Iterator[Application]:
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
-        log = Path(folder) / "said.txt"
-        told = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
-        command = [sys.executable, "-c", ATTENDED, folder, *told]
+        log = Path(folder) / "output.txt"
+        arguments = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+        command = [sys.executable, "-c", ATTENDED, folder, *arguments]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         start = time.perf_counter()
-        with log.open("wb") as said:
-            piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": said}
+        with log.open("wb") as output:
+            piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
             child = subprocess.Popen(command, cwd=HOUSE, env=env, **piped)
         try:
             url = f"http://127.0.0.1:{port}/"
@@ -88,8 +88,10 @@ def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
             urllib.request.urlopen(url, timeout=PATIENCE_S).read()
             return
         time.sleep(LOOK_S)
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    raise BenchError(f"the application did not open its page: {said[-1] if said else 'no word'}")
+    output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    raise BenchError(
+        f"the application did not open its page: {output[-1] if output else 'no word'}"
+    )
 
 
 def resident_mb(pid: int) -> float | None:

@@ -54,12 +54,12 @@ class Figure:
 
 def figure_of(cell: str) -> Figure | None:
     """The figure that a cell begins with; None if it begins with none."""
-    found = FIGURE.match(cell.strip())
-    if found is None:
+    match = FIGURE.match(cell.strip())
+    if match is None:
         return None
-    value = float(found["value"].replace(",", ""))
-    low, high = (float(found[end]) if found[end] else value for end in ("low", "high"))
-    return Figure(value, low, high, bool(found["ratio"]))
+    value = float(match["value"].replace(",", ""))
+    low, high = (float(match[end]) if match[end] else value for end in ("low", "high"))
+    return Figure(value, low, high, bool(match["ratio"]))
 
 
 def chart(markdown: str) -> str:
@@ -74,19 +74,19 @@ def chart(markdown: str) -> str:
 def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
     """A panel for each column but the first that has two figures or more, a bar a line; of ratios
     with a mark at 1. None where there is no such column, or far too many lines."""
-    found = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
-    drawn = {head: each for head, each in found.items() if len(each) - each.count(None) > 1}
+    by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
+    drawn = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
     if not drawn or len(rows) > MOST_LINES:
         return None
     page = make_subplots(cols=len(drawn), shared_yaxes=True, subplot_titles=list(drawn))
     names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
     for col, figures in enumerate(drawn.values(), start=1):
-        known = {name: each for name, each in zip(names, figures, strict=True) if each}
-        values = [each.value for each in known.values()]
-        shown = {"orientation": "h", "error_x": _error_bars(known), "marker_color": COLOURS[0]}
-        bar = go.Bar(x=values, y=list(known), **shown)
+        complete = {name: each for name, each in zip(names, figures, strict=True) if each}
+        values = [each.value for each in complete.values()]
+        shown = {"orientation": "h", "error_x": _error_bars(complete), "marker_color": COLOURS[0]}
+        bar = go.Bar(x=values, y=list(complete), **shown)
         page.add_trace(bar, row=1, col=col)
-        if all(each.ratio for each in known.values()):
+        if all(each.ratio for each in complete.values()):
             page.add_vline(x=1, line_color="#777777", row=1, col=col)
     page.update_yaxes(categoryorder="array", categoryarray=names[::-1])
     page.update_layout(height=AROUND + LINE * len(rows), showlegend=False, template="simple_white")
@@ -133,22 +133,22 @@ TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
 
 
 def bar(
-    name: str, groups: Sequence[str], found: Mapping[str, Estimate | None], **options: Any
+    name: str, groups: Sequence[str], estimates: Mapping[str, Estimate | None], **options: Any
 ) -> go.Bar:
     """A bar with its interval for each group that has an estimate; `base`: where they begin."""
-    known = {group: each for group in groups if (each := found.get(group)) is not None}
-    values = [each.value - options.get("base", 0.0) for each in known.values()]
-    error = {**_error_bars(known), "thickness": 1, "width": 2}
-    return go.Bar(name=name, x=list(known), y=values, error_y=error, **options)
+    measured = {group: each for group in groups if (each := estimates.get(group)) is not None}
+    values = [each.value - options.get("base", 0.0) for each in measured.values()]
+    error = {**_error_bars(measured), "thickness": 1, "width": 2}
+    return go.Bar(name=name, x=list(measured), y=values, error_y=error, **options)
 
 
-def _error_bars(known: Mapping[str, Any]) -> dict[str, Any]:
+def _error_bars(measured: Mapping[str, Any]) -> dict[str, Any]:
     """The intervals of figures or estimates, as plotly takes them."""
-    high = [each.high - each.value for each in known.values()]
+    high = [each.high - each.value for each in measured.values()]
     return {
         "type": "data",
         "array": high,
-        "arrayminus": [each.value - each.low for each in known.values()],
+        "arrayminus": [each.value - each.low for each in measured.values()],
     }
 
 
@@ -166,10 +166,10 @@ def picture_command(
     for argument, default in {**files, "picture": Path(picture)}.items():
         nargs = None if default is None else "?"
         parser.add_argument(argument, nargs=nargs, type=Path, default=default)
-    given = vars(parser.parse_args(argv))
-    path = given.pop("picture")
+    options = vars(parser.parse_args(argv))
+    path = options.pop("picture")
     try:
-        _write(path, draw(*map(Results.load, given.values())))
+        _write(path, draw(*map(Results.load, options.values())))
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

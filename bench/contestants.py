@@ -59,15 +59,15 @@ def decode(
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
-        found: dict[str, Outcome] = {}
+        by_run: dict[str, Outcome] = {}
         for event in engine.generate_many([request(case, speculation) for case in group]):
             if isinstance(event, RunStarted):  # they start in the order of the requests
-                found[event.run_id] = Outcome()
-            found[event.run_id].observe(event)
+                by_run[event.run_id] = Outcome()
+            by_run[event.run_id].observe(event)
             for note in event.notes if isinstance(event, RoundCompleted) else ():
                 if note.endswith(WITHOUT_IT):  # its run would prove and measure another's
                     raise EngineError(note)
-        outcomes += [outcome.to_plain() for outcome in found.values()]
+        outcomes += [outcome.to_plain() for outcome in by_run.values()]
     return outcomes
 
 
@@ -113,18 +113,18 @@ class Theirs:
         if temperature > 0:
             torch.manual_seed(seed)
             drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        found = self.module.generate(
+        output = self.module.generate(
             batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
         )
-        return [int(token_id) for token_id in found[0, len(ids) :]]
+        return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
         """A case's new tokens and its seconds, prefill included."""
         ids = self.tokenize(case.prompt.text)
-        found, seconds = time_call(
+        output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
         )
-        return {"tokens": len(found), "seconds": seconds}
+        return {"tokens": len(output), "seconds": seconds}
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:

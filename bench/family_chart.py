@@ -45,13 +45,15 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
     """The picture, `names` the domains'. Raises ConfigError where one of them has no samples of the
     suite."""
     if before.header.get("settings") != after.header.get("settings"):
-        asked = str(after.header.get("settings"))
-        raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
+        settings = str(after.header.get("settings"))
+        raise ConfigError.of(
+            "settings", settings, f"those of before, {before.header.get('settings')}"
+        )
     both = [_measured_rows(results) for results in (before, after)]
     groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.is_fresh}
     temperatures = (0.0, TEMPERATURE)
-    told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
-    page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
+    heading = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
+    page = make_subplots(rows=2, subplot_titles=[heading.format(t) for t in temperatures])
     for row, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
             # With how many nodes are verified, at temperature 0 and over all domains.
@@ -75,19 +77,19 @@ def _measured_rows(results: Results) -> figures.Found:
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    found = figures.prompts_by_row(results, acceptance_rows(ssms))
-    if not found:
+    rows = figures.prompts_by_row(results, acceptance_rows(ssms))
+    if not rows:
         allowed = "a file of the acceptance suite's samples"
         raise ConfigError.of("results", str(results.path), allowed)
-    return found
+    return rows
 
 
-def _best_row(found: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
+def _best_row(by_row: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
     """A combine rule's row; of the SSMs alone the best of the wanted continuations; or None."""
-    rows = [row for row in found if row.kind.temperature == temperature]
+    rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
-        return max(alone, key=lambda row: figures.value_of(found[row], wanted), default=None)
+        return max(alone, key=lambda row: figures.value_of(by_row[row], wanted), default=None)
     return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T")
 class Blocks:
     """A suite's blocks that share the fields `key`, each item once a repeat (`repeats` None: as
     the settings say). `item` is the field that a block's item has in its sample (a number where it
-    is one), `kept` that of what its contestants returned."""
+    is one), `keep_row` that of what its contestants returned."""
 
     context: Context
     key: Mapping[str, Any]
@@ -44,20 +44,20 @@ class Blocks:
         self,
         contestants: Mapping[str, Callable[[Block], Any]],
         more: Callable[[], Mapping[str, Any]] = dict,
-        kept: Callable[[dict[str, Any]], Any] = dict,
+        keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
         """Measures what is missing, a sample a block with the machine's load and `more` fields;
-        `kept` makes what is stored of what the contestants returned. `warm`: a block that each runs
-        before, uncounted."""
+        `keep_row` turns what the contestants returned into what is stored. `warm`: a block that
+        each runs before, uncounted."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():
                 run(warm)
         where = ", ".join(map(str, self.key.values()))
-        for number, (block, found) in enumerate(interleave(todo, contestants), start=1):
+        for number, (block, figures) in enumerate(interleave(todo, contestants), start=1):
             sample = {**self.fields(block), "load": load_average(), **more()}
-            self.context.results.add({**sample, self.kept: kept(found)})
+            self.context.results.add({**sample, self.kept: keep_row(figures)})
             repeat = f"repeat {block.repeat}, {number} of {len(todo)}"
             self.context.say(f"{where}{where and ', '}{block.item}, {repeat}")
 

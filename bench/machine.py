@@ -75,9 +75,9 @@ def cores() -> int:
 
 
 def _processor() -> str:
-    known = Path("/proc/cpuinfo")
-    if known.is_file():
-        for line in known.read_text(encoding="utf-8", errors="replace").splitlines():
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.is_file():
+        for line in cpu_info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     # Last: on Linux it names the architecture at most.

@@ -23,8 +23,8 @@ class Prompt:
 
 
 def load_prompts(path: Path = PROMPTS) -> tuple[Prompt, ...]:
-    found = enumerate(example_prompts(path))
-    return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in found)
+    rows = enumerate(example_prompts(path))
+    return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in rows)
 
 
 def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:

@@ -55,11 +55,11 @@ class RecordedLlm:
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
         behind = [self._llm.length(feed.row) + depth for depth in depths]
-        chosen = torch.zeros_like(logits)
+        one_hot = torch.zeros_like(logits)
         for row, place in enumerate(behind):
             # A node behind the text's end is never committed: any token does.
-            chosen[row, self.text[place] if place < len(self.text) else 0] = LIKELY
-        return chosen
+            one_hot[row, self.text[place] if place < len(self.text) else 0] = LIKELY
+        return one_hot
 
 
 def splice(

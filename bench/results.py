@@ -38,8 +38,10 @@ class Results:
         if path.exists() and not fresh:
             old = cls.load(path)
             for name, value in {"format": FORMAT, **header}.items():
-                if (found := old.header.get(name)) != value:
-                    allowed = f"results of the same {name}: the file's is {found!r}, this run's is "
+                if (existing := old.header.get(name)) != value:
+                    allowed = (
+                        f"results of the same {name}: the file's is {existing!r}, this run's is "
+                    )
                     allowed += f"{value!r}; give another file, or --fresh to begin anew"
                     raise ConfigError.of("--out", str(path), allowed)
             samples = old.samples

@@ -72,10 +72,10 @@ class Settings:
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
 
-    def but(self, **given: Any) -> Settings:
+    def but(self, **changes: Any) -> Settings:
         """These settings with the given values; None means not given."""
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return dataclasses.replace(self, **chosen)
+        given_values = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(self, **given_values)
 
     def to_plain(self) -> dict[str, Any]:
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}

@@ -111,14 +111,14 @@ def table_family(
     texts do not loop; ids above the tokenizer's are never likely, so that every token has a text.
     """
     size = vocab_size or models.llm.vocab_size
-    known = min(models.llm.vocab_size, size)
+    num_known = min(models.llm.vocab_size, size)
     generator = torch.Generator().manual_seed(seed)
 
     def noise() -> torch.Tensor:
         return torch.randn((TABLE_ROWS, size), generator=generator)
 
     table = noise()
-    table[:, :known] = 3 * table[:, :known] + LIKELY
+    table[:, :num_known] = 3 * table[:, :num_known] + LIKELY
 
     def model(info: ModelInfo, rows: torch.Tensor) -> Any:
         name = f"synthetic-{info.name}"

@@ -29,11 +29,11 @@ def long_rows(
     return [
         {
             **{key: value for key, value in sample.items() if key != field},
-            **(found if isinstance(found, Mapping) else {"value": found}),
+            **(value if isinstance(value, Mapping) else {"value": value}),
             name: key,
         }
         for sample in samples
-        for key, found in sample[field].items()
+        for key, value in sample[field].items()
     ]
 
 
@@ -79,12 +79,12 @@ class Group:
         over the blocks that have both."""
         # Within a block: a machine's speed drifts over minutes, more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
-        found = {self._block(row): x for row, x in bases._row_values(value)}
+        by_block = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(
             self._groups(
-                (row[self.over], x / found[self._block(row)])
+                (row[self.over], x / by_block[self._block(row)])
                 for row, x in self._row_values(value)
-                if self._block(row) in found
+                if self._block(row) in by_block
             ),
             middle,
         )
@@ -116,10 +116,10 @@ def _has(row: Row, fields: Mapping[str, Any]) -> bool:
 
 def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[Group]:
     """Groups of rows with equal fields `by`, in order of appearance."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    by_key: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[field] for field in by), []).append(row)
-    return [Group(group, rows, **options) for group in found.values()]
+        by_key.setdefault(tuple(row[field] for field in by), []).append(row)
+    return [Group(group, rows, **options) for group in by_key.values()]
 
 
 @dataclass(frozen=True)
@@ -161,32 +161,32 @@ def _cell(cell: object) -> str:
     return figure(cell) if isinstance(cell, Estimate) else str(cell)
 
 
-def figure(found: Estimate | None, digits: int = 2, unit: str = "") -> str:
+def figure(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
     """`4.12 (3.90 to 4.35)`; a dash for nothing."""
-    if found is None:
+    if estimate is None:
         return NOTHING
-    value, low, high = (f"{x:.{digits}f}" for x in (found.value, found.low, found.high))
+    value, low, high = (f"{x:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
     return f"{value}{unit} ({low} to {high})"
 
 
-def ratio(found: Estimate | None) -> str:
+def ratio(estimate: Estimate | None) -> str:
     """`1.52x (1.47 to 1.60)`."""
-    return figure(found, unit="x")
+    return figure(estimate, unit="x")
 
 
 def claim_row(
-    claim: str, found: Estimate | None, target: float, *, above: bool = False
+    claim: str, estimate: Estimate | None, target: float, *, above: bool = False
 ) -> list[str]:
-    """A row of the table of claims: `found` against `target`, which it must exceed if `above`.
+    """A row of the table of claims: `estimate` against `target`, which it must exceed if `above`.
 
     The verdict is on the point estimate; the interval beside it shows the uncertainty.
     """
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
-    if found is None:
+    if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
-    reached = found.value > target if above else found.value >= target
-    verdict = "reached" if reached else f"not reached, by {max(0.01, target - found.value):.2f}"
-    return [claim, bound, ratio(found), verdict]
+    reached = estimate.value > target if above else estimate.value >= target
+    verdict = "reached" if reached else f"not reached, by {max(0.01, target - estimate.value):.2f}"
+    return [claim, bound, ratio(estimate), verdict]
 
 
 def claims_table(lines: list[list[str]], note: str = "") -> str:

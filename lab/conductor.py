@@ -68,8 +68,8 @@ class Conductor:
     def resume(self, study: Study, owner: str = "") -> None:
         """Go on with a study that is kept. StudyError while another is measured, or where other
         models are loaded now than it was begun with; ConfigError as `begin`."""
-        kept = {Cell(*key) for key in self._store.cells(study.study_id)}
-        self._claim(study, owner, sum(cell in kept for cell in study.cells()))
+        stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
+        self._claim(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._or_failed():
             check(study, self._runs)
             self._take(study)
@@ -112,7 +112,7 @@ class Conductor:
 
     # -- begin --
 
-    def _claim(self, study: Study, owner: str, done: int = 0) -> None:
+    def _claim(self, study: Study, owner: str, num_done: int = 0) -> None:
         standing = self._runs.models()
         if not study.is_of(standing):
             raise StudyError(
@@ -125,7 +125,7 @@ class Conductor:
                     "another study is being measured: one at a time; stop it, or wait for its end"
                 )
             self._progress = Progress(
-                study.study_id, study.kind, owner, "running", "", done, len(study), warming=True
+                study.study_id, study.kind, owner, "running", "", num_done, len(study), warming=True
             )
             self._stop.clear()
             self._pace = Pace()
@@ -161,7 +161,7 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            kept = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
+            store = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
@@ -175,7 +175,7 @@ class Conductor:
             def go() -> bool:
                 return self._go() and not self._why_models_differ(study)
 
-            for event in conduct(cells, kept, measure, go):
+            for event in conduct(cells, store, measure, go):
                 self._follow(event, cells)
                 if isinstance(event, StudyEnded):
                     state = "completed" if event.complete else "stopped"
@@ -194,10 +194,10 @@ class Conductor:
         for one in (*early, *telling[:1]):
             if self._go() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
-                asked = study.request(first)
-                tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
-                short = replace(asked, sampling=replace(asked.sampling, max_new_tokens=tokens))
-                self._run_to_end(short, "", kept=False)
+                request = study.request(first)
+                tokens = min(WARMING_TOKENS, request.sampling.max_new_tokens)
+                short = replace(request, sampling=replace(request.sampling, max_new_tokens=tokens))
+                self._run_to_end(short, "", in_log=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
         with suppress(*EXPECTED_ERRORS):  # half a run that stays does no harm
@@ -257,8 +257,8 @@ class Conductor:
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
         begun = self._runs.num_begun()
-        asked = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
-        run = self._run_to_end(asked, owner)
+        request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
+        run = self._run_to_end(request, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
@@ -266,9 +266,9 @@ class Conductor:
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
             if study.chat:  # a template may write the time: all cells get the same tokens
                 self._prompts[cell.item] = _prompt_of(run)
-            found = measure_run(run.events(0, run.count))
-            auto = by_machine(asked.speculation)
-            return replace(found, auto_nodes=self._nodes) if auto else found
+            measured = measure_run(run.events(0, run.count))
+            auto = by_machine(request.speculation)
+            return replace(measured, auto_nodes=self._nodes) if auto else measured
         except CellInterruptedError:
             self._lost.append(run)
             raise
@@ -279,10 +279,10 @@ class Conductor:
         while self._lost:
             self._runs.forget(self._lost.pop())
 
-    def _run_to_end(self, request: Request, owner: str, kept: bool = True) -> RunLike:
+    def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> RunLike:
         """One run to its end; interrupted if a visitor's run begins beside it. The first run that
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
-        run = self._runs.start(with_nodes(request, self._nodes), owner, kept)
+        run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(LOOK_S)

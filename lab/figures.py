@@ -105,8 +105,8 @@ def middle(rows: Rows) -> Rows:
     ordered = np.sort(rows[..., 0], axis=-1)  # NaN comes last
     count = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
     two = np.concatenate([(count - 1) // 2, count // 2], axis=-1)
-    found: Rows = np.take_along_axis(ordered, two, axis=-1).mean(axis=-1)
-    return found
+    middles: Rows = np.take_along_axis(ordered, two, axis=-1).mean(axis=-1)
+    return middles
 
 
 def pooled_length(rows: Rows) -> Rows:
@@ -116,8 +116,8 @@ def pooled_length(rows: Rows) -> Rows:
     flatter prompts that need few.
     """
     sums = np.nansum(rows, axis=-2)
-    found: Rows = 1 + sums[..., 0] / sums[..., 1]
-    return found
+    lengths: Rows = 1 + sums[..., 0] / sums[..., 1]
+    return lengths
 
 
 def pooled_ratio(rows: Rows) -> Rows:

@@ -112,18 +112,18 @@ def grid(
     count = math.prod(len(axis.values) for axis in axes)
     if count > MAX_POINTS:
         raise ConfigError.of("points of the grid", count, f"at most {MAX_POINTS}")
-    made: list[Configuration] = []
+    configurations: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[Refused] = []
-    for point, found in _combinations(base, axes, sampling or SamplingParams(), drafters):
-        if isinstance(found, Configuration):
-            made.append(found)
+    for point, configuration in _combinations(base, axes, sampling or SamplingParams(), drafters):
+        if isinstance(configuration, Configuration):
+            configurations.append(configuration)
             points.append(point)
         else:
-            refused.append(found)
-    if not made:
+            refused.append(configuration)
+    if not configurations:
         raise ConfigError(f"no point of the grid can run; the first: {refused[0].reason}")
-    return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
+    return Grid(tuple(axes), tuple(configurations), tuple(points), tuple(refused))
 
 
 def _combinations(
@@ -152,33 +152,33 @@ def grid_of(study: Study) -> Grid:
 
     An axis of numbers is in their order, another in the order in which its values came.
     """
-    made = {one.name: one for one in study.configurations if one.name != PLAIN}
-    axes = _axes_of(study, made)
+    by_name = {one.name: one for one in study.configurations if one.name != PLAIN}
+    axes = _axes_of(study, by_name)
     if not axes:
         raise ConfigError.of("study", study.title, "a study of a grid")
-    base = next(iter(made.values())).speculation
+    base = next(iter(by_name.values())).speculation
     measured: list[tuple[Configuration, dict[str, Any]]] = []
     refused: list[Refused] = []
-    for point, found in _combinations(base, axes, study.sampling, _drafters_of(study)):
-        if found.name in made:
-            measured.append((made[found.name], point))
-        elif isinstance(found, Refused):
-            refused.append(found)
+    for point, configuration in _combinations(base, axes, study.sampling, _drafters_of(study)):
+        if configuration.name in by_name:
+            measured.append((by_name[configuration.name], point))
+        elif isinstance(configuration, Refused):
+            refused.append(configuration)
         else:
-            refused.append(Refused(found.name, point, LEFT_OUT))
-    if len(measured) != len(made):
+            refused.append(Refused(configuration.name, point, LEFT_OUT))
+    if len(measured) != len(by_name):
         raise ConfigError.of("study", study.title, "a study of a grid")
     configurations, points = zip(*measured, strict=True)
     return Grid(tuple(axes), configurations, points, tuple(refused))
 
 
-def _axes_of(study: Study, made: Mapping[str, Configuration]) -> list[Axis]:
+def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
     """The axes that were asked for; in a study kept without them, those its configurations have."""
-    if study.axes and made:
-        asked = [axis_of(field, values) for field, values in study.axes]
-        return [Axis(axis.field, _in_order(axis.values)) for axis in asked]
-    fields = _AXIS_FIELD.findall(next(iter(made), ""))
-    return [Axis(field, _values_of(field, made.values())) for field in fields]
+    if study.axes and by_name:
+        axes = [axis_of(field, values) for field, values in study.axes]
+        return [Axis(axis.field, _in_order(axis.values)) for axis in axes]
+    fields = _AXIS_FIELD.findall(next(iter(by_name), ""))
+    return [Axis(field, _values_of(field, by_name.values())) for field in fields]
 
 
 def _drafters_of(study: Study) -> tuple[str, ...]:
@@ -186,9 +186,9 @@ def _drafters_of(study: Study) -> tuple[str, ...]:
     return tuple(model.rpartition(" (")[0] or model for model in study.models[1:])
 
 
-def _values_of(field: str, made: Iterable[Configuration]) -> tuple[Any, ...]:
-    found = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in made)
-    return _in_order(tuple(found))
+def _values_of(field: str, configurations: Iterable[Configuration]) -> tuple[Any, ...]:
+    values = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in configurations)
+    return _in_order(tuple(values))
 
 
 def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -213,11 +213,11 @@ def value_text(value: Any) -> str:
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
     """Among equal values (2.0 and 2, true and 1) the first that the field allows."""
-    found: dict[Any, Any] = {}
+    by_key: dict[Any, Any] = {}
     for value in values:
-        if value not in found or (_fits(field, value) and not _fits(field, found[value])):
-            found[value] = value
-    return tuple(found.values())
+        if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
+            by_key[value] = value
+    return tuple(by_key.values())
 
 
 def _fits(field: str, value: Any) -> bool:
@@ -241,7 +241,7 @@ def _check_field(field: str) -> None:
 def _check_loaded(speculation: SpeculationConfig, drafters: Collection[str] | None) -> None:
     if drafters is None:
         return
-    known = ("all", "first", *MODEL_FREE, *drafters)
-    missing = [name for name in speculation.drafters if name not in known]
+    allowed = ("all", "first", *MODEL_FREE, *drafters)
+    missing = [name for name in speculation.drafters if name not in allowed]
     if missing:
-        raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(known)}")
+        raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(allowed)}")

@@ -59,8 +59,8 @@ class Measured:
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Measured:
         """The inverse of `to_plain`, after a trip through JSON too."""
-        made: Measured = from_plain(cls, values)
-        return made
+        measured: Measured = from_plain(cls, values)
+        return measured
 
 
 def measure_run(events: Iterable[Event]) -> Measured:
@@ -147,8 +147,8 @@ class _Fold:
         was asked had a token."""
         if any(self._drafted) or not self._asked or not started.drafters:
             return ""
-        asked = sum(length > 0 for length in self._asked)
-        if 2 * asked >= len(self._asked):
-            rounds = f"{asked} of {len(self._asked)} rounds"
+        drafting_rounds = sum(length > 0 for length in self._asked)
+        if 2 * drafting_rounds >= len(self._asked):
+            rounds = f"{drafting_rounds} of {len(self._asked)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"
         return _MOVE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"

@@ -51,6 +51,6 @@ class Pace:
 
     def seconds_left(self, cells: Sequence[Cell]) -> float:
         """Seconds for these cells, by each contestant's median so far."""
-        usual = median([seconds for found in self.seconds.values() for seconds in found])
-        each = {name: median(found) for name, found in self.seconds.items()}
+        usual = median([seconds for times in self.seconds.values() for seconds in times])
+        each = {name: median(times) for name, times in self.seconds.items()}
         return sum(each.get(cell.contestant, usual) for cell in cells)

@@ -58,10 +58,10 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
     """Prompts as a person types them. Raises ConfigError where there is none, or too many."""
     lines = typed.replace("\r\n", "\n").split("\n")
     if any(line.strip() == SEPARATOR for line in lines):
-        found = _between(lines)
+        blocks = _between(lines)
     else:
-        found = [line for line in lines if line.strip()]
-    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(found, start=1))
+        blocks = [line for line in lines if line.strip()]
+    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(blocks, start=1))
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
@@ -81,25 +81,25 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
 
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
     """The prompts with ids of their own: a second `x` becomes `x-2`."""
-    taken: dict[str, int] = {}
-    found: list[StudyPrompt] = []
+    counts: dict[str, int] = {}
+    renamed: list[StudyPrompt] = []
     for prompt in prompts:
         if prompt.domain == NO_DOMAIN:
             allowed = "another word: none names prompts without a domain"
             raise ConfigError.of("domain", prompt.domain, allowed)
-        if len(found) == MAX_PROMPTS:
+        if len(renamed) == MAX_PROMPTS:
             raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
-        name, number = prompt.id, taken.get(prompt.id, 0) + 1
-        while number > 1 and f"{name}-{number}" in taken:
+        name, number = prompt.id, counts.get(prompt.id, 0) + 1
+        while number > 1 and f"{name}-{number}" in counts:
             number += 1
-        taken[name] = number
+        counts[name] = number
         if number > 1:
             name = f"{name}-{number}"
-            taken.setdefault(name, 1)
-        found.append(StudyPrompt(name, prompt.text, prompt.domain))
-    if not found:
+            counts.setdefault(name, 1)
+        renamed.append(StudyPrompt(name, prompt.text, prompt.domain))
+    if not renamed:
         raise ConfigError.of("prompts", "", "at least one prompt")
-    return tuple(found)
+    return tuple(renamed)
 
 
 def _between(lines: list[str]) -> list[str]:
@@ -120,13 +120,13 @@ def _of_line(number: int, line: str) -> StudyPrompt:
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed} ({error})") from error
     if not isinstance(entry, dict):
         raise ConfigError.of(f"line {number}", line[:80], allowed)
-    given = entry.get("prompt", entry.get("text"))
-    if not isinstance(given, str) or not given.strip():
+    text = entry.get("prompt", entry.get("text"))
+    if not isinstance(text, str) or not text.strip():
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
     # None of both is as good as not given; an id of 0 is one.
     name, domain = entry.get("id"), entry.get("domain")
     named_so = str(number) if name in (None, "") else str(name)
     try:
-        return StudyPrompt(named_so, given, "" if domain is None else str(domain))
+        return StudyPrompt(named_so, text, "" if domain is None else str(domain))
     except ConfigError as error:
         raise ConfigError(f"line {number}: {error}") from error

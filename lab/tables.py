@@ -108,11 +108,11 @@ def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     rows = []
     for prompt in study.prompts:
         for one in study.configurations:
-            found = groups.get((prompt.id, one.name))
-            if found:
-                same = same_text(study, results, found)
-                bases = _bases(study, results, found)
-                ordered = list(found.values())
+            of_cell = groups.get((prompt.id, one.name))
+            if of_cell:
+                same = same_text(study, results, of_cell)
+                bases = _bases(study, results, of_cell)
+                ordered = list(of_cell.values())
                 row = prompt_row(prompt.id, prompt.domain, one.name, ordered, bases, same)
                 rows.append(row)
     return tuple(rows)
@@ -175,19 +175,19 @@ def prompt_row(
     prompt: str,
     domain: str,
     configuration: str,
-    found: Sequence[Measured],
+    measured: Sequence[Measured],
     bases: Sequence[tuple[Measured, Measured]] = (),
     same: Same | None = None,
 ) -> PromptRow:
-    """The row of one prompt's runs `found`; `bases`: each with plain decoding's in its block."""
+    """The row of one prompt's runs `measured`; `bases`: each with plain decoding's in its block."""
     ratios = [
         ours.stats.tokens_per_second / plain.stats.tokens_per_second
         for ours, plain in bases
         if plain.stats.tokens_per_second > 0
     ]
-    rejected = _sum_by_position([result.rejected_at for result in found])
+    rejected = _sum_by_position([result.rejected_at for result in measured])
     accepted: dict[str, int] = {}
-    for result in found:
+    for result in measured:
         for drafter, count in result.accepted_by:
             accepted[drafter] = accepted.get(drafter, 0) + count
     best = max(accepted, key=lambda drafter: accepted[drafter], default="")
@@ -195,32 +195,32 @@ def prompt_row(
         prompt=prompt,
         domain=domain,
         configuration=configuration,
-        runs=tuple(result.run_id for result in found),
-        speed=median([result.stats.tokens_per_second for result in found]),
+        runs=tuple(result.run_id for result in measured),
+        speed=median([result.stats.tokens_per_second for result in measured]),
         ratio=median(ratios) if ratios else None,
-        mean_acceptance_length=_pooled_length(found),
-        draft_acceptance_rate=_pooled_rate(found),
-        rate_per_position=_rates(found),
+        mean_acceptance_length=_pooled_length(measured),
+        draft_acceptance_rate=_pooled_rate(measured),
+        rate_per_position=_rates(measured),
         best_drafter=best if accepted.get(best) else "",
         rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
         same=same or Same("unknown"),
-        idle=_idle(found),
+        idle=_idle(measured),
     )
 
 
-def _idle(found: Sequence[Measured]) -> str | None:
-    if any(run.stats.num_draft_tokens or not run.accepted_by for run in found):
+def _idle(measured: Sequence[Measured]) -> str | None:
+    if any(run.stats.num_draft_tokens or not run.accepted_by for run in measured):
         return None
-    return next((run.idle for run in reversed(found) if run.idle), "")
+    return next((run.idle for run in reversed(measured) if run.idle), "")
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
     """These cells' results, each with plain decoding's in the same block, where both are there."""
-    found = [
+    pairs = [
         (result, results.get(Cell(study.base, cell.item, cell.repeat)))
         for cell, result in cells.items()
     ]
-    return [(result, base) for result, base in found if base is not None]
+    return [(result, base) for result, base in pairs if base is not None]
 
 
 def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
@@ -241,22 +241,22 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
 
 def _pooled_length(results: Iterable[Measured]) -> float | None:
     """1 + accepted / rounds over all rounds: a prompt counts by its rounds."""
-    found = [result.stats for result in results]
-    rounds = sum(stats.num_rounds for stats in found)
-    return 1 + sum(stats.num_accepted_tokens for stats in found) / rounds if rounds else None
+    all_stats = [result.stats for result in results]
+    rounds = sum(stats.num_rounds for stats in all_stats)
+    return 1 + sum(stats.num_accepted_tokens for stats in all_stats) / rounds if rounds else None
 
 
 def _pooled_rate(results: Iterable[Measured]) -> float | None:
-    found = [result.stats for result in results]
-    drafted = sum(stats.num_draft_tokens for stats in found)
-    return sum(stats.num_accepted_tokens for stats in found) / drafted if drafted else None
+    all_stats = [result.stats for result in results]
+    drafted = sum(stats.num_draft_tokens for stats in all_stats)
+    return sum(stats.num_accepted_tokens for stats in all_stats) / drafted if drafted else None
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
     """The drafters' share of the time in which drafters and LLM worked."""
-    found = [result.stats for result in results]
-    both = sum(stats.draft_ms + stats.verify_ms for stats in found)
-    return sum(stats.draft_ms for stats in found) / both if both else None
+    all_stats = [result.stats for result in results]
+    both = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
+    return sum(stats.draft_ms for stats in all_stats) / both if both else None
 
 
 def _rates(results: Sequence[Measured]) -> tuple[float, ...]:

@@ -106,9 +106,9 @@ def _check_place(path: Path) -> None:
 
 def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse another program's database before anything in it is changed."""
-    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if objects and found != APPLICATION_ID:
+    if objects and application_id != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
     applied = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
     newer = sorted(applied - _all_migrations())

@@ -40,10 +40,10 @@ def _renamed_metadata(path: Path) -> Path | None:
 def _is_written(place: Path, text: str) -> bool:
     """Write `text` to the file unless it is another program's; whether it has that text now."""
     try:
-        found = place.read_text(encoding="utf-8") if place.exists() else OURS
-        if found != text and found.startswith(OURS):
+        present = place.read_text(encoding="utf-8") if place.exists() else OURS
+        if present != text and present.startswith(OURS):
             place.write_text(text, encoding="utf-8")
-            found = text
+            present = text
     except (OSError, ValueError):
         return False
-    return found == text
+    return present == text

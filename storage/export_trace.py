@@ -67,7 +67,7 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
     """Lane -> slices, the lanes in the order in which they are shown."""
-    found: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
+    by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     begin, tree, verdict = 0.0, None, None
     thinned = is_thinned(events)
     for event in events:
@@ -78,43 +78,44 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
         elif isinstance(event, RoundCompleted):
             whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
             nodes = len(tree.token_ids) if tree and not thinned else None
-            _append_slice(found, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
+            _append_slice(by_lane, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
             for span in event.spans:
                 shared = {"share": span.share} if span.share < 1 else {}
-                _append_slice(found, span, {"round": event.round + 1, **shared})
+                _append_slice(by_lane, span, {"round": event.round + 1, **shared})
             begin, tree, verdict = event.at_ms, None, None
-    return {lane: slices for lane, slices in found.items() if slices}
+    return {lane: slices for lane, slices in by_lane.items() if slices}
 
 
-def _append_slice(found: dict[str, list[Slice]], span: Span, told: dict[str, Any]) -> None:
+def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, Any]) -> None:
     start, end = _ns(span.start_ms), _ns(span.end_ms)
     if start is not None and end is not None and end >= start:
-        found.setdefault(span.lane, []).append((start, end, span.name, told))
+        slices.setdefault(span.lane, []).append((start, end, span.name, args))
 
 
 def _ns(ms: float) -> int | None:
     """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent."""
-    known = math.isfinite(ms) and abs(ms) <= LONGEST_MS
-    return round(ms * NS_A_MS) if known else None
+    fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
+    return round(ms * NS_A_MS) if fits else None
 
 
 def _round_args(
-    done: RoundCompleted, tree: Combined | None, verdict: Verified | None
+    completed: RoundCompleted, tree: Combined | None, verdict: Verified | None
 ) -> dict[str, Any]:
     return {
-        "text": "".join(done.text_deltas),
-        "accepted": done.num_accepted,
-        "tokens": len(done.token_ids),
+        "text": "".join(completed.text_deltas),
+        "accepted": completed.num_accepted,
+        "tokens": len(completed.token_ids),
         "own token": verdict.own_kind if verdict else "",
-        "speculation length": done.speculation_length,
-        "next length": done.next_speculation_length,
-        "why": done.length_reason,
+        "speculation length": completed.speculation_length,
+        "next length": completed.next_speculation_length,
+        "why": completed.length_reason,
         "winner": tree.winner if tree else "",
-        "weights": done.weights,
+        "weights": completed.weights,
         "drafted ahead": [
-            f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}" for one in done.ahead
+            f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}"
+            for one in completed.ahead
         ],
-        "notes": list(done.notes),
+        "notes": list(completed.notes),
     }
 
 
@@ -132,7 +133,7 @@ def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
 
 
 def _complete(one: Slice, thread: int, lane: str) -> Entry:
-    start, end, name, told = one
+    start, end, name, args = one
     return {
         "ph": "X",
         "pid": PID,
@@ -141,7 +142,7 @@ def _complete(one: Slice, thread: int, lane: str) -> Entry:
         "cat": lane,
         "ts": start / 1000,
         "dur": (end - start) / 1000,
-        "args": told,
+        "args": args,
     }
 
 

@@ -35,14 +35,14 @@ def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str
 
     Raises ValueError for events of several rounds, or whose parallel tuples do not run parallel.
     """
-    found = {type(event): event for event in events}
+    by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
-    if len(found) != len(events) or len(rounds) != 1:
+    if len(by_type) != len(events) or len(rounds) != 1:
         raise ValueError(f"events are of rounds {sorted(rounds)}: one of each kind is allowed")
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)
     for event in events:
-        writer.add(event, found)
+        writer.add(event, by_type)
     return writer.finish()
 
 
@@ -52,16 +52,16 @@ class _RoundWriter:
         self.rows: Rows = {table.name: [] for table in ROUND_TABLES}
         self.values: Values = {"run": key[0], "round": key[1]}
 
-    def add(self, event: RoundEvent, found: Mapping[type[RoundEvent], RoundEvent]) -> None:
-        """`found`: all events of the round by their class."""
+    def add(self, event: RoundEvent, by_type: Mapping[type[RoundEvent], RoundEvent]) -> None:
+        """`by_type`: all events of the round by their class."""
         if isinstance(event, Drafted):
             self._head("drafted", event)
-            combined = found.get(Combined)
+            combined = by_type.get(Combined)
             fused = isinstance(combined, Combined) and bool(combined.origins)
             self._drafts(event.drafts, fused)
         elif isinstance(event, Combined):
             self._head("combined", event)
-            verified = found.get(Verified)
+            verified = by_type.get(Verified)
             self._tree(event, verified if isinstance(verified, Verified) else None)
         elif isinstance(event, Verified):
             self._head("verified", event)

@@ -59,8 +59,8 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
     # Keys first: an index has all that is asked for, so no skipped run is read.
     keys = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
-    found = connection.execute(keys, (*values, query.limit, query.offset)).fetchall()
-    rows = [_row(connection, "id", row["id"]) for row in found]
+    ids = connection.execute(keys, (*values, query.limit, query.offset)).fetchall()
+    rows = [_row(connection, "id", row["id"]) for row in ids]
     return RunPage(tuple(_summary(connection, row) for row in rows if row is not None), total)
 
 
@@ -104,24 +104,24 @@ def _all_of(conditions: list[Condition]) -> Condition:
 def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
     # Sorted by a figure, that figure's index is walked, which holds these columns too.
     by = "" if query.order in ("newest", "oldest") else "+"
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     if query.status:
-        found.append((f"{by}status = ?", (query.status,)))
+        conditions.append((f"{by}status = ?", (query.status,)))
     if query.owner is not None:
-        found.append((f"{by}owner = ?", (text_in(query.owner),)))
+        conditions.append((f"{by}owner = ?", (text_in(query.owner),)))
     if query.llm:
-        found.append((f"{by}llm = ?", (_key(connection, query.llm),)))
+        conditions.append((f"{by}llm = ?", (_key(connection, query.llm),)))
     if query.drafter == NO_DRAFTER:
-        found.append((DRAFTED_BY_NONE, ()))
+        conditions.append((DRAFTED_BY_NONE, ()))
     elif query.drafter:
-        found.append((DRAFTED_BY, (_key(connection, query.drafter),)))
+        conditions.append((DRAFTED_BY, (_key(connection, query.drafter),)))
     if query.since_utc:
-        found.append((f"{by}created_utc >= ?", (query.since_utc,)))
+        conditions.append((f"{by}created_utc >= ?", (query.since_utc,)))
     if query.until_utc:
-        found.append((f"{by}created_utc < ?", (query.until_utc,)))
+        conditions.append((f"{by}created_utc < ?", (query.until_utc,)))
     if query.noted:
-        found.append((NOTED, ()))
-    return found
+        conditions.append((NOTED, ()))
+    return conditions
 
 
 def _key(connection: sqlite3.Connection, name: str) -> int:

@@ -116,13 +116,13 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
-            found = connection.execute(query, (text_in(run_id),)).rowcount
+            num_deleted = connection.execute(query, (text_in(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged, the
             # write-ahead log until it is copied back and cut off.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.tidy()
-        if not found:
+        if not num_deleted:
             raise self._unknown(run_id)
 
     def annotate(self, run_id: str, note: str) -> None:
@@ -135,8 +135,8 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "UPDATE runs SET note = ? WHERE run_id = ?"
-            found = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
-        if not found:
+            num_changed = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
+        if not num_changed:
             raise self._unknown(run_id)
 
     def set_retention(self, keep: int | None) -> None:
@@ -206,10 +206,10 @@ class RunStore:
         """One run without its rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
         with read_connection(self.path) as connection:
-            found = select_run(connection, run_id)
-        if found is None:
+            summary = select_run(connection, run_id)
+        if summary is None:
             raise self._unknown(run_id)
-        return found
+        return summary
 
     def choices(self) -> RunChoices:
         """The names of LLMs and drafters that runs in the log have. Raises StoreError."""
@@ -225,10 +225,10 @@ class RunStore:
         """
         self._catch_up()
         with read_connection(self.path) as connection:
-            found = read_events(connection, run_id)
-        if not found:
+            events = read_events(connection, run_id)
+        if not events:
             raise self._unknown(run_id)
-        return found
+        return events
 
     def retention(self) -> int | None:
         """How many runs keep their whole trees; None for all. Raises StoreError."""

@@ -85,8 +85,8 @@ class StudyLog:
             raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
         with self._transaction() as connection:
             query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
-            given = (*values.values(), text_in(study_id))
-            if not connection.execute(query, given).rowcount:
+            arguments = (*values.values(), text_in(study_id))
+            if not connection.execute(query, arguments).rowcount:
                 raise _unknown(study_id)
 
     def claim(self, study_id: str) -> bool:
@@ -144,8 +144,8 @@ class StudyLog:
             " ORDER BY created_utc DESC, id DESC LIMIT ? OFFSET ?"
         )
         with read_connection(self._path) as connection:
-            found = connection.execute(query, (*values, limit, offset)).fetchall()
-        return tuple(self._row(row) for row in found)
+            rows = connection.execute(query, (*values, limit, offset)).fetchall()
+        return tuple(self._row(row) for row in rows)
 
     def study(self, study_id: str) -> tuple[StudyRow, dict[str, Any]]:
         """One study: its line, and what was saved. Raises UnknownStudyError."""
@@ -158,8 +158,8 @@ class StudyLog:
 
     def of_run(self, run_id: str) -> str:
         """The id of the study that a run was made for; empty where it was made for none."""
-        found = self.cell_of(run_id)
-        return "" if found is None else found[0]
+        cell = self.cell_of(run_id)
+        return "" if cell is None else cell[0]
 
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
         """Study and cell that a run was made for; None where it was made for none."""
@@ -191,8 +191,8 @@ class StudyLog:
         with read_connection(self._path) as connection:
             key = (_key(connection, study_id), text_in(contestant), text_in(item), repeat)
             row = connection.execute(query, key).fetchone()
-        found: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
-        return found
+        result: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
+        return result
 
     def results(self, study_id: str) -> dict[CellKey, dict[str, Any]]:
         """Every kept cell's result. Raises UnknownStudyError."""

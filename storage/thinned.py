@@ -25,20 +25,20 @@ Rows = dict[str, list[Fields]]
 
 def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
     """A run's rows by table, with the nodes of its thinned rounds renumbered."""
-    found: Rows = {name: list(values) for name, values in rows.items()}
-    thinned = {row["round"] for row in found["rounds"] if row["thinned"]}
+    all_rows: Rows = {name: list(values) for name, values in rows.items()}
+    thinned = {row["round"] for row in all_rows["rounds"] if row["thinned"]}
     if not thinned:
-        return found
+        return all_rows
     rounds = {number: _ThinnedRound() for number in thinned}
-    for name, values in found.items():
+    for name, values in all_rows.items():
         for row in values:
             if row["round"] in thinned:
                 rounds[row["round"]].rows[name].append(row)
-    made = {number: of.restore() for number, of in rounds.items()}
-    for name, values in found.items():
-        kept = [row for row in values if row["round"] not in thinned]
-        found[name] = kept + [row for of in made.values() for row in of.get(name, ())]
-    return found
+    restored = {number: of.restore() for number, of in rounds.items()}
+    for name, values in all_rows.items():
+        full_rows = [row for row in values if row["round"] not in thinned]
+        all_rows[name] = full_rows + [row for of in restored.values() for row in of.get(name, ())]
+    return all_rows
 
 
 class _ThinnedRound:

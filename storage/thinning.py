@@ -79,13 +79,13 @@ def _next(connection: sqlite3.Connection, keep: int) -> int | None:
         if last is None:
             return None
         older, values = "(created_utc, id) < (?, ?)", tuple(last)
-    found = connection.execute(
+    row = connection.execute(
         "SELECT id FROM runs WHERE thinned < 2 AND num_lost_events = 0"
         f" AND status IN ('completed', 'cancelled', 'failed') AND {older}"
         " ORDER BY created_utc, id LIMIT 1",
         values,
     ).fetchone()
-    return None if found is None else int(found["id"])
+    return None if row is None else int(row["id"])
 
 
 def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
@@ -96,14 +96,14 @@ def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
     # A run whose rounds are a multiple of it is found again, with none left.
-    done = len(rows) < ROUNDS_AT_ONCE
+    all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
         stretch = (run, rows[0]["round"], rows[-1]["round"])
         _shorten(connection, stretch)
         _remove(connection, stretch)
         _empty(connection, run, rows)
-    connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if done else 1, run))
-    return done
+    connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if all_thinned else 1, run))
+    return all_thinned
 
 
 Stretch = tuple[int, int, int]  # run, first round, last round
@@ -115,7 +115,7 @@ def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
 
     The rows are written anew: SQLite would leave the pages of rows that only shrink as they are.
     """
-    found = connection.execute(
+    totals = connection.execute(
         "SELECT round, model, count(*) AS nodes, count(score) AS scored, sum(score) AS total FROM ("
         " SELECT round, model, score, row_number() OVER ("
         " PARTITION BY round, node, model) AS place FROM proposals JOIN rounds USING (run, round)"
@@ -123,7 +123,7 @@ def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
         ") WHERE place = 1 GROUP BY round, model",
         stretch,
     )
-    counts = {(row[0], row[1]): tuple(row)[2:] for row in found}
+    counts = {(row[0], row[1]): tuple(row)[2:] for row in totals}
     drafts = connection.execute(
         f"SELECT {', '.join(DRAFTS.columns)} FROM drafts WHERE {WITHIN} ORDER BY round, ordinal",
         stretch,
@@ -154,8 +154,8 @@ def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
 def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
     """Clear what the rounds' own rows say about removed nodes."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
-    kept = [(_masses(row), run, row["round"]) for row in rows]
-    connection.executemany(query, kept)
+    vote_rows = [(_masses(row), run, row["round"]) for row in rows]
+    connection.executemany(query, vote_rows)
     stretch = (run, rows[0]["round"], rows[-1]["round"])
     for name in ("dropped_json", "dropped_masses_json"):
         connection.execute(

@@ -75,10 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> None:
-    chosen = preset(arguments.preset or _DEFAULT_PRESET)
+    size = preset(arguments.preset or _DEFAULT_PRESET)
     tokenizer = arguments.tokenizer and model_folder(arguments.tokenizer)
     inputs = Inputs(arguments.corpora, tokenizer, arguments.prompts)
-    manifest = prepare(chosen, inputs, arguments.out, arguments.seed)
+    manifest = prepare(size, inputs, arguments.out, arguments.seed)
     print("\n".join(report(manifest)))
 
 
@@ -120,17 +120,17 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 def _judge(arguments: argparse.Namespace) -> None:
     prompts = prompts_of(arguments.prompts, arguments.count)
-    asked = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
+    workload = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
     if not arguments.ssm:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
-    pieces = _pieces(arguments, "worth", engine, asdict(asked))
-    found = measure_worth(
-        engine, asked, lambda text: print(text, file=sys.stderr, flush=True), pieces
+    pieces = _pieces(arguments, "worth", engine, asdict(workload))
+    measured = measure_worth(
+        engine, workload, lambda text: print(text, file=sys.stderr, flush=True), pieces
     )
     if arguments.out is not None:
-        write_json(arguments.out / "worth.json", as_plain(found, asked))
-    print("\n".join(table_of_worth(found)))
+        write_json(arguments.out / "worth.json", as_plain(measured, workload))
+    print("\n".join(table_of_worth(measured)))
     pieces.forget()
 
 
@@ -140,55 +140,57 @@ def _samples(arguments: argparse.Namespace) -> None:
         max_new_tokens=arguments.tokens, temperature=arguments.temperature, seed=arguments.seed
     )
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
-    asked = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
-    pieces = _pieces(arguments, "samples", engine, asked)
-    found: list[samples.Sample] = []
+    settings = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
+    pieces = _pieces(arguments, "samples", engine, settings)
+    sampled: list[samples.Sample] = []
     for sample in samples.samples(engine, prompts, sampling, pieces):
         print(samples.sample_text(sample), flush=True)
-        found.append(sample)
-    verdicts = [sample.verdict for sample in found if sample.verdict]
+        sampled.append(sample)
+    verdicts = [sample.verdict for sample in sampled if sample.verdict]
     if verdicts:
         print(samples.count_verdicts(verdicts))
     if arguments.out is not None:
-        write_json(arguments.out / "samples.json", samples.as_json(found, sampling))
+        write_json(arguments.out / "samples.json", samples.as_json(sampled, sampling))
     pieces.forget()
 
 
 def _distil(arguments: argparse.Namespace) -> None:
-    found, teaching = _teaching_of(arguments)
-    done: dict[str, Distilled] = {}
-    for one in found:
+    trained, teaching = _teaching_of(arguments)
+    by_model: dict[str, Distilled] = {}
+    for one in trained:
         tuned = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
-        done[one.recipe.name] = distil(tuned, teaching)
-        write_json(arguments.out / "distilled.json", {n: asdict(each) for n, each in done.items()})
-    print("\n".join(table_of_distilled(done)))
+        by_model[one.recipe.name] = distil(tuned, teaching)
+        write_json(
+            arguments.out / "distilled.json", {n: asdict(each) for n, each in by_model.items()}
+        )
+    print("\n".join(table_of_distilled(by_model)))
 
 
 def _boost(arguments: argparse.Namespace) -> None:
-    found, teaching = _teaching_of(arguments)
-    pool = [(one.recipe, one.start) for one in found if one.start is not None]
+    members, teaching = _teaching_of(arguments)
+    pool = [(one.recipe, one.start) for one in members if one.start is not None]
     if len(pool) < 2:
         raise ConfigError.of("ssm", len(pool), "two model folders or more")
-    done = boost(pool, teaching, arguments.by, print)
-    write_json(arguments.out / "boosted.json", [asdict(each) for each in done])
+    boosted = boost(pool, teaching, arguments.by, print)
+    write_json(arguments.out / "boosted.json", [asdict(each) for each in boosted])
 
 
 def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     store = open_tokens(arguments.out)
     chosen = preset(arguments.preset or store.manifest.preset)
-    found = students(_folders(arguments.ssm), chosen, store, arguments.rate)
+    to_train = students(_folders(arguments.ssm), chosen, store, arguments.rate)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
     run = Run(
-        tuning_preset(chosen, found), store, minutes, _device(arguments.device), arguments.seed
+        tuning_preset(chosen, to_train), store, minutes, _device(arguments.device), arguments.seed
     )
-    asked = (arguments.own_share, arguments.own_batches)
-    kept = (arguments.remembered, arguments.corpus_tokens)
-    return found, Teaching(run, model_folder(arguments.llm), *asked, *kept)
+    own_batch = (arguments.own_share, arguments.own_batches)
+    limits = (arguments.remembered, arguments.corpus_tokens)
+    return to_train, Teaching(run, model_folder(arguments.llm), *own_batch, *limits)
 
 
 def _pieces(
-    arguments: argparse.Namespace, work: str, engine: Engine, asked: Mapping[str, Any]
+    arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
 ) -> Pieces:
     """What was found of this work before a kill; of other models or another question nothing."""
     if arguments.out is None:
@@ -197,8 +199,8 @@ def _pieces(
     weights = [named_id(name) for name in (resolve_llm(arguments.llm), *ssms)]
     infos = [asdict(info) for info in engine.models.infos]
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
-    told = {"weights": weights, "models": infos, "asked": asked, "here": here}
-    return Pieces.of(arguments.out / work, told)
+    identity = {"weights": weights, "models": infos, "asked": run_identity, "here": here}
+    return Pieces.of(arguments.out / work, identity)
 
 
 def _folders(paths: Sequence[Path]) -> list[Path]:

@@ -32,8 +32,8 @@ def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
     named = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():
-        told, add = _TOLD[name]
-        one = named.add_parser(name, help=told)
+        help_text, add = _TOLD[name]
+        one = named.add_parser(name, help=help_text)
         add(one)
         one.set_defaults(run=run)
     return parser

@@ -66,10 +66,10 @@ def initial_model(
         ("intermediate_size", recipe.intermediate_size),
         ("num_attention_heads", recipe.num_heads),
     ):
-        found = getattr(model.config, field, wished)  # an architecture may have none of its own
-        if found != wished:
-            told = f"{start.folder.name} with {field} {found}"
-            raise ConfigError.of(start.field, told, f"{field} {wished}")
+        own_value = getattr(model.config, field, wished)  # an architecture may have none of its own
+        if own_value != wished:
+            description = f"{start.folder.name} with {field} {own_value}"
+            raise ConfigError.of(start.field, description, f"{field} {wished}")
     return deepen(model, recipe.num_layers)
 
 
@@ -79,8 +79,8 @@ def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
     a narrower `wide` all is kept, and the directions that are left stay fresh."""
     squares = wide.T @ wide  # as large as the width, however many tokens there are
     directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
-    kept = wide @ directions
-    return torch.cat([kept, fresh[:, kept.shape[1] :]], 1)
+    projected = wide @ directions
+    return torch.cat([projected, fresh[:, projected.shape[1] :]], 1)
 
 
 @torch.no_grad()
@@ -98,10 +98,10 @@ def deepen(model: Any, num_layers: int) -> Any:
     if num_layers == old:
         return model
     layers: nn.ModuleList = model.model.layers
-    kept = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
+    sources = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
     spread, before = nn.ModuleList(), iter(layers)
     for place in range(num_layers):
-        spread.append(next(before) if place in kept else _silent(spread[-1]))
+        spread.append(next(before) if place in sources else _silent(spread[-1]))
     one: Any
     for place, one in enumerate(spread):
         one.self_attn.layer_idx = place
@@ -111,17 +111,17 @@ def deepen(model: Any, num_layers: int) -> Any:
 
 
 def _silent(layer: nn.Module) -> Any:
-    made: Any = copy.deepcopy(layer)
-    made.self_attn.o_proj.weight.zero_()
-    made.mlp.down_proj.weight.zero_()
-    return made
+    layer_copy: Any = copy.deepcopy(layer)
+    layer_copy.self_attn.o_proj.weight.zero_()
+    layer_copy.mlp.down_proj.weight.zero_()
+    return layer_copy
 
 
 def folders_by_name(folders: Sequence[Path], recipes: Sequence[ModelRecipe]) -> Mapping[str, Path]:
     """Each folder by its name, which is a recipe's; ConfigError for another."""
     names = tuple(recipe.name for recipe in recipes)
-    found = {folder.resolve().name: folder for folder in folders}
-    for name in found:
+    by_name = {folder.resolve().name: folder for folder in folders}
+    for name in by_name:
         if name not in names:
             raise ConfigError.of("start", name, f"folders of these names: {', '.join(names)}")
-    return found
+    return by_name

@@ -67,12 +67,12 @@ def boost(
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     tuned: list[_Member] = []
-    done: list[Boosted] = []
+    boosted: list[Boosted] = []
     for recipe, folder in pool:
         before = _mean_coverage(teaching, models)
         drops = _Drops(tuple(tuned))
         earlier = tuple(one.model for one in tuned)
-        found = distil(
+        distilled = distil(
             Tuning(
                 recipe,
                 folder,
@@ -85,17 +85,19 @@ def boost(
         )
         ours = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
         after = _mean_coverage(teaching, {**models, recipe.name: ours})
-        kept = after["union"] >= before["union"]
-        done.append(Boosted(recipe.name, found, before, after, drops.seen, drops.dropped, kept))
-        say(line(done[-1]))
-        if not kept:
+        improved = after["union"] >= before["union"]
+        boosted.append(
+            Boosted(recipe.name, distilled, before, after, drops.seen, drops.dropped, improved)
+        )
+        say(line(boosted[-1]))
+        if not improved:
             break
         models[recipe.name] = ours
         tuned.append(ours)
     for recipe, folder in pool[len(tuned) :]:
         as_it_was = partial(shutil.copytree, folder, dirs_exist_ok=True)
         replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, as_it_was)
-    return done
+    return boosted
 
 
 def line(one: Boosted) -> str:
@@ -130,11 +132,11 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
     models = {name: one.model for name, one in members.items()}
     prefix, held_out = HELD_OUT_FORM.prefixes[0], teaching.held_out()
     pieces = teaching.pieces("covered", {"by": weights})
-    found: list[dict[str, float]] = [
+    per_domain: list[dict[str, float]] = [
         pieces.once(domain, partial(coverage, teaching.teacher, models, texts, prefix))
         for domain, texts in held_out.items()
     ]
-    return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+    return {name: sum(one[name] for one in per_domain) / len(per_domain) for name in per_domain[0]}
 
 
 @dataclass
@@ -150,12 +152,14 @@ class _Drops:
         matched = torch.zeros(len(batch), dtype=torch.bool)
         name = f"{prefix}-{hashlib.sha256(batch.tobytes()).hexdigest()[:16]}"
         for one in self.earlier:
-            found = one.continued.once(name, partial(self._is_continued, one.model, whole, prefix))
-            matched |= torch.tensor(found)
+            is_continued = one.continued.once(
+                name, partial(self._is_continued, one.model, whole, prefix)
+            )
+            matched |= torch.tensor(is_continued)
         self.seen += len(batch)
         self.dropped += int(matched.sum())
-        kept: np.ndarray = batch[~matched.numpy()]
-        return kept
+        unmatched: np.ndarray = batch[~matched.numpy()]
+        return unmatched
 
     @torch.inference_mode()
     def _is_continued(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:

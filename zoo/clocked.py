@@ -69,8 +69,8 @@ class Clock:
 
     def mean(self, part: str) -> float:
         """Median milliseconds of a part; 0 where there was no round."""
-        found: list[float] = [getattr(one, part) for one in self.rounds]
-        return median(found or [0.0])
+        values: list[float] = [getattr(one, part) for one in self.rounds]
+        return median(values or [0.0])
 
     @property
     def tokens_per_pass(self) -> float:
@@ -79,13 +79,13 @@ class Clock:
 
     def expected_tokens(self, length: int) -> float:
         """Tokens of a round whose chain is cut to `length`."""
-        kept = sum(min(one.accepted, length) for one in self.rounds)
-        return 1.0 + kept / max(len(self.rounds), 1)
+        accepted = sum(min(one.accepted, length) for one in self.rounds)
+        return 1.0 + accepted / max(len(self.rounds), 1)
 
 
 def clock_runs(
     engine: Engine,
-    asked: Workload,
+    workload: Workload,
     contest: Mapping[str, SpeculationConfig],
     repeats: int = 1,
     pieces: Pieces = UNKEPT,
@@ -93,27 +93,29 @@ def clock_runs(
     """A clock of each configuration. `pieces`: what was timed of these before."""
     clocks = {name: Clock() for name in contest}
     runs = {
-        f"{repeat}-{number}-{place}": (name, _request(asked, repeat, number, speculation))
+        f"{repeat}-{number}-{place}": (name, _request(workload, repeat, number, speculation))
         for repeat in range(repeats)
-        for number in range(len(asked.prompts))
+        for number in range(len(workload.prompts))
         for place, (name, speculation) in enumerate(contest.items())
     }
     if not all(map(pieces.has, runs)):
         for speculation in contest.values():  # a warm-up of one prompt
-            _run(engine, _request(asked, 0, 0, speculation))
+            _run(engine, _request(workload, 0, 0, speculation))
     for piece, (name, request) in runs.items():
         clocks[name].add(**pieces.once(piece, partial(_run, engine, request)))
     return clocks
 
 
-def _request(asked: Workload, repeat: int, number: int, speculation: SpeculationConfig) -> Request:
+def _request(
+    workload: Workload, repeat: int, number: int, speculation: SpeculationConfig
+) -> Request:
     sampling = SamplingParams(
-        max_new_tokens=asked.tokens,
-        temperature=asked.temperature,
+        max_new_tokens=workload.tokens,
+        temperature=workload.temperature,
         seed=1000 + 100 * repeat + number,
         ignore_eos=True,
     )
-    return Request(asked.prompts[number], sampling, speculation)
+    return Request(workload.prompts[number], sampling, speculation)
 
 
 def _run(engine: Engine, request: Request) -> dict[str, Any]:

@@ -84,13 +84,13 @@ def read_corpora(
     Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
     """
     domains = [_text_domain(folder, name, refused_lines) for name in DOMAINS if name != "code"]
-    found = [domain for domain in domains if domain.documents]
-    if not found:
+    with_documents = [domain for domain in domains if domain.documents]
+    if not with_documents:
         raise ConfigError.of(
             "corpora", str(folder), f"a folder with .txt files in {', '.join(DOMAINS[:-1])}"
         )
     code = _python_domain("code", python_files(library), refused_lines, _whole_file)
-    return [_shuffle_documents(domain, seed) for domain in (*found, code)]
+    return [_shuffle_documents(domain, seed) for domain in (*with_documents, code)]
 
 
 def library_corpora(

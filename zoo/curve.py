@@ -17,10 +17,10 @@ class Curve:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def add(self, step: int, found: dict[str, Any]) -> None:
+    def add(self, step: int, figures: dict[str, Any]) -> None:
         """A line more. Those of as many steps or more are of a run that was begun anew."""
-        kept = [line for line in self.lines() if line["step"] < step]
-        text = "".join(json.dumps(line) + "\n" for line in [*kept, {"step": step, **found}])
+        earlier = [line for line in self.lines() if line["step"] < step]
+        text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])
         replace_file(self._path, lambda file: file.write(text.encode()))
 
     def begin(self) -> None:

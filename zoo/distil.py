@@ -88,7 +88,7 @@ class Teaching:
         first = run.store.manifest.separator
         return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
-    def rows(self, kept: Kept | None = None) -> dict[str, np.ndarray]:
+    def rows(self, memory: Kept | None = None) -> dict[str, np.ndarray]:
         """The corpora's training tokens and the LLM's own texts, which are drawn where they are not
         there yet; of these only the ones that are `kept`."""
         rows = dict(self.run.store.train)
@@ -98,7 +98,9 @@ class Teaching:
             batches = []
             for number in range(self.own_batches):
                 batch = self.texts.batch(domain, number, self._say)
-                batches.append(batch if kept is None else kept(batch, self.texts.prefix(number)))
+                batches.append(
+                    batch if memory is None else memory(batch, self.texts.prefix(number))
+                )
             rows = rows | {f"{OWN}{domain}": np.concatenate(batches).reshape(-1)}
         return rows
 
@@ -147,13 +149,13 @@ class Teaching:
             open_tokenizer(self.run.store.tokenizer_folder),
             HELD_OUT_FORM.prefixes[0],
         )
-        found = {}
+        by_engine = {}
         for domain, (greedy, *_) in self.held_out().items():
             rows = greedy[:_PROMPTS, 1:prefix].tolist()
             prompts = [str(tokenizer.decode(ids)) for ids in rows]
-            asked = Workload(prompts, _MEASURED_TOKENS, repeats=1)
-            found[domain] = tokens_per_pass(engine, ssm.name, asked)
-        return found
+            workload = Workload(prompts, _MEASURED_TOKENS, repeats=1)
+            by_engine[domain] = tokens_per_pass(engine, ssm.name, workload)
+        return by_engine
 
     def pieces(self, work: str, identity: Mapping[str, Any]) -> Pieces:
         """What was found of an SSM with this LLM, kept beside the LLM's own texts."""
@@ -225,8 +227,10 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     pieces = teaching.pieces("found", identity)
 
     def foresight(when: str, model: nn.Module) -> dict[str, Foreseen]:
-        found = pieces.once(when, lambda: _to_plain(foresees(teaching.teacher, model, held_out)))
-        return {domain: Foreseen(**one) for domain, one in found.items()}
+        accuracies = pieces.once(
+            when, lambda: _to_plain(foresees(teaching.teacher, model, held_out))
+        )
+        return {domain: Foreseen(**one) for domain, one in accuracies.items()}
 
     before = foresight("before", model)
     rows = teaching.rows(tuning.kept)
@@ -238,14 +242,14 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     curve = curve_of(run, tuning.kind, recipe)
 
     def note(trainer: Trainer, _: Run) -> str:
-        found = foresees(teaching.teacher, trainer.model, held_out)
+        accuracies = foresees(teaching.teacher, trainer.model, held_out)
         now = run.folder(tuning.kind, recipe) / recipe.name
         save(trainer.model, run.store, now)
         passes = teaching.engine_tokens_per_pass(now)
-        both = {d: asdict(one) | {"measured": passes[d]} for d, one in found.items()}
+        both = {d: asdict(one) | {"measured": passes[d]} for d, one in accuracies.items()}
         curve.add(trainer.num_steps, both)
         return "foresees, tokens a pass: " + ", ".join(
-            f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in found.items()
+            f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in accuracies.items()
         )
 
     trained = learn(trainer, run, identity, tuning.kind, note)
@@ -261,8 +265,8 @@ def foresees(teacher: nn.Module, drafter: nn.Module, held_out: Texts) -> dict[st
     return {domain: foreseen(teacher, drafter, texts, prefix) for domain, texts in held_out.items()}
 
 
-def _to_plain(found: Mapping[str, Foreseen]) -> dict[str, Any]:
-    return {domain: asdict(one) for domain, one in found.items()}
+def _to_plain(accuracies: Mapping[str, Foreseen]) -> dict[str, Any]:
+    return {domain: asdict(one) for domain, one in accuracies.items()}
 
 
 def table(distilled: Mapping[str, Distilled]) -> list[str]:

@@ -136,8 +136,8 @@ def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor,
 
 def trained_models(out: Path) -> list[Path]:
     """The model folders that `train` wrote under `out`."""
-    found = sorted(path.parent for path in (out / "models").glob("*/config.json"))
-    return list(filter(is_whole, found))
+    folders = sorted(path.parent for path in (out / "models").glob("*/config.json"))
+    return list(filter(is_whole, folders))
 
 
 def _hash_of(ids: np.ndarray) -> str:

@@ -87,9 +87,9 @@ def _of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     was_training = model.training
     model.train(False)
     starts = range(0, len(inputs), _AT_ONCE)
-    found = torch.cat([log_probabilities(model, inputs[i : i + _AT_ONCE]) for i in starts])
+    log_probs = torch.cat([log_probabilities(model, inputs[i : i + _AT_ONCE]) for i in starts])
     model.train(was_training)
-    return found
+    return log_probs
 
 
 def _inputs(batch: np.ndarray, model: nn.Module) -> torch.Tensor:

@@ -73,9 +73,9 @@ class Distillation:
             own = log_probabilities(model, inputs)
             each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
         else:
-            said = self.memory.said(inputs)
-            best = said.ids[..., 0]
-            each = _divergence_with_rest(said, log_probabilities(model, inputs))
+            top_tokens = self.memory.said(inputs)
+            best = top_tokens.ids[..., 0]
+            each = _divergence_with_rest(top_tokens, log_probabilities(model, inputs))
         with torch.no_grad():
             weights = self.weights(inputs, best)
         return Total((each * weights).sum(), weights.sum())
@@ -89,12 +89,12 @@ class Distillation:
         return weights
 
 
-def _divergence_with_rest(said: TopTokens, own: Tensor) -> Tensor:
+def _divergence_with_rest(top_tokens: TopTokens, own: Tensor) -> Tensor:
     """The divergence (batch, length) where the tokens that are not kept are one token."""
-    log_q = own.gather(-1, said.ids)
-    p, q = said.log_p.exp(), log_q.exp()
+    log_q = own.gather(-1, top_tokens.ids)
+    p, q = top_tokens.log_p.exp(), log_q.exp()
     p_left, q_left = ((1 - each.sum(-1)).clamp(min=_LEAST_LEFT) for each in (p, q))
-    return (p * (said.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
+    return (p * (top_tokens.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
 
 
 def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -81,8 +81,8 @@ class Memory:
         # The last input of a window is followed by the token that it is to foresee.
         number = (len(row) - 1) // self._length
         whole = row[: number * self._length].reshape(number, self._length)
-        told = f"{self._length} {self._count} {hashlib.sha256(whole.tobytes()).hexdigest()}"
-        name = hashlib.sha256(told.encode()).hexdigest()[:16]
+        description = f"{self._length} {self._count} {hashlib.sha256(whole.tobytes()).hexdigest()}"
+        name = hashlib.sha256(description.encode()).hexdigest()[:16]
         for block in range(0, number, BLOCK):
             self._files.append(folder / f"{name}-{block // BLOCK:04}.npz")
             windows = whole[block : block + BLOCK]
@@ -106,8 +106,8 @@ class Memory:
             replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
             return ids, log_p
         try:
-            with np.load(path) as found:
-                ids, log_p = found["ids"], found["log_p"]
+            with np.load(path) as arrays:
+                ids, log_p = arrays["ids"], arrays["log_p"]
         except (OSError, ValueError, EOFError, KeyError) as error:
             raise ConfigError.of("out", str(path), "a block of what was said; remove it") from error
         if ids.shape != shape or log_p.shape != shape:
@@ -117,13 +117,13 @@ class Memory:
     @torch.no_grad()
     def _teacher_top_k(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         device = next(self._teacher.parameters()).device
-        found = []
+        batches = []
         for start in range(0, len(windows), AT_ONCE):
             part = torch.from_numpy(windows[start : start + AT_ONCE].astype(np.int64))
             logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
-            found.append(logits.float().log_softmax(-1).topk(self._count, -1))
-        ids = torch.cat([each.indices for each in found]).cpu().numpy()
-        log_p = torch.cat([each.values for each in found]).cpu().numpy()
+            batches.append(logits.float().log_softmax(-1).topk(self._count, -1))
+        ids = torch.cat([each.indices for each in batches]).cpu().numpy()
+        log_p = torch.cat([each.values for each in batches]).cpu().numpy()
         return ids.astype(token_type(logits.shape[-1])), log_p
 
 

@@ -42,8 +42,8 @@ class DataOrder:
         """`size` windows of `length` inputs and the token after them: int64, (size, length + 1)."""
         noise = np.random.default_rng((self._seed, self._num_batches))
         self._num_batches += 1
-        chosen = noise.choice(len(self._names), size=size, p=self._probabilities)
-        return np.stack([self._next_window(int(index), length) for index in chosen])
+        picked = noise.choice(len(self._names), size=size, p=self._probabilities)
+        return np.stack([self._next_window(int(index), length) for index in picked])
 
     def state(self) -> dict[str, object]:
         """Plain values that say how far this order has come."""
@@ -73,10 +73,10 @@ class DataOrder:
 
     def _pass_starts(self, index: int, length: int, nth_pass: int, num_windows: int) -> np.ndarray:
         key = f"{self._names[index]}/{length}"
-        known = self._starts.get(key)
-        if known is None or known[0] != nth_pass:
+        starts_of_pass = self._starts.get(key)
+        if starts_of_pass is None or starts_of_pass[0] != nth_pass:
             noise = np.random.default_rng((self._seed, index, length, nth_pass))
             shift = noise.integers(length) if self._shifts else 0
             starts = shift + noise.permutation(num_windows) * length
-            known = self._starts[key] = (nth_pass, starts)
-        return known[1]
+            starts_of_pass = self._starts[key] = (nth_pass, starts)
+        return starts_of_pass[1]

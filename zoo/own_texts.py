@@ -69,12 +69,12 @@ class OwnTexts:
 
     def _read(self, path: Path) -> np.ndarray:
         try:
-            found: np.ndarray = np.load(path)
+            tokens: np.ndarray = np.load(path)
         except (OSError, ValueError, EOFError) as error:
             raise ConfigError.of("out", str(path), "a batch of texts; remove it") from error
-        if found.shape != (self.form.texts, self.form.length):
+        if tokens.shape != (self.form.texts, self.form.length):
             raise ConfigError.of("out", str(path), "texts of the same form; remove it")
-        return found
+        return tokens
 
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
@@ -107,14 +107,14 @@ def continue_prefixes(
     model.train(False)
     device = model.device
     noise = torch.Generator(device).manual_seed(seed)
-    found = [torch.from_numpy(prefixes).to(device)]
+    columns = [torch.from_numpy(prefixes).to(device)]
     cache = DynamicCache(config=model.config)
-    taken: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
+    cache_arguments: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
     for _ in range(length - prefixes.shape[1]):
-        out = model(input_ids=found[-1], **taken)
-        found.append(_sample(out.logits[:, -1].float(), temperature, noise))
+        out = model(input_ids=columns[-1], **cache_arguments)
+        columns.append(_sample(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
-    drawn: np.ndarray = torch.cat(found, 1).cpu().numpy()
+    drawn: np.ndarray = torch.cat(columns, 1).cpu().numpy()
     return drawn.astype(token_type(model.config.vocab_size))
 
 

@@ -28,8 +28,8 @@ class Pieces:
     def of(cls, place: Path, identity: Mapping[str, Any]) -> Pieces:
         """Beside `place`, in a folder whose name says what the work is of: no piece of another is
         ever taken."""
-        told = json.dumps(identity, sort_keys=True)
-        name = hashlib.sha256(told.encode()).hexdigest()[:16]
+        described = json.dumps(identity, sort_keys=True)
+        name = hashlib.sha256(described.encode()).hexdigest()[:16]
         return cls(place.with_name(f"{place.name}-{name}"))
 
     def part(self, name: str) -> Pieces:

@@ -26,13 +26,13 @@ class ProgressLine:
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
         """Times in seconds; `num_tokens` since the run began."""
         self._shown_at = spent
-        done = min(spent / self._budget, 1.0)
-        filled = round(done * _BAR_CELLS)
+        fraction = min(spent / self._budget, 1.0)
+        filled = round(fraction * _BAR_CELLS)
         bar = "#" * filled + "-" * (_BAR_CELLS - filled)
         left = max(self._budget - spent, 0.0)
         speed = num_tokens / spent if spent else 0.0
         self._write(
-            f"{self._name} [{bar}] {done:4.0%}  step {step}  loss {loss:.3f}  "
+            f"{self._name} [{bar}] {fraction:4.0%}  step {step}  loss {loss:.3f}  "
             f"{speed:,.0f} tok/s  {int(left // 60)}:{int(left % 60):02} left"
         )
 

@@ -66,14 +66,14 @@ def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
     """The first `count` of each of these domains (none named: of every one) in a file of JSON lines
     with `prompt` and `domain`. ConfigError for another file, or a domain that it does not have."""
     checks.integer("count", count, 1, 10_000)
-    found = [Prompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")]
-    known = tuple(dict.fromkeys(prompt.domain for prompt in found))
+    prompts = [Prompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")]
+    all_domains = tuple(dict.fromkeys(prompt.domain for prompt in prompts))
     for domain in domains:
-        checks.choice("domains", domain, known)
+        checks.choice("domains", domain, all_domains)
     return [
         prompt
-        for domain in domains or known
-        for prompt in [each for each in found if each.domain == domain][:count]
+        for domain in domains or all_domains
+        for prompt in [each for each in prompts if each.domain == domain][:count]
     ]
 
 
@@ -139,15 +139,15 @@ def sample_text(sample: Sample) -> str:
 
 def count_verdicts(verdicts: Sequence[str]) -> str:
     """How many texts of code came to what."""
-    told = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
-    return f"=== of {len(verdicts)} texts of code {told}"
+    counts = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
+    return f"=== of {len(verdicts)} texts of code {counts}"
 
 
-def as_json(found: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
+def as_json(sampled: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
     """The same as plain values."""
     settings = {name: getattr(sampling, name) for name in ("temperature", "seed")}
     texts = [
         asdict(one.prompt) | {"continuation": one.continuation, "verdict": one.verdict}
-        for one in found
+        for one in sampled
     ]
     return {"tokens": sampling.max_new_tokens, **settings, "samples": texts}

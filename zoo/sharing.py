@@ -65,14 +65,14 @@ class Sharing:
         return windows.tensor_split(min(wanted, len(windows)))
 
     def _each(
-        self, made: Callable[[Tensor], tuple[Total, Gradients]], parts: Sequence[Tensor]
+        self, loss_of: Callable[[Tensor], tuple[Total, Gradients]], parts: Sequence[Tensor]
     ) -> Iterator[tuple[Total, Gradients]]:
         if self.workers == 1:
-            return map(made, parts)
+            return map(loss_of, parts)
         if self._pool is None:
             # Told to one thread, it holds for what begins later too: until `close`.
             self._pool = ThreadPoolExecutor(self.workers, "part", torch.set_num_threads, (1,))
-        return self._pool.map(made, parts)
+        return self._pool.map(loss_of, parts)
 
     def close(self) -> None:
         """Ends the threads; torch takes as many cores as before."""

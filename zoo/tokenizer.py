@@ -117,14 +117,14 @@ def _encode_documents(
 ) -> Iterator[np.ndarray]:
     first, last, begins = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if begins is not None else [first]
-    kept = token_type(vocabulary_size(tokenizer))
+    id_type = token_type(vocabulary_size(tokenizer))
     # In portions: an encoding holds offsets and strings too, a hundred times the size of its ids.
     for start in range(0, len(documents), at_once):
         portion = list(documents[start : start + at_once])
         for encoding in tokenizer.backend_tokenizer.encode_batch(portion):
             ids = [*before, *encoding.ids]
             ends = last in (None, first) or ids[-1] == last
-            yield np.asarray(ids if ends else [*ids, last], dtype=kept)
+            yield np.asarray(ids if ends else [*ids, last], dtype=id_type)
 
 
 def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:

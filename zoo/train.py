@@ -103,13 +103,13 @@ def train_family(run: Run, starts: Mapping[str, Start] | None = None) -> dict[st
     """Trains every model of the preset, or goes on with it; `training.json` holds the figures of
     those done. `starts`: what models of these names begin with.
     """
-    done: dict[str, Trained] = {}
+    finished: dict[str, Trained] = {}
     for recipe in run.preset.models:
-        done[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
-        models = {name: asdict(trained) for name, trained in done.items()}
+        finished[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
+        models = {name: asdict(trained) for name, trained in finished.items()}
         summary = {"preset": run.preset.name, "minutes": run.minutes, "models": models}
         write_json(run.store.folder / "training.json", summary)
-    return done
+    return finished
 
 
 def train_model(recipe: ModelRecipe, run: Run, start: Start = FRESH) -> Trained:
@@ -209,15 +209,15 @@ def _short_evaluation(trainer: Trainer, run: Run) -> str:
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
     """Writes the model in bfloat16 with its tokenizer, as `from_pretrained` opens it; whole or not
     at all."""
-    kept: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
-    kept.config.dtype = torch.bfloat16
+    copied: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
+    copied.config.dtype = torch.bfloat16
     special = _special_ids(store)
-    kept.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
+    copied.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
     for name, token_id in special.items():
-        setattr(kept.config, name, token_id)
+        setattr(copied.config, name, token_id)
 
     def write(beside: Path) -> None:
-        kept.save_pretrained(beside, max_shard_size=_MAX_SHARD)
+        copied.save_pretrained(beside, max_shard_size=_MAX_SHARD)
         shutil.copytree(store.tokenizer_folder, beside, dirs_exist_ok=True)
 
     replace_folder(folder, write)

@@ -54,21 +54,23 @@ class Worth:
 
 
 def measure_worth(
-    engine: Engine, asked: Workload, say: Callable[[str], None], pieces: Pieces = UNKEPT
+    engine: Engine, workload: Workload, say: Callable[[str], None], pieces: Pieces = UNKEPT
 ) -> list[Worth]:
     """Every SSM of the engine by itself, then all of them as the preset `best` uses them. `pieces`:
     what was measured of these before."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
-    plain = SpeculationConfig.preset("autoregressive", asked.temperature)
+    plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     say("the LLM alone")
-    alone = clock_runs(engine, asked, {"": plain}, pieces=pieces.part("alone"))[""]
+    alone = clock_runs(engine, workload, {"": plain}, pieces=pieces.part("alone"))[""]
     long = {}
     for number, name in enumerate(names):
         say(f"{name}, chains of {LONGEST}")
         chains = {name: _chain(plain, name, LONGEST)}
-        long[name] = clock_runs(engine, asked, chains, pieces=pieces.part(f"long-{number}"))[name]
+        long[name] = clock_runs(engine, workload, chains, pieces=pieces.part(f"long-{number}"))[
+            name
+        ]
 
     def best_lengths() -> list[tuple[int, float]]:
         return [_best_length(engine, alone, clock) for clock in long.values()]
@@ -78,23 +80,23 @@ def measure_worth(
         zip(names, pieces.once("lengths", best_lengths), strict=True)
     )
     say("all in turn")
-    contest = {"": plain, TOGETHER: SpeculationConfig.preset("best", asked.temperature)}
+    contest = {"": plain, TOGETHER: SpeculationConfig.preset("best", workload.temperature)}
     contest |= {name: _chain(plain, name, lengths[name][0]) for name in names}
-    found = clock_runs(engine, asked, contest, asked.repeats, pieces.part("contest"))
-    count = len(asked.prompts)
-    measured = {name: _ratio(clock, found[""], count) for name, clock in found.items()}
-    together = found[TOGETHER].tokens_per_pass
+    clocks = clock_runs(engine, workload, contest, workload.repeats, pieces.part("contest"))
+    count = len(workload.prompts)
+    measured = {name: _ratio(clock, clocks[""], count) for name, clock in clocks.items()}
+    together = clocks[TOGETHER].tokens_per_pass
     return [
         *(_of(name, long[name], alone, *lengths[name], measured[name]) for name in names),
         Worth(TOGETHER, None, together, None, 0, None, *measured[TOGETHER]),
     ]
 
 
-def tokens_per_pass(engine: Engine, name: str, asked: Workload) -> float:
+def tokens_per_pass(engine: Engine, name: str, workload: Workload) -> float:
     """Of one SSM's chains of LONGEST, as the engine makes them."""
-    plain = SpeculationConfig.preset("autoregressive", asked.temperature)
+    plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     chains = {name: _chain(plain, name, LONGEST)}
-    return clock_runs(engine, asked, chains)[name].tokens_per_pass
+    return clock_runs(engine, workload, chains)[name].tokens_per_pass
 
 
 def _of(
@@ -143,9 +145,13 @@ def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfi
 def _ratio(clock: Clock, alone: Clock, num_prompts: int) -> Measured:
     """The median over prompts and repeats; runs are kept repeat by repeat."""
     ratios = [a / max(b, 1e-9) for a, b in zip(clock.rates, alone.rates, strict=True)]
-    found = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
-    assert found is not None
-    return (found.value, found.low, found.high) if found.groups > 1 else (found.value, None, None)
+    measured = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
+    assert measured is not None
+    return (
+        (measured.value, measured.low, measured.high)
+        if measured.groups > 1
+        else (measured.value, None, None)
+    )
 
 
 # -- showing --
@@ -155,18 +161,18 @@ def prompts_of(path: Path, count: int) -> list[str]:
     """So many of a file of JSON lines with a `prompt` each, spread over it. ConfigError for another
     file."""
     checks.integer("count", count, 1, 10_000)
-    found = [row["prompt"] for row in rows_of(path, "prompt")]
-    step = max(1, len(found) // count)
-    return found[::step][:count]
+    prompts = [row["prompt"] for row in rows_of(path, "prompt")]
+    step = max(1, len(prompts) // count)
+    return prompts[::step][:count]
 
 
-def table(found: Sequence[Worth]) -> list[str]:
+def table(worths: Sequence[Worth]) -> list[str]:
     """A line an SSM, then a sentence on each."""
     head = ("SSM", "accepted", "tokens/pass", "cost", "length", "predicted", "measured")
-    rows = [head, *(_cells(one) for one in found)]
+    rows = [head, *(_cells(one) for one in worths)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
-    return [*(line.rstrip() for line in lines), "", *(_sentence(one) for one in found)]
+    return [*(line.rstrip() for line in lines), "", *(_sentence(one) for one in worths)]
 
 
 def _cells(one: Worth) -> tuple[str, ...]:
@@ -197,7 +203,7 @@ def _verdict(one: Worth) -> str:
     return "not worth using here" if one.high < WORTH else "not decided by these prompts"
 
 
-def as_json(found: Sequence[Worth], asked: Workload) -> dict[str, Any]:
+def as_json(rows: Sequence[Worth], workload: Workload) -> dict[str, Any]:
     """The same as plain values."""
-    settings = {name: getattr(asked, name) for name in ("tokens", "temperature", "repeats")}
-    return settings | {"prompts": len(asked.prompts), "pairs": [asdict(one) for one in found]}
+    settings = {name: getattr(workload, name) for name in ("tokens", "temperature", "repeats")}
+    return settings | {"prompts": len(workload.prompts), "pairs": [asdict(one) for one in rows]}

@@ -82,12 +82,12 @@ def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch
     """Every weight by its name there, in the module's dtype but for norms, which are float32; a
     tied head is left out. Raises UnsupportedModelError at a weight that has no place there."""
     for name, parameter in module.named_parameters():
-        made, weight = _name(name), parameter.detach()
-        if made.endswith("attn_q.weight"):
+        name_in_module, weight = _name(name), parameter.detach()
+        if name_in_module.endswith("attn_q.weight"):
             weight = interleaved_rows(weight, header["head_count"])
-        elif made.endswith("attn_k.weight"):
+        elif name_in_module.endswith("attn_k.weight"):
             weight = interleaved_rows(weight, header["head_count_kv"])
-        yield made, weight.float() if weight.dim() == 1 else weight
+        yield name_in_module, weight.float() if weight.dim() == 1 else weight
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:

@@ -75,20 +75,20 @@ class LlamaCpp:
         llama.draft_model = drafting
         llama.reset()
         llama.set_seed(seed)
-        found: list[int] = []
+        ids: list[int] = []
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
-            found.append(int(token))
-            if len(found) == tokens or token in self._ends:
+            ids.append(int(token))
+            if len(ids) == tokens or token in self._ends:
                 break
-        return found
+        return ids
 
     def lookup(self, count: int) -> Drafting:
         """Its prompt lookup of so many tokens."""
         speculative: Any = importlib.import_module("llama_cpp.llama_speculative")
-        found: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
-        return found
+        lookup: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
+        return lookup
 
     def drafting_with(self, name: str, count: int) -> Drafting:
         return Small(self._assistants[name], count)
@@ -113,13 +113,13 @@ class Small:
     def __call__(self, input_ids: Any, /, **options: Any) -> Any:
         """[tokens] of int32 to at most `count` of int32."""
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
-        found: list[int] = []
+        drafts: list[int] = []
         if count > 0:
             for token in self._llama.generate(input_ids.tolist(), temp=0.0, repeat_penalty=1.0):
-                found.append(int(token))
-                if len(found) == count:
+                drafts.append(int(token))
+                if len(drafts) == count:
                     break
-        return np.array(found, dtype=np.intc)
+        return np.array(drafts, dtype=np.intc)
 
 
 def is_installed() -> bool:

@@ -190,14 +190,14 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     wish = family.wish
     dtype = DTYPES[wish.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
-    asked = [
+    recipes = [
         GrowthRecipe(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
         if one.plan
         else None
         for one in family.members
     ]
     todo = []
-    for one, place, ask in zip(family.members, places, asked, strict=True):
+    for one, place, ask in zip(family.members, places, recipes, strict=True):
         if ask is None:
             say(f"{one.name} stays as it is")
         elif holds_grown(place, ask):
@@ -211,14 +211,14 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     return places
 
 
-def _write(one: Member, place: Path, asked: GrowthRecipe, say: Say) -> None:
-    large = asked.plan.large
+def _write(one: Member, place: Path, recipe: GrowthRecipe, say: Say) -> None:
+    large = recipe.plan.large
     say(f"growing {one.source} to {large.parameters:,} parameters: {large}")
-    module = load_module(one.folder, DTYPES[asked.dtype])
-    found = write_grown(place, one.folder, module, asked, texts_for(one.folder, module))
+    module = load_module(one.folder, DTYPES[recipe.dtype])
+    measured = write_grown(place, one.folder, module, recipe, texts_for(one.folder, module))
     say(
-        f"{place}: grown from {one.source}; logits differ by at most {found.difference:.2g}, "
-        f"the same token is likeliest at {found.same} of {found.tokens}"
+        f"{place}: grown from {one.source}; logits differ by at most {measured.difference:.2g}, "
+        f"the same token is likeliest at {measured.same} of {measured.tokens}"
     )
 
 

@@ -56,13 +56,13 @@ def _logits(module: Any, text: Sequence[int]) -> torch.Tensor:
     return logits
 
 
-def check_likeness(found: Likeness, dtype: torch.dtype, name: str) -> None:
+def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
     """Raises UnsupportedModelError where the grown model is another one."""
-    allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(found.largest, 1.0)
-    if not found.difference <= allowed:
+    allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(measured.largest, 1.0)
+    if not measured.difference <= allowed:
         raise UnsupportedModelError(
-            f"{name} grown differs from the small model by {found.difference:.3g} in its logits: "
-            f"at most {allowed:.3g} is allowed"
+            f"{name} grown differs from the small model by {measured.difference:.3g} in its "
+            f"logits: at most {allowed:.3g} is allowed"
         )
 
 
@@ -87,18 +87,18 @@ class GrowthRecipe:
         return {"format": FORMAT, **plain}
 
 
-def keep(folder: Path, asked: GrowthRecipe, found: Likeness) -> None:
+def keep(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
     whole = {
-        "grown": f"function-preserving enlargement of {asked.source}; no such model exists",
-        "asked": asked.to_plain(),
-        "parameters": asked.plan.large.parameters,
-        "small_parameters": asked.plan.small.parameters,
-        "measured": dataclasses.asdict(found),
+        "grown": f"function-preserving enlargement of {recipe.source}; no such model exists",
+        "asked": recipe.to_plain(),
+        "parameters": recipe.plan.large.parameters,
+        "small_parameters": recipe.plan.small.parameters,
+        "measured": dataclasses.asdict(measured),
     }
     (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 
-def holds_grown(folder: Path, asked: GrowthRecipe) -> bool:
+def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
     """Whether the folder holds this very model; False where there is nothing.
 
     Raises ConfigError where it holds anything else.
@@ -106,8 +106,8 @@ def holds_grown(folder: Path, asked: GrowthRecipe) -> bool:
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
-        kept = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if kept["asked"] == asked.to_plain():
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["asked"] == recipe.to_plain():
             return True
         reason = "it holds a model grown otherwise"
     except (OSError, ValueError, KeyError, TypeError):
@@ -117,8 +117,8 @@ def holds_grown(folder: Path, asked: GrowthRecipe) -> bool:
     )
 
 
-def card(asked: GrowthRecipe, found: Likeness) -> str:
-    plan = asked.plan
+def card(recipe: GrowthRecipe, result: Likeness) -> str:
+    plan = recipe.plan
     rounding = (
         "a power of two, which no dtype rounds" if plan.exact else "rounded in the weights' dtype"
     )
@@ -127,17 +127,17 @@ tags:
   - grown
 ---
 
-# {asked.source}, grown to {plan.large.parameters:,} parameters
+# {recipe.source}, grown to {plan.large.parameters:,} parameters
 
-**grown: function-preserving enlargement of {asked.source}, an artificial pair that does not
-exist.** It says what {asked.source} says, at the cost of a model of this size. It is for measuring
+**grown: function-preserving enlargement of {recipe.source}, an artificial pair that does not
+exist.** It says what {recipe.source} says, at the cost of a model of this size. It is for measuring
 speed and is no better than the small model at anything.
 
 - from: {plan.small.parameters:,} parameters ({plan.small})
 - to: {plan.large.parameters:,} parameters ({plan.large})
-- {asked.dtype}, seed {asked.seed}; the norms' correction is {plan.correction:g}, {rounding}
-- logits against the small model's over {found.tokens} tokens: differ by at most
-  {found.difference:.3g}, the largest logit is {found.largest:.3g}; at {found.same} of them the
+- {recipe.dtype}, seed {recipe.seed}; the norms' correction is {plan.correction:g}, {rounding}
+- logits against the small model's over {result.tokens} tokens: differ by at most
+  {result.difference:.3g}, the largest logit is {result.largest:.3g}; at {result.same} of them the
   same token is the likeliest
 
 New heads, feed-forward units and layers compute with random weights what is then multiplied by

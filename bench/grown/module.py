@@ -58,19 +58,19 @@ class Filler:
     def tensor(self, name: str, shape: torch.Size, old: torch.Tensor | None) -> torch.Tensor:
         """The parameter `name` of this shape; `old` is the small model's, None in a new layer."""
         owner = name.split(".")[-2]
-        made = torch.empty(shape, dtype=self.dtype, device=self.device)
+        weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         if owner in ZERO:
-            made.zero_()
+            weight.zero_()
         elif owner in NORMS:
-            made.fill_(self.plan.correction)
+            weight.fill_(self.plan.correction)
         elif owner in HEAD_NORMS:
-            made.fill_(1.0)
+            weight.fill_(1.0)
         else:
-            made.normal_(0.0, self.spread, generator=self._generator(name))
+            weight.normal_(0.0, self.spread, generator=self._generator(name))
         if old is not None:
             block = tuple(slice(size) for size in old.shape)
-            made[block] = (old.float() * self._correction(owner)).to(made)
-        return made
+            weight[block] = (old.float() * self._correction(owner)).to(weight)
+        return weight
 
     def _correction(self, owner: str) -> float:
         scaled = owner in NORMS
@@ -171,8 +171,8 @@ def grow_module(module: Any, plan: Plan, seed: int = 0, dtype: torch.dtype | Non
     it is. Weights are of its dtype unless another is given."""
     dtype = dtype or next(module.parameters()).dtype
     large = outline(module, plan, dtype)
-    for name, made in tensors(module, large, plan, seed, dtype):
+    for name, weight in tensors(module, large, plan, seed, dtype):
         owner, _, leaf = name.rpartition(".")
-        setattr(large.get_submodule(owner), leaf, torch.nn.Parameter(made, requires_grad=False))
+        setattr(large.get_submodule(owner), leaf, torch.nn.Parameter(weight, requires_grad=False))
     large.tie_weights()
     return large

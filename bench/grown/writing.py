@@ -35,26 +35,26 @@ BESIDE = (
 
 
 def write_grown(
-    folder: Path, source: Path, module: Any, asked: GrowthRecipe, texts: Sequence[Sequence[int]]
+    folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
     """Grows `module`, the model of the folder `source`, and compares what was written with it over
     `texts` (token ids). The folder is there whole or not at all.
 
     Raises ConfigError where it cannot be written, UnsupportedModelError where the logits differ.
     """
-    dtype = getattr(torch, asked.dtype)
-    with _at_once(folder) as made:
-        large = outline(module, asked.plan, dtype)
-        large.config.save_pretrained(made)
+    dtype = getattr(torch, recipe.dtype)
+    with _at_once(folder) as temporary:
+        large = outline(module, recipe.plan, dtype)
+        large.config.save_pretrained(temporary)
         for path in copied_files(source):
-            shutil.copy2(path, made / path.name)
-        filled = tensors(module, large, asked.plan, asked.seed, dtype)
-        _write_weights(made, sizes(large), filled, dtype.itemsize)
-        found = likeness(module, load_module(made, dtype), texts)
-        check_likeness(found, dtype, asked.source)
-        (made / "README.md").write_text(card(asked, found), encoding="utf-8")
-        keep(made, asked, found)
-    return found
+            shutil.copy2(path, temporary / path.name)
+        filled = tensors(module, large, recipe.plan, recipe.seed, dtype)
+        _write_weights(temporary, sizes(large), filled, dtype.itemsize)
+        measured = likeness(module, load_module(temporary, dtype), texts)
+        check_likeness(measured, dtype, recipe.source)
+        (temporary / "README.md").write_text(card(recipe, measured), encoding="utf-8")
+        keep(temporary, recipe, measured)
+    return measured
 
 
 def copied_files(source: Path) -> list[Path]:
@@ -82,14 +82,17 @@ def _at_once(folder: Path) -> Iterator[Path]:
 
 
 def _write_weights(
-    folder: Path, shapes: dict[str, torch.Size], made: Iterator[tuple[str, torch.Tensor]], size: int
+    folder: Path,
+    shapes: dict[str, torch.Size],
+    tensors: Iterator[tuple[str, torch.Tensor]],
+    size: int,
 ) -> None:
     groups = _groups(shapes, size)
     count = len(groups)
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
-        save_file(dict(itertools.islice(made, len(group))), folder / file, {"format": "pt"})
+        save_file(dict(itertools.islice(tensors, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)
     if len(names) > 1:
         total = sum(map(math.prod, shapes.values())) * size

@@ -32,11 +32,11 @@ def chromium(suite: str) -> Iterator[Any]:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
         raise ConfigError.of("suite", suite, "playwright (requirements-dev.txt)") from error
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    executable = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:
             # Chromium refuses its sandbox to root, as in a container.
-            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         except Error as error:
             reason = str(error).splitlines()[0]
             raise ConfigError.of("suite", suite, f"a Chromium that starts ({reason})") from error
@@ -107,8 +107,8 @@ class Tab:
         # Left before it is cleared: an open page would store its values again.
         self.page.goto("about:blank")
         for origin in self._origins:
-            told = {"origin": origin, "storageTypes": "all"}
-            self._tools.send("Storage.clearDataForOrigin", told)
+            request = {"origin": origin, "storageTypes": "all"}
+            self._tools.send("Storage.clearDataForOrigin", request)
         self._origins.clear()
         return problems
 

@@ -41,10 +41,10 @@ def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
-        found = measure_gaps(tab, site)
+        figures = measure_gaps(tab, site)
         tab.leave()
     tab.page.context.close()
-    return found
+    return figures
 
 
 def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
@@ -61,8 +61,8 @@ def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]
     return gaps_of(page.evaluate("() => window.__gaps()"))
 
 
-def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
-    gaps, long = sorted(found["gaps"]), found["long"]
+def gaps_of(times: dict[str, list[float]]) -> dict[str, float]:
+    gaps, long = sorted(times["gaps"]), times["long"]
     return {
         "frames": len(gaps),
         "seconds": sum(gaps) / 1000,
@@ -96,18 +96,18 @@ def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.click("#live-run")
     wait_finished(page)
-    told = page.evaluate("() => specscopeSeen")
-    made = site.clock.tokens[site.clock.last()]
-    late = [shown - there for shown, there in zip(told["tokens"], made, strict=False)]
+    shown_at = page.evaluate("() => specscopeSeen")
+    made_at = site.clock.tokens[site.clock.last()]
+    late = [shown - there for shown, there in zip(shown_at["tokens"], made_at, strict=False)]
     # The last update is the whole run's picture, drawn once more at its end.
-    during = [at for at in told["updates"] if at <= made[-1]]
+    during = [at for at in shown_at["updates"] if at <= made_at[-1]]
     seconds = (during[-1] - during[0]) / 1000 if len(during) > 1 else 0.0
     return {
         "late_ms": [round(value, 1) for value in late],
-        "tokens": len(made),
+        "tokens": len(made_at),
         "updates_per_second": round((len(during) - 1) / seconds, 2) if seconds else None,
-        "shift": round(sum(value for value, touched in told["shifts"] if not touched), 5),
-        "shift_all": round(sum(value for value, _ in told["shifts"]), 5),
+        "shift": round(sum(value for value, touched in shown_at["shifts"] if not touched), 5),
+        "shift_all": round(sum(value for value, _ in shown_at["shifts"]), 5),
     }
 
 

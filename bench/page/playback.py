@@ -146,8 +146,8 @@ class PlaybackWorker:
             run.cancel()
         for thread in self._players:
             thread.join()
-        for kept in (self.runs, self.requests, self._players):
-            kept.clear()
+        for listing in (self.runs, self.requests, self._players):
+            listing.clear()
 
     def submit(self, request: Request, tap: Tap | None = None) -> PlaybackRun:
         if self.closed:

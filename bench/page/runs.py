@@ -87,8 +87,8 @@ def _threads() -> Iterator[int]:
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            told = path.read_text(encoding="utf-8", errors="replace")
-            parent = int(told.rpartition(")")[2].split()[1])
+            status = path.read_text(encoding="utf-8", errors="replace")
+            parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     left = [os.getpid()]
     while left:

@@ -56,7 +56,7 @@ class Batch(Suite):
         for last in blocks.missing_blocks[-1:]:  # arenas grow and passes are timed in the first
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
-        blocks.measure(runs, kept=partial(_against_first, cases))
+        blocks.measure(runs, keep_row=partial(_against_first, cases))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
@@ -72,27 +72,29 @@ def _decode_batches(
     return {"tokens": sum(map(len, ids)), "seconds": seconds, "ids": ids}
 
 
-def _against_first(cases: Sequence[DecodeCase], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _against_first(
+    cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """The figures, and the prompts whose ids differ from the first batch size's."""
     names = [case.prompt.id for case in cases]
-    alone = next(iter(found.values()))["ids"]
-    for figures in found.values():
+    alone = next(iter(by_number.values()))["ids"]
+    for figures in by_number.values():
         every = zip(names, alone, figures.pop("ids"), strict=True)
         figures["differ"] = [name for name, one, other in every if one != other]
-    return found
+    return by_number
 
 
 def tables(results: Results) -> tuple[str, ...]:
     """Total tokens per second by how many requests at a time, a table a dtype and temperature."""
-    made = []
+    texts = []
     for kind in group_rows(long_rows(results.samples), ("dtype", "temperature")):
         title = f"Live requests, {kind['dtype']}, T = {kind['temperature']:g}"
         note = (
             "All requests' new tokens over the time until the last of them ended; {} Requests "
             "whose ids were not those they have alone: {}."
         )
-        made.append(totals(title, kind.rows, lambda size: f"{size} at a time", note))
-    return tuple(made)
+        texts.append(totals(title, kind.rows, lambda size: f"{size} at a time", note))
+    return tuple(texts)
 
 
 def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:

@@ -57,12 +57,12 @@ class CpuBundled(Suite):
                     contest.run(temperature)
 
     def report(self, context: Context) -> Report:
-        made = (
+        contest_tables = (
             cpu.contest_table(context.results, dtype, temperature, self.title, self.note)
             for dtype in context.settings.dtypes
             for temperature in self.temperatures
         )
-        return Report(tuple(filter(None, made)))
+        return Report(tuple(filter(None, contest_tables)))
 
 
 class CpuContest:
@@ -83,21 +83,23 @@ class CpuContest:
 
     def sweep(self, temperature: float) -> None:
         """The variants of the others' own speculation once on prompts that do not compete."""
-        kept, prompts = self._suite.settings_kept, self._sweep_prompts()
+        num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         every = self._blocks("sweep", temperature, prompts)
         todo = every.missing_blocks
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
         # An assistant of its own each: schedule and threshold persist in it.
-        found = {name: self._variant(variant, temperature) for name, variant in variants.items()}
+        contestants = {
+            name: self._variant(variant, temperature) for name, variant in variants.items()
+        }
         self._theirs({}, temperature, todo[0])  # the process's first call is not counted
-        if kept is not None:
-            self._blocks("sweep", temperature, prompts[:1]).measure(found, self._llama_note)
+        if num_kept is not None:
+            self._blocks("sweep", temperature, prompts[:1]).measure(contestants, self._llama_note)
             figures = cpu.sweep_figures(self._context.results, self._dtype, temperature)[0]
-            chosen = cpu.fastest_of_each_drafter(variants.values(), figures, kept)
-            found = {str(variant): found[str(variant)] for variant in chosen}
-        every.measure(found, self._llama_note)
+            fastest = cpu.fastest_of_each_drafter(variants.values(), figures, num_kept)
+            contestants = {str(variant): contestants[str(variant)] for variant in fastest}
+        every.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
         """Measure the blocks, every contestant once each, after one uncounted round."""
@@ -108,12 +110,12 @@ class CpuContest:
     def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
-            for told, engine in self._models.engines.items():
+            for description, engine in self._models.engines.items():
                 own = partial(self._ours, engine, config, temperature)
                 if not config.drafters:
                     yield preset, own
                     break  # plain decoding: the SSMs are all that the engines differ in
-                yield f"{preset}, {told}" if told else preset, own
+                yield f"{preset}, {description}" if description else preset, own
         yield cpu.GENERATE, partial(self._theirs, {}, temperature)
         yield from self._best(cpu.FAMILIES, temperature)
         if self._models.llama is not None:
@@ -133,10 +135,10 @@ class CpuContest:
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
         case = self._context.case(block.item, block.repeat, temperature)
-        found, seconds = time_call(lambda: new_ids(engine, case, config))
+        ids, seconds = time_call(lambda: new_ids(engine, case, config))
         if not config.drafters:
-            self._plain[temperature, block] = found
-        return {"tokens": len(found), "seconds": seconds}
+            self._plain[temperature, block] = ids
+        return {"tokens": len(ids), "seconds": seconds}
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
@@ -149,12 +151,12 @@ class CpuContest:
         assert llama is not None
         case = self._context.case(block.item, block.repeat, temperature)
         ids = self._models.theirs.tokenize(case.prompt.text)
-        asked = (ids, case.tokens, temperature, case.seed)
-        drafting = variant.draft_costs(llama) if variant else None
-        found, seconds = time_call(lambda: llama.generate(*asked, drafting))
-        figures = {"tokens": len(found), "seconds": seconds}
+        arguments = (ids, case.tokens, temperature, case.seed)
+        drafting = variant.drafting(llama) if variant else None
+        generated, seconds = time_call(lambda: llama.generate(*arguments, drafting))
+        figures = {"tokens": len(generated), "seconds": seconds}
         ours = self._plain.get((temperature, block)) if temperature == 0 else None
-        return figures if ours is None else {**figures, "same": alike(found, ours)}
+        return figures if ours is None else {**figures, "same": alike(generated, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
         if variant.family in cpu.LLAMA_FAMILIES:
@@ -184,7 +186,7 @@ class CpuContest:
         return {"told": self._models.told}
 
 
-def alike(found: list[int], ours: list[int]) -> float:
+def alike(ids: list[int], ours: list[int]) -> float:
     """The share of places that hold the same id."""
-    longest = max(len(found), len(ours))
-    return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
+    longest = max(len(ids), len(ours))
+    return sum(map(int.__eq__, ids, ours)) / longest if longest else 1.0

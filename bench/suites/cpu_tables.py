@@ -47,7 +47,7 @@ class Variant:
             return {"prompt_lookup_num_tokens": self.count}
         return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
 
-    def draft_costs(self, llama: LlamaCpp) -> Drafting:
+    def drafting(self, llama: LlamaCpp) -> Drafting:
         if self.family == LLAMA_LOOKUP:
             return llama.lookup(self.count)
         return llama.drafting_with(self.ssm, self.count)
@@ -59,12 +59,12 @@ def all_variants(
     """Each SSM with each schedule and count, and prompt lookup with each of its counts; llama.cpp's
     (None: it does not compete) without schedules."""
     ways = itertools.product(ssms, SCHEDULES, COUNTS)
-    found = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
-    found += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
+    variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
+    variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
     if llama_ssms is not None:
-        found += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]
-        found += [Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS]
-    return tuple(found)
+        variants += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]
+        variants += [Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS]
+    return tuple(variants)
 
 
 def fastest_of_each_drafter(
@@ -78,14 +78,14 @@ def fastest_of_each_drafter(
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
 
     def seconds_a_token(variant: Variant) -> float:
-        found = figures[str(variant)]
-        return found["seconds"] / found["tokens"]
+        by_figure = figures[str(variant)]
+        return by_figure["seconds"] / by_figure["tokens"]
 
-    found: list[Variant] = []
+    fastest: list[Variant] = []
     for group in groups.values():
-        known = all(str(variant) in figures for variant in group)
-        found += sorted(group, key=seconds_a_token)[:count] if known else group
-    return tuple(found)
+        all_measured = all(str(variant) in figures for variant in group)
+        fastest += sorted(group, key=seconds_a_token)[:count] if all_measured else group
+    return tuple(fastest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +121,18 @@ def sweep_figures(
     results: Results, dtype: str, temperature: float
 ) -> list[dict[str, dict[str, float]]]:
     """The figures of the sweep by variant, a dict a prompt."""
-    found = results.where(kind="sweep", dtype=dtype, temperature=temperature)
-    return [sample["figures"] for sample in found]
+    samples = results.where(kind="sweep", dtype=dtype, temperature=temperature)
+    return [sample["figures"] for sample in samples]
 
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
     """The fastest variant of a family among those swept on every prompt that any of the family was:
     all its tokens over all its seconds. Another time it may not have been installed."""
-    found = [
+    per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
     ]
-    prompts = [figures for figures in found if figures]
+    prompts = [figures for figures in per_prompt if figures]
 
     def speed(name: str) -> float:
         tokens = sum(figures[name]["tokens"] for figures in prompts)
@@ -144,9 +144,9 @@ def best_variant(results: Results, dtype: str, temperature: float, family: str) 
 
 
 def contest_table(
-    results: Results, dtype: str, temperature: float, title: str = "", told: str = ""
+    results: Results, dtype: str, temperature: float, title: str = "", preface: str = ""
 ) -> str:
-    """A line a contestant; empty where there are no blocks. `title` begins the title, and `told`
+    """A line a contestant; empty where there are no blocks. `title` begins the title, and `preface`
     the note."""
     samples = list(results.where(kind="block", dtype=dtype, temperature=temperature))
     rows = long_rows(samples)
@@ -164,12 +164,12 @@ def contest_table(
     }
     names = {row["contestant"] for row in rows}
     families = [name for name in (*FAMILIES, *LLAMA_FAMILIES) if name in names]
-    chosen = [best_variant(results, dtype, temperature, family) for family in families]
-    best = f"Swept first, the best competes: {', '.join(chosen)}. " if chosen else ""
+    swept = [best_variant(results, dtype, temperature, family) for family in families]
+    best = f"Swept first, the best competes: {', '.join(swept)}. " if swept else ""
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
-        f"{told}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. "
-        f"{best}`{PLAIN}` is our plain decoding. {_of_llama(samples)}"
+        f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
+        f"prompts. {best}`{PLAIN}` is our plain decoding. {_of_llama(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
@@ -191,13 +191,13 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 def _of_llama(samples: list[dict[str, Any]]) -> str:
     """Why it is not here, or which it is, and how alike its text is to ours."""
-    told = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
-    found = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
-    same = [share for share in found if share is not None]
+    notes = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
+    shares = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
+    same = [share for share in shares if share is not None]
     if not same:
-        return told
+        return notes
     whole = sum(share == 1.0 for share in same)
     return (
-        f"{told}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
+        f"{notes}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
         f"plain decoding's ids are ours, all of them in {whole} of {len(same)} blocks. "
     )

@@ -85,8 +85,8 @@ class GpuContest(Suite):
                     case = context.case(items[0], 0, temperature)
                     every = configs(temperature).items()
                     traced = {name: gaps(models()[0], case, how) for name, how in every}
-                    found = {name: one for name, one in traced.items() if one is not None}
-                    context.results.add({"kind": "gaps", **key, "gaps": found})
+                    with_trace = {name: one for name, one in traced.items() if one is not None}
+                    context.results.add({"kind": "gaps", **key, "gaps": with_trace})
 
     def _measure(self, blocks: Blocks, engine: Engine, theirs: Theirs) -> None:
         """The missing blocks, after one uncounted block."""
@@ -94,9 +94,9 @@ class GpuContest(Suite):
         llm: Any = engine.models.llm
 
         def ours(config: SpeculationConfig, block: Block) -> dict[str, float]:
-            asked = request(context.case(block.item, block.repeat, temperature), config)
+            run_request = request(context.case(block.item, block.repeat, temperature), config)
             start, tokens, steady = time.perf_counter(), 0, 0.0
-            for event in engine.generate(asked):
+            for event in engine.generate(run_request):
                 if isinstance(event, RoundCompleted):
                     tokens += len(event.token_ids)
                 elif isinstance(event, RunCompleted):
@@ -124,14 +124,14 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    found = []
+    times = []
     for _ in range(COPIES):
         wait()
         start = time.perf_counter()
         target.copy_(source)
         wait()
-        found.append(2 * size / (time.perf_counter() - start))
-    return median(found)
+        times.append(2 * size / (time.perf_counter() - start))
+    return median(times)
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:
@@ -149,11 +149,11 @@ def _table(results: Results, dtype: str, temperature: float) -> str:
     return str(Table(title, rows, ("contestant",), columns, _note(rows))) if rows else ""
 
 
-def _gap(found: dict[str, Any] | None) -> str:
+def _gap(trace: dict[str, Any] | None) -> str:
     """The idle share of a round, and kernels a round; a dash where nothing was traced."""
-    if not found:
+    if not trace:
         return NOTHING
-    return f"{found['idle']:.1%} of a round ({found['kernels'] / found['rounds']:.0f} kernels)"
+    return f"{trace['idle']:.1%} of a round ({trace['kernels'] / trace['rounds']:.0f} kernels)"
 
 
 def _note(rows: Sequence[Row]) -> str:

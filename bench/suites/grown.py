@@ -46,24 +46,24 @@ class GrownContenders:
     def __call__(self, context: Context, dtype: str) -> Contenders:
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
         as_they_are = context.load(dtype)
-        made: InMemory | InFolders
+        contenders: InMemory | InFolders
         if context.grown is not None:
-            made = InFolders(family, context)
+            contenders = InFolders(family, context)
         else:
             if family.llm.plan is not None:
                 # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
-            made = InMemory(family, as_they_are, context.say)
-        large = made.ours()
+            contenders = InMemory(family, as_they_are, context.say)
+        large = contenders.ours()
         count = next(iter(large.ssms.values())).info.parameters
         with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
         # The same LLM: what its passes take is measured once, which takes a minute and more.
         with_grown.costs = Costs(large.llm, with_small.costs.verify)
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
-        theirs = Theirs(dtype, made.module(family.llm))
+        theirs = Theirs(dtype, contenders.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-        assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
+        assistants |= {ssm.name: contenders.module(ssm) for ssm in family.ssms if ssm.plan}
         return Contenders(engines, theirs, assistants, *load_llama_cpp(theirs.module, assistants))
 
 
@@ -155,9 +155,9 @@ class GrownLoader:
         """One LLM in memory, which both sides read: of 7 B two might not fit."""
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
         small = load_models(dtype=dtype, device="cpu")
-        made = InMemory(family, small, lambda message: None, device)
-        large = made.module(family.llm)
-        return Engine(made.ours(large)), Theirs(dtype, large)
+        contenders = InMemory(family, small, lambda message: None, device)
+        large = contenders.module(family.llm)
+        return Engine(contenders.ours(large)), Theirs(dtype, large)
 
 
 SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}

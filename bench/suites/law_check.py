@@ -32,28 +32,28 @@ def check_row(
 ) -> dict[str, Any]:
     """The row's sample: what came of it, prompt by prompt."""
     row, reference = task
-    asked = cases(settings, prompts, row.temperature)
+    task_cases = cases(settings, prompts, row.temperature)
     engine.schedule = row.schedule
-    outcomes = decode(engine, asked, row.speculation, row.together)
-    found = [
+    outcomes = decode(engine, task_cases, row.speculation, row.together)
+    compared = [
         _compare(case, outcome, reference[case.prompt.id, case.seed])
-        for case, outcome in zip(asked, outcomes, strict=True)
+        for case, outcome in zip(task_cases, outcomes, strict=True)
     ]
     nodes = outcomes[0]["config"]["speculation"]["max_tree_nodes"]
-    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": found}
+    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": compared}
 
 
 def _compare(case: DecodeCase, outcome: dict[str, Any], expected: list[int]) -> dict[str, Any]:
     ids, rounds = outcome["token_ids"], outcome["summary"]["num_rounds"]
     at = first_divergence(ids, expected)
-    found = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
-    found |= {"diverged_at": at, "margin": None}
+    figures = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
+    figures |= {"diverged_at": at, "margin": None}
     if at is not None:
-        found["token_ids"] = ids
+        figures["token_ids"] = ids
         if at < min(len(ids), len(expected)):  # else one of them merely ended: no tie excuses it
             seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
-            found["margin"] = margin(seen, pair, case.temperature, case.seed)
-    return found
+            figures["margin"] = margin(seen, pair, case.temperature, case.seed)
+    return figures
 
 
 def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
@@ -102,14 +102,14 @@ def report_of(context: Context, rows: Sequence[LawRow]) -> Report:
     that was run and did not hold."""
     none: dict[str, Any] = {"prompts": []}
     samples = {row: next(context.results.where(**row.key), none) for row in rows}
-    found = {row: sample["prompts"] for row, sample in samples.items()}
+    by_row = {row: sample["prompts"] for row, sample in samples.items()}
     failures = tuple(
         f"{' '.join(map(str, (row.name, *_cells(row).values())))}: token ids differ from the "
         "reference"
-        for row, prompts in found.items()
+        for row, prompts in by_row.items()
         if _verdict(row, prompts) == "FAIL"
     )
-    return Report((_summary(found), _rows(found), _divergences(found)), failures)
+    return Report((_summary(by_row), _rows(by_row), _divergences(by_row)), failures)
 
 
 def _verdict(row: LawRow, prompts: Prompts) -> str:
@@ -118,16 +118,16 @@ def _verdict(row: LawRow, prompts: Prompts) -> str:
     return verdict(prompts) if prompts else NOT_RUN
 
 
-def _summary(found: Mapping[LawRow, Prompts]) -> str:
+def _summary(by_row: Mapping[LawRow, Prompts]) -> str:
     groups: dict[tuple[str, str, str], list[LawRow]] = {}
-    for row in found:
+    for row in by_row:
         config = row.speculation
         name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
         groups.setdefault((f"{row.temperature:g}", name, config.verify), []).append(row)
     lines = []
     for key, rows in sorted(groups.items()):
-        prompts = [prompt for row in rows for prompt in found[row]]
-        verdicts = sorted({_verdict(row, found[row]) for row in rows})
+        prompts = [prompt for row in rows for prompt in by_row[row]]
+        verdicts = sorted({_verdict(row, by_row[row]) for row in rows})
         exact = len(prompts) - len(_diverged_prompts(prompts))
         figures = (len(rows), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
@@ -135,14 +135,14 @@ def _summary(found: Mapping[LawRow, Prompts]) -> str:
     return table("Laws 1 and 2, summed", heads, lines)
 
 
-def _rows(found: Mapping[LawRow, Prompts]) -> str:
+def _rows(by_row: Mapping[LawRow, Prompts]) -> str:
     lines: list[list[object]] = []
-    for row, prompts in found.items():
+    for row, prompts in by_row.items():
         parted = _diverged_prompts(prompts)
         exact = len(prompts) - len(parted) if prompts else NOTHING
         figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
         lines.append([row.name, *_cells(row).values(), *figures, _verdict(row, prompts)])
-    cells = _cells(next(iter(found)))
+    cells = _cells(next(iter(by_row)))
     heads = ("row", *cells, "continuations", "exact", "diverged (margin)", "verdict")
     note = (
         "Temperature 0: against transformers' `generate(do_sample=False)`; above: against plain "
@@ -152,9 +152,9 @@ def _rows(found: Mapping[LawRow, Prompts]) -> str:
     return table("Laws 1 and 2, every row", heads, lines, note)
 
 
-def _divergences(found: Mapping[LawRow, Prompts]) -> str:
+def _divergences(by_row: Mapping[LawRow, Prompts]) -> str:
     lines = []
-    for row, prompts in found.items():
+    for row, prompts in by_row.items():
         own = (row.name, f"{row.temperature:g}", row.speculation.draft, row.speculation.verify)
         for one in _diverged_prompts(prompts):
             lines.append([*own, one["id"], one["diverged_at"], _margins([one])])

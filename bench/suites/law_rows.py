@@ -199,16 +199,16 @@ def pairwise_rows(
     """Each row with the values that bring the most pairs that no row before it has; among equals
     the first, so that what is listed first is what most rows have."""
     seen: set[Pair] = set()
-    found = []
+    chosen_rows = []
     names = tuple(open_fields)
     choices = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*open_fields.values())
     ]
     for row in rows:
         fitting = [whole for choice in choices if meets(whole := {**row, **choice})]
-        found.append(max(fitting, key=lambda whole: len(_pairs(whole) - seen)))
-        seen |= _pairs(found[-1])
-    return found
+        chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - seen)))
+        seen |= _pairs(chosen_rows[-1])
+    return chosen_rows
 
 
 def missing_pairs(

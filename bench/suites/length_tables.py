@@ -147,22 +147,22 @@ def contests(
 
 def tables(context: Context) -> tuple[str, ...]:
     """Everything that can be made of the samples that are there."""
-    made: list[str] = []
+    texts: list[str] = []
     claims: list[list[str]] = []
     for dtype, temperature, contest in contests(context.results, context.all_prompts):
         where = f"{dtype}, T = {temperature:g}"
-        made += [_contestants(contest, where), _rivals(contest, where)]
+        texts += [_contestants(contest, where), _rivals(contest, where)]
         claims += _claims(contest, where)
     for dtype in context.settings.dtypes:
         rows = _lives(context.results.where(part="hopeless", dtype=dtype))
         if rows:
-            made.append(_hopeless(rows, dtype))
+            texts.append(_hopeless(rows, dtype))
             late = Group([row for row in rows if row["place"] >= APART])
             gain = late.of(contestant=GOODPUT).ratio(contestant=PLAIN)
             name = f"a hopeless SSM / plain decoding, behind {APART} prompts, {dtype}"
             claims.append(claim_row(name, gain, HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
-    return (*made, claims_table(claims, note))
+    return (*texts, claims_table(claims, note))
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
@@ -208,9 +208,9 @@ def _rivals(contest: LengthContest, where: str) -> str:
     lines = []
     for domain in (OVERALL, *contest.domains):
         own = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
-        found = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
-        found[1] = NOTHING if domain == OVERALL else found[1] + own
-        lines.append([domain, *found])
+        ratios = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
+        ratios[1] = NOTHING if domain == OVERALL else ratios[1] + own
+        lines.append([domain, *ratios])
     note = f"`{BEST}`: {' and '.join(_choices(contest, OVERALL))}, each chosen on the other half."
     heads = ("prompts", *(f"/ {rival}" for rival in RIVALS))
     return table(f"`{GOODPUT}` against the others, {where}", heads, lines, note)
@@ -250,8 +250,8 @@ def _hopeless(rows: Sequence[Row], dtype: str) -> str:
     later = [(start, min(start + 11, most)) for start in range(APART, most, 11)]
     lines = []
     for start, end in [(0, min(APART, most)), (APART, most), *later]:
-        if found := [row for row in rows if start <= row["place"] < end]:
-            own = Group(found).of(contestant=GOODPUT)
+        if in_range := [row for row in rows if start <= row["place"] < end]:
+            own = Group(in_range).of(contestant=GOODPUT)
             depths = [depth for row in own.rows for depth in row["depths"]]
             drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
             gain = ratio(own.ratio(contestant=PLAIN))

@@ -172,12 +172,12 @@ def failures(results: Results) -> tuple[str, ...]:
 def tables(results: Results) -> tuple[str, ...]:
     """Total tokens per second against plain decoding's; percentiles; claims."""
     rows = long_rows(results.samples)
-    made = []
+    texts = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
         own = [_with_item(row, item) for row in rows if row["loop"] == loop]
         if own:
-            made += [_throughput(own, loop, head), _latency(own, loop, head)]
-    return (*made, _claims(rows)) if rows else ()
+            texts += [_throughput(own, loop, head), _latency(own, loop, head)]
+    return (*texts, _claims(rows)) if rows else ()
 
 
 def _with_item(row: Row, item: str) -> Row:
@@ -261,11 +261,11 @@ def _worst(
     """A contestant's figure over a base's, at the load where it is least; None where no block has
     both."""
     every = Group(rows, rows, **_BLOCKS)
-    found = [
+    ratios = [
         every.of(contestant=contestant, load=load).ratio(figure, contestant=base)
         for load in loads or dict.fromkeys(row["load"] for row in rows)
     ]
-    return min((one for one in found if one), key=lambda one: one.value, default=None)
+    return min((one for one in ratios if one), key=lambda one: one.value, default=None)
 
 
 _BLOCKS: dict[str, Any] = {"block": ("load", "repeat"), "over": "repeat"}

@@ -99,7 +99,7 @@ def _round_times(
     passes, then those of each of STAGES, and of the round]."""
     heat = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
-    found, nodes, before = [], 0, 0.0
+    times, nodes, before = [], 0, 0.0
     for event in engine.generate(request(case, config)):
         if isinstance(event, Combined):
             nodes = len(event.token_ids)
@@ -107,9 +107,9 @@ def _round_times(
             passes = clock.take()
             if event.round:
                 figures = (float(nodes), *_outside(event, event.at_ms - before, passes))
-                found.append([round(x, 4) for x in figures])
+                times.append([round(x, 4) for x in figures])
             before = event.at_ms
-    return found
+    return times
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
@@ -127,10 +127,10 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
 
 
 def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
-    """One table a family and temperature, then the fitted lines."""
+    """One table a family and temperature, then the fitted kinds."""
     kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
-    made = [kind for kind in kinds if kind[-1]]
-    return (*(_one(*each) for each in made), *([_fits(made)] if made else []))
+    kinds = [kind for kind in kinds if kind[-1]]
+    return (*(_one(*each) for each in kinds), *([_fits(kinds)] if kinds else []))
 
 
 def _rows(results: Results, family: str, temperature: float) -> list[Row]:
@@ -169,9 +169,9 @@ def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
     return str(Table(title, rows, ("contestant",), columns, note))
 
 
-def _fits(made: Sequence[tuple[str, float, Sequence[Row]]]) -> str:
+def _fits(kinds: Sequence[tuple[str, float, Sequence[Row]]]) -> str:
     lines = []
-    for family, temperature, rows in made:
+    for family, temperature, rows in kinds:
         groups = group_rows(rows, ("contestant",))
         points = [(group.middle("nodes"), group.middle("outside")) for group in groups]
         start, slope = least_squares(points)

@@ -52,8 +52,8 @@ class Page(Suite):
 
         with chromium(self.name) as browser:
             for key in todo:
-                found = _measure_fact(str(key["fact"]), browser, context)
-                context.results.add({**key, "load": load_average(), **found})
+                figures = _measure_fact(str(key["fact"]), browser, context)
+                context.results.add({**key, "load": load_average(), **figures})
                 context.say(f"{key['fact']}, repeat {key['repeat']}")
 
     def report(self, context: Context) -> Report:
@@ -126,17 +126,17 @@ def _rows(results: Results) -> Iterator[Row]:
 
 
 def _problems(results: Results) -> Iterator[Row]:
-    told = [problem for sample in results.samples for problem in sample["problems"]]
-    hosts = [one for one in told if one.startswith("request to another host")]
-    errors = [one for one in told if one not in hosts]
-    for what, found in (("request to another host", hosts), ("error in the console", errors)):
-        words = "; ".join(" ".join(one.split()) for one in found[:3]) or "none"
-        yield f"no {what}, over all visits", "yes", words, "no" if found else "yes"
+    all_problems = [problem for sample in results.samples for problem in sample["problems"]]
+    hosts = [one for one in all_problems if one.startswith("request to another host")]
+    errors = [one for one in all_problems if one not in hosts]
+    for what, problems in (("request to another host", hosts), ("error in the console", errors)):
+        words = "; ".join(" ".join(one.split()) for one in problems[:3]) or "none"
+        yield f"no {what}, over all visits", "yes", words, "no" if problems else "yes"
 
 
 def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
-    found = [sample["figures"] for sample in results.where(fact=fact)]
-    return [one[field] for one in found] if field else found
+    figures = [sample["figures"] for sample in results.where(fact=fact)]
+    return [one[field] for one in figures] if field else figures
 
 
 def _row(

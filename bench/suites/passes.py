@@ -96,18 +96,18 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
 
 
 def _one_by_one(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
-        for model, feeds in asked:
+    def forward(batch: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
+        for model, feeds in batch:
             model.forward(feeds)
 
     return _pass(models, leaving, forward)
 
 
 def _one_batch(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
-        for made in batched_forward(asked):
-            if isinstance(made.logits, BaseException):
-                raise made.logits
+    def forward(batch: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
+        for result in batched_forward(batch):
+            if isinstance(result.logits, BaseException):
+                raise result.logits
 
     return _pass(models, leaving, forward)
 

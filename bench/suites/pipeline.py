@@ -68,11 +68,11 @@ def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ..
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
     """The blocks, after one short round that is not counted."""
     context, todo = blocks.context, blocks.missing_blocks
-    asked = groups(context.prompts, row.live)
+    prompts = groups(context.prompts, row.live)
 
     def run(config: SpeculationConfig, tokens: int, block: Block) -> dict[str, Any]:
         heat = row.temperature
-        cases = [DecodeCase(p, p.seed(block.repeat), tokens, heat) for p in asked[block.item]]
+        cases = [DecodeCase(p, p.seed(block.repeat), tokens, heat) for p in prompts[block.item]]
         return run_together(engine, cases, config)
 
     for config in row.contestants.values() if todo else ():
@@ -102,18 +102,18 @@ class _Watch:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
         # What was made for a round that never came was wanted by none.
-        asked = [one for one in event.ahead if one.reason != "ended"]
-        found = {
+        drafts_ahead = [one for one in event.ahead if one.reason != "ended"]
+        figures = {
             "rounds": 1,
             "round_ms": wall,
             "draft_ms": sum(span.ms for span in spans if span.name != "prefill"),
-            "drafts": max(self.drafts, len({one.drafter for one in asked})),
-            "hits": sum(one.hit for one in asked),
+            "drafts": max(self.drafts, len({one.drafter for one in drafts_ahead})),
+            "hits": sum(one.hit for one in drafts_ahead),
             "saved_ms": sum(one.saved_ms for one in event.ahead),
             "wasted_ms": sum(one.wasted_ms for one in event.ahead),
-            "on_ms": wall if asked else 0.0,
+            "on_ms": wall if drafts_ahead else 0.0,
         }
-        self.sums = {name: self.sums.get(name, 0) + value for name, value in found.items()}
+        self.sums = {name: self.sums.get(name, 0) + value for name, value in figures.items()}
 
 
 def run_together(

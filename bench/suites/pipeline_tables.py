@@ -74,8 +74,8 @@ def _speculation(work: str) -> SpeculationConfig:
 
 
 def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, SpeculationConfig]:
-    known = [name for name in names if name in PIPELINES]
-    return {name: dataclasses.replace(work, pipeline=name) for name in known}
+    pipelines = [name for name in names if name in PIPELINES]
+    return {name: dataclasses.replace(work, pipeline=name) for name in pipelines}
 
 
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
@@ -127,24 +127,24 @@ def _share(group: Group, part: str, whole: str) -> float:
 def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
     """Everything that can be made of the samples that are there; a failure for each contestant that
     wrote another text than serial decoding."""
-    made: list[str] = []
+    texts: list[str] = []
     claims: list[list[str]] = []
     failures: list[str] = []
-    said: Counter[str] = Counter()
+    sentences: Counter[str] = Counter()
     for dtype in context.settings.dtypes:
         for live in dict.fromkeys(row.live for row in rows):
             here = [row for row in rows if row.live == live]
-            found = [(row, one) for row in here for one in _contenders(context, dtype, row)]
-            made.append(_comparison(found, live, dtype))
-            for row, one in found:
+            contenders = [(row, one) for row in here for one in _contenders(context, dtype, row)]
+            texts.append(_comparison(contenders, live, dtype))
+            for row, one in contenders:
                 claims += _claims(f"{row}, {dtype}", one)
                 if one.name == AUTO:
-                    said += _sentences(one)
+                    sentences += _sentences(one)
                 if other := ", ".join(one.other_texts):
                     where = f"{row}, {dtype}, {one.name}"
                     failures.append(f"{where}: other text than serial for {other}")
     note = "A gain is a median of ratios to serial decoding within blocks."
-    return Report((*made, _reasons(said), claims_table(claims, note)), tuple(failures))
+    return Report((*texts, _reasons(sentences), claims_table(claims, note)), tuple(failures))
 
 
 def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Contender]:
@@ -154,7 +154,7 @@ def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Cont
             yield Contender(group, groups[0])
 
 
-def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype: str) -> str:
+def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, dtype: str) -> str:
     note = (
         "f: drafting's share of a serial round; h: drafts that were made beside a verification, "
         "came true and were used; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: "
@@ -183,7 +183,7 @@ def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype
             cell(one) if one.name != SERIAL or head in of_serial else None
             for head, cell in columns.items()
         ]
-        for row, one in found
+        for row, one in contenders
     ]
     title = f"{live} live request{'s' if live > 1 else ''}, {dtype}"
     return table(title, ("T", "work", *columns), lines, note)
@@ -212,7 +212,7 @@ def _sentences(one: Contender) -> Counter[str]:
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 
 
-def _reasons(said: Counter[str]) -> str:
-    lines = [[count, sentence] for sentence, count in said.most_common(SENTENCES)]
+def _reasons(sentences: Counter[str]) -> str:
+    lines = [[count, sentence] for sentence, count in sentences.most_common(SENTENCES)]
     note = f"Notes of the runs with `{AUTO}`, numbers written as #."
     return table("When and why it was switched", ("times", "said"), lines, note)

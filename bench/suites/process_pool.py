@@ -30,8 +30,10 @@ def measure_rows(
     """Each row with what comes of it, as soon as it is there; every process has its own engine."""
     settings = context.settings
     if settings.processes > 1:
-        given = (settings, context.prompts, context.family)
-        yield from map_processes(settings.processes, partial(_measure_row, measure, given), rows)
+        shared_arguments = (settings, context.prompts, context.family)
+        yield from map_processes(
+            settings.processes, partial(_measure_row, measure, shared_arguments), rows
+        )
     elif rows:
         pin_arithmetic()
         engine = Engine(context.load(settings.dtypes[0]))
@@ -39,8 +41,10 @@ def measure_rows(
             yield row, measure(engine, settings, context.prompts, row)
 
 
-def _measure_row(measure: Measure[Task, Found], given: Given, row: Task) -> tuple[Task, Found]:
-    settings, prompts, family = given
+def _measure_row(
+    measure: Measure[Task, Found], shared_arguments: Given, row: Task
+) -> tuple[Task, Found]:
+    settings, prompts, family = shared_arguments
     return row, measure(_engine(settings, family), settings, prompts, row)
 
 

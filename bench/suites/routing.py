@@ -76,8 +76,8 @@ class Routing(Suite):
             runs = {n: partial(_continuation_run, context, engine, c) for n, c in configs.items()}
             own.measure(runs, warm=Block(own.items[0], 0))
             _compare_wordings(context, engine, configs)
-            known = set(domains(context.all_prompts))
-            orders = [order for order in self.orders if known.issuperset(order)]
+            all_domains = set(domains(context.all_prompts))
+            orders = [order for order in self.orders if all_domains.issuperset(order)]
             texts = {
                 text.name: text
                 for order in orders
@@ -149,10 +149,10 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
     """Tokens, rounds, seconds; of a routed run its regret, and how soon it followed each change."""
-    found, rounds = run_counted(engine, request)
-    found["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
+    figures, rounds = run_counted(engine, request)
+    figures["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
     if request.speculation.routing == "all":
-        return found
+        return figures
     routes = [
         frozenset(one.drafter for one in each.routing if one.role in ("routed", "explored"))
         for each in rounds
@@ -165,7 +165,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    found |= {
+    figures |= {
         "to_fixed": regret.against(regret.fixed),
         "to_oracle": regret.against(regret.oracle),
         "found_at": _found_at(routes, hits, 0, len(token_ids)),
@@ -173,8 +173,8 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     if text is not None:
         ends = [*text.starts[1:], len(token_ids)]
         spans = zip(text.starts[1:], ends[1:], strict=True)
-        found["followed"] = [_found_at(routes, hits, *span) for span in spans]
-    return found
+        figures["followed"] = [_found_at(routes, hits, *span) for span in spans]
+    return figures
 
 
 def _found_at(
@@ -193,7 +193,7 @@ def per_pass(row: Row) -> float:
 
 def routing_tables(results: Results) -> tuple[str, ...]:
     """A table for each kind of text, then the claims."""
-    made, claims = [], []
+    texts, claims = [], []
     for kind, title in (("own", "The LLM's own continuations"), ("spliced", "Spliced texts")):
         rows = long_rows(results.where(text=kind))
         if not rows:
@@ -211,10 +211,10 @@ def routing_tables(results: Results) -> tuple[str, ...]:
             "regret to the best fixed": partial(_percent, "to_fixed"),
             "regret to the oracle": partial(_percent, "to_oracle"),
         }
-        made.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
+        texts.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
         claims += _routing_claims(kind, rows)
     claims += [_wording_claim(results, name) for name in (CREDIT, CREDIT_ONE)]
-    return (*made, claims_table(list(filter(None, claims))))
+    return (*texts, claims_table(list(filter(None, claims))))
 
 
 def _wording_claim(results: Results, name: str) -> list[str]:
@@ -237,8 +237,8 @@ def _share(group: Group, field: str) -> float:
 
 
 def _percent(field: str, group: Group) -> str:
-    found = group.median(field)
-    return "" if found is None else f"{100 * found.value:+.1f} %"
+    middle = group.median(field)
+    return "" if middle is None else f"{100 * middle.value:+.1f} %"
 
 
 def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:

@@ -48,27 +48,32 @@ class Sessions(Suite):
             return
         with tempfile.TemporaryDirectory(prefix="specscope-sessions-") as folder:
             path = Path(folder) / "log.db"
-            made = self._make(context, path)
+            contents = self._make(context, path)
             with RunStore(path) as store:
-                calls = Calls(store, made, made.runs)
+                calls = Calls(store, contents, contents.runs)
                 for warm in (calls.find, calls.open):  # what a first call sets up is no call's cost
                     warm(0)()
                 for repeat in todo:
                     for case in cases():
-                        found, seconds = time_call(case.prepare(calls, repeat))
+                        result, seconds = time_call(case.prepare(calls, repeat))
                         sample = {"case": case.name, "repeat": repeat, "ms": 1000 * seconds}
-                        sample |= {"load": load_average(), "found": found}
+                        sample |= {"load": load_average(), "found": result}
                         context.results.add(sample)
                     context.say(f"repeat {repeat}")
 
     def _make(self, context: Context, path: Path) -> LogContents:
         words = [word for prompt in context.prompts for word in prompt.text.split()]
         models = context.load(context.settings.dtypes[0])
-        made, seconds = time_call(lambda: make_log(path, models, self.runs, self.nodes, words))
-        context.say(f"made {made.runs} runs, {made.nodes} nodes in {seconds:.0f} s")
-        sample = {"runs": made.runs, "nodes": made.nodes, "rows": made.rows, "seconds": seconds}
+        contents, seconds = time_call(lambda: make_log(path, models, self.runs, self.nodes, words))
+        context.say(f"made {contents.runs} runs, {contents.nodes} nodes in {seconds:.0f} s")
+        sample = {
+            "runs": contents.runs,
+            "nodes": contents.nodes,
+            "rows": contents.rows,
+            "seconds": seconds,
+        }
         context.results.add({"case": MADE, **sample, "megabytes": path.stat().st_size / 1e6})
-        return made
+        return contents
 
     def report(self, context: Context) -> Report:
         return _tables(context.results)
@@ -88,8 +93,8 @@ class Calls:
         every = self.made.large if large else self.made.usual[::-1]
         return every[repeat % len(every)]
 
-    def find(self, repeat: int, *, last: bool = False, **asked: Any) -> Call:
-        query = RunQuery(**asked, offset=max(0, self.made.runs - 100) if last else 0)
+    def find(self, repeat: int, *, last: bool = False, **arguments: Any) -> Call:
+        query = RunQuery(**arguments, offset=max(0, self.made.runs - 100) if last else 0)
         return lambda: self.store.runs(query).total
 
     def choices(self, repeat: int) -> Call:
@@ -129,8 +134,8 @@ class StoreCall:
     prepare: Callable[[Calls, int], Call]
 
 
-def _a_list(name: str, **asked: Any) -> StoreCall:
-    return StoreCall(name, LIST_MS, partial(Calls.find, **asked))
+def _a_list(name: str, **arguments: Any) -> StoreCall:
+    return StoreCall(name, LIST_MS, partial(Calls.find, **arguments))
 
 
 def cases() -> tuple[StoreCall, ...]:

@@ -94,9 +94,9 @@ def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
     soon, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
     yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", soon
     yield "resident then, MB", figure(resident, 0), below, max(memory, default=0.0) < RESIDENT_MB
-    told = [sample for sample in results.samples if sample.get("runs_mb") is not None]
+    with_memory = [sample for sample in results.samples if sample.get("runs_mb") is not None]
     # Samples of the latest application; those of an interrupted one remain in the file.
-    looks = [(s["runs"], s["runs_mb"]) for s in told if s["pid"] == told[-1]["pid"]]
+    looks = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in looks:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
     if len(looks) > 1:  # all code paths were used once by a fifth of the runs
@@ -130,7 +130,7 @@ class Visitors(Suite):
             for preset in self.presets:  # what is measured once, is measured before
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
-            blocks.measure(runs, kept=_against_alone)
+            blocks.measure(runs, keep_row=_against_alone)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results, OTHER_TEXT))
@@ -138,10 +138,10 @@ class Visitors(Suite):
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
     """All visitors at once, each with all prompts in an order of its own."""
-    asked = partial(_visitor_texts, context, block.item)
+    visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
-        told, seconds = time_call(lambda: list(pool.map(asked, clients, range(len(clients)))))
-    texts = [one for visitor in told for one in visitor]
+        by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
+    texts = [one for visitor in by_visitor for one in visitor]
     return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
 
 
@@ -150,7 +150,7 @@ def _visitor_texts(
 ) -> list[tuple[str, str, int]]:
     """One visitor's results, (prompt, text, new tokens) each, from its own first prompt on."""
     turn = number % len(context.prompts)
-    found = []
+    texts = []
     for prompt in (*context.prompts[turn:], *context.prompts[:turn]):
         run = client.predict(
             prompt=prompt.text,
@@ -161,17 +161,17 @@ def _visitor_texts(
             ignore_eos=True,
             api_name="/generate",
         )
-        found.append((prompt.id, run["text"], len(run["token_ids"])))
-    return found
+        texts.append((prompt.id, run["text"], len(run["token_ids"])))
+    return texts
 
 
-def _against_alone(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _against_alone(by_client: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The figures, and the prompts whose text differs from a lone visitor's."""
-    alone = {prompt: text for prompt, text, _ in next(iter(found.values()))["texts"]}
-    for one in found.values():
+    alone = {prompt: text for prompt, text, _ in next(iter(by_client.values()))["texts"]}
+    for one in by_client.values():
         other = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
         one["differ"] = sorted(other)
-    return found
+    return by_client
 
 
 def tables(results: Results) -> tuple[str, ...]:

@@ -205,8 +205,8 @@ class SpeculationConfig:
     def _check_uncut(self) -> None:
         """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
         # A policy that finds the length may choose any up to the maximum.
-        given = length_policy(self.length).given
-        longest = self.speculation_length if given else self.max_speculation_length
+        policy = length_policy(self.length).given
+        longest = self.speculation_length if policy else self.max_speculation_length
         nodes, width = 0, 1
         for children in self.shape(longest):
             width *= children
@@ -294,8 +294,8 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: no drafters, or a fixed length of 0."""
-        given = length_policy(self.length).given
-        return not self.drafters or (given and self.speculation_length == 0)
+        policy = length_policy(self.length).given
+        return not self.drafters or (policy and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
@@ -341,18 +341,18 @@ class Request:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Request:
         """The inverse of `to_plain`; unknown fields are refused by name."""
-        known = _checked_fields(cls, values)
-        known["sampling"] = SamplingParams(
-            **_checked_fields(SamplingParams, known.get("sampling", {}))
+        fields = _checked_fields(cls, values)
+        fields["sampling"] = SamplingParams(
+            **_checked_fields(SamplingParams, fields.get("sampling", {}))
         )
-        known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
-        return cls(**known)
+        fields["speculation"] = SpeculationConfig.from_plain(fields.get("speculation", {}))
+        return cls(**fields)
 
 
-def recorded_sampling(asked: Mapping[str, Any]) -> dict[str, Any]:
+def recorded_sampling(sampling_fields: Mapping[str, Any]) -> dict[str, Any]:
     """The sampling of a request as a run recorded it; a parameter that the run is older than has
     its default."""
-    return {**dataclasses.asdict(SamplingParams()), **asked.get("sampling", {})}
+    return {**dataclasses.asdict(SamplingParams()), **sampling_fields.get("sampling", {})}
 
 
 def _to_plain(value: Any) -> dict[str, Any]:
@@ -364,10 +364,10 @@ def _to_plain(value: Any) -> dict[str, Any]:
 def _checked_fields(cls: type, values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise ConfigError.of(cls.__name__, values, "an object with named fields")
-    known = {f.name for f in dataclasses.fields(cls)}
+    names = {f.name for f in dataclasses.fields(cls)}
     for name in values:
-        if name not in known:
-            raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+        if name not in names:
+            raise ConfigError.of("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
         # Both are MISSING where a field has no default of either kind.
         required = one.default is one.default_factory is dataclasses.MISSING

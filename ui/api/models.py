@@ -49,10 +49,10 @@ def _models(context: Context) -> Callable[..., Any]:
             choice("dtype", dtype, ("auto", *DTYPES))
             choice("device", device, DEVICES)
             mine = context.access.may_load(gradio_request)
-            made, there = offers(context.model_host, dtype, device, mine)
+            own_offers, there = offers(context.model_host, dtype, device, mine)
             return {
                 "loaded": loaded_plain(context.model_host),
-                "offers": offers_plain(made),
+                "offers": offers_plain(own_offers),
                 "free_bytes": there.free,
             }
 

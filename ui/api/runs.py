@@ -77,7 +77,7 @@ def _runs(context: Context) -> Callable[..., Any]:
                 choice("status", status, (*STATUSES, "all"))
             choice("order", order, ORDERS)
             integer("limit", limit, 1, MAX_ROWS)
-            asked = context.query(
+            query = context.query(
                 text=search,
                 status="" if status == "all" else status,
                 owner=asker_of(context, gradio_request, "").owner,
@@ -90,7 +90,7 @@ def _runs(context: Context) -> Callable[..., Any]:
                 until_utc=_moment(until, "until"),
                 noted=noted,
             )
-            page = context.store.runs(asked)
+            page = context.store.runs(query)
             return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}
 
     return runs

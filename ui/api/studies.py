@@ -67,15 +67,15 @@ async def _wait_completed(mine: Studies, study_id: str) -> OpenedStudy:
     opened = await asyncio.to_thread(mine.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
-        done = f"{opened.row.done} of {opened.row.total} runs are kept"
-        raise StudyError(f"study {study_id} {opened.row.state}{why}; {done}")
+        progress_words = f"{opened.row.done} of {opened.row.total} runs are kept"
+        raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress_words}")
     return opened
 
 
 async def _at_rest(mine: Studies, study_id: str) -> None:
     """Wait until this study is not measured any more."""
     conductor = mine.context.conductor
-    while (found := conductor.progress()).live and found.study_id == study_id:
+    while (progress := conductor.progress()).live and progress.study_id == study_id:
         await asyncio.sleep(WAIT_S)
 
 
@@ -104,8 +104,8 @@ def configuration_from(entry: Any, temperature: float) -> tuple[str, Speculation
     """A preset's name, or an object with `name`, `preset` and `fields`. ConfigError."""
     if isinstance(entry, str):
         entry = {"preset": entry}
-    known = ("name", "preset", "fields")
-    if not isinstance(entry, dict) or any(key not in known for key in entry):
+    allowed_keys = ("name", "preset", "fields")
+    if not isinstance(entry, dict) or any(key not in allowed_keys for key in entry):
         allowed = 'a preset\'s name, or an object like {"name", "preset", "fields"}'
         raise ConfigError.of("configurations", entry, allowed)
     preset = entry.get("preset", "specinfer")
@@ -151,10 +151,10 @@ def _compare(context: Context) -> Callable[..., Any]:
                 min_p=min_p,
                 repetition_penalty=repetition_penalty,
             )
-            given = list(USUAL) if configurations is None else configurations
-            if not isinstance(given, list):
-                raise ConfigError.of("configurations", given, "a list")
-            chosen = [configuration_from(entry, sampling.temperature) for entry in given]
+            given_settings = list(USUAL) if configurations is None else configurations
+            if not isinstance(given_settings, list):
+                raise ConfigError.of("configurations", given_settings, "a list")
+            chosen = [configuration_from(entry, sampling.temperature) for entry in given_settings]
             study = new_study(
                 context,
                 "compare",

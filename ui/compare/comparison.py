@@ -44,8 +44,8 @@ def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[
     if not 1 <= len(rest) <= MOST - 1:
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", len(rest), allowed)
-    made = [Configuration(name, _with_alternatives(one)) for name, one in rest]
-    return (plain_configuration(RECORDED), *made)
+    configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
+    return (plain_configuration(RECORDED), *configurations)
 
 
 def _is_plain(speculation: SpeculationConfig) -> bool:
@@ -124,17 +124,17 @@ def verdict(study: Study, results: Results) -> str:
     spread = spread_words(ratio, noun)
     if ratio.groups > 1:
         spread = f"{spread}: {ratio.low:.2f} to {ratio.high:.2f}"
-    told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    sentence = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
     reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
     if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
         words = "these measurements cannot tell which is faster"
-        return f"Nothing was measured faster than plain decoding; the best is {told}: {words}."
+        return f"Nothing was measured faster than plain decoding; the best is {sentence}: {words}."
     if ratio.value < AS_FAST:
         where = where_words(ratio, noun)
-        return f"Nothing was faster than plain decoding {where}; the best is {told}."
+        return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
     if ratio.low <= 1:
-        return f"The fastest is {told}: not surely faster than plain decoding."
-    return f"The fastest is {told}."
+        return f"The fastest is {sentence}: not surely faster than plain decoding."
+    return f"The fastest is {sentence}."
 
 
 # -- pictures --
@@ -145,13 +145,13 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
-    who = {
+    contestants = {
         str(i): {"name": row["name"], "plain": row["name"] == study.base}
         for i, row in enumerate(rows)
     }
     head = {
         "study": study.study_id,
-        "who": who,
+        "who": contestants,
         "repeat": shown.repeat,
         "repeats": study.repeats,
         "note": shown.note,
@@ -209,9 +209,9 @@ def _stages(view: View | None) -> dict[str, float]:
     if view is None or not view.tokens:
         return {}
     share, count = dict(view.share), len(view.tokens)
-    found = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
+    stage_ms = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
     other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
-    return {**found, "other": other / count, "wall": view.stats.total_ms / count}
+    return {**stage_ms, "other": other / count, "wall": view.stats.total_ms / count}
 
 
 def _texts(
@@ -219,25 +219,25 @@ def _texts(
 ) -> dict[str, Any]:
     """The texts that are kept, by number; each is compared with what plain decoding wrote in the
     same repeat, which a study keeps though its run be deleted."""
-    found: dict[str, Text] = {}
+    texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))
-        found[name] = text_of(view, base.token_ids if base else None)
+        texts[name] = text_of(view, base.token_ids if base else None)
     numbers = {row["name"]: str(i) for i, row in enumerate(rows)}
-    told = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
+    same_by_name = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
     return {
         "prompt": study.prompts[0].text,
-        "words": texts_words(study, shown, found),
+        "words": texts_words(study, shown, texts),
         "texts": {
             numbers[name]: {
                 "same": text.same,
                 "rest": text.rest,
                 "at": -1 if text.at is None else text.at,
-                "kind": told[name][0],
-                "words": told[name][1],
+                "kind": same_by_name[name][0],
+                "words": same_by_name[name][1],
                 "repeat": shown.repeat_of(name),
             }
-            for name, text in found.items()
+            for name, text in texts.items()
         },
         "gone": {numbers[name]: "Its runs were deleted: no text is kept." for name in shown.gone},
     }

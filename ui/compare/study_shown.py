@@ -39,13 +39,13 @@ class Shown:
     @property
     def note(self) -> str:
         """What is drawn of another repeat, or not at all, and why; empty where nothing is."""
-        told = [
+        sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
         ]
         if self.gone:
-            told.append(f"Deleted, so that nothing is left to show: {', '.join(self.gone)}.")
-        return " ".join(told)
+            sentences.append(f"Deleted, so that nothing is left to show: {', '.join(self.gone)}.")
+        return " ".join(sentences)
 
 
 def shown_of(study: Study, results: Results, events: Events) -> Shown:

@@ -44,12 +44,12 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     mine = sorted(cell for cell in results if cell.contestant == name)
-    told = same_text(study, results, mine)
-    if told.kind == "unknown":
+    same = same_text(study, results, mine)
+    if same.kind == "unknown":
         return Answer("unknown", "Nothing to compare yet.")
-    if told.kind == "distribution":
-        found = distribution_of(results[mine[0]].verify)
-        return found or Answer("unknown", "Nothing to compare yet.")
+    if same.kind == "distribution":
+        distribution = distribution_of(results[mine[0]].verify)
+        return distribution or Answer("unknown", "Nothing to compare yet.")
     pairs = _pairs(study, results, mine)
     differing = [cell for cell, base in pairs if results[cell].token_ids != base.token_ids]
     if not differing:

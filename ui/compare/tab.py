@@ -75,13 +75,13 @@ def build_compare(context: Context) -> Compare:
     """What to compare at the left; progress, table and charts at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            made = _build_form()
+            compare_form = _build_form()
         with gr.Column(scale=4, min_width=360):
             board = build_study_board(context, "compare", "compare")
             pictures = _build_pictures()
             gr.Markdown("### Past comparisons")
             board.studies.render()  # type: ignore[no-untyped-call]
-    return Compare(context=context, board=board, pictures=pictures, **made)
+    return Compare(context=context, board=board, pictures=pictures, **compare_form)
 
 
 def _build_form() -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _build_form() -> dict[str, Any]:
 
 
 def _build_sampling() -> dict[str, Component]:
-    made: dict[str, Component] = {
+    components: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             64, step=1, label="max_new_tokens", info="Tokens to write at most."
         ),
@@ -136,22 +136,22 @@ def _build_sampling() -> dict[str, Component]:
             info="Of the first repeat; each further one has the next. Empty: one is drawn.",
         ),
     }
-    for name, control in made.items():
+    for name, control in components.items():
         control.elem_id = f"compare-{name}"
-    return made
+    return components
 
 
 def _build_pictures() -> dict[str, gr.HTML]:
-    made = {}
+    html = {}
     table, ratios, stages, rounds, rates, texts = COMPARE_PICTURES
-    made[table.name] = table(elem_id="compare-compared")
+    html[table.name] = table(elem_id="compare-compared")
     for pair in ((ratios, stages), (rounds, rates)):
         with gr.Row(equal_height=False):
             for picture in pair:
                 with gr.Column(scale=1, min_width=360):
-                    made[picture.name] = picture(elem_id=f"compare-{picture.name}")
-    made[texts.name] = texts(elem_id="compare-texts")
-    return made
+                    html[picture.name] = picture(elem_id=f"compare-{picture.name}")
+    html[texts.name] = texts(elem_id="compare-texts")
+    return html
 
 
 def compare_choices(own: dict[str, Any] | None) -> list[str]:
@@ -169,11 +169,11 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
     prompt, chosen, repeats = values[:3]
     sampled = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
-    given = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
-    empty = next((name for name, value in given.items() if value is None and name != "seed"), "")
+    numbers = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
+    empty = next((name for name, value in numbers.items() if value is None and name != "seed"), "")
     if empty or repeats is None:
         raise ConfigError(f"{empty or 'repeats'} is empty: a number")
-    sampling = SamplingParams(**given)
+    sampling = SamplingParams(**numbers)
 
     def speculation_of(name: str) -> SpeculationConfig:
         if name == LIVE:
@@ -183,9 +183,9 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
         return preset_config(name, sampling.temperature, own)
 
     configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
-    asked = (StudyPrompt("1", prompt or ""),)
+    prompts = (StudyPrompt("1", prompt or ""),)
     return new_study(
-        context, "compare", sampling, configurations, asked, repeats=whole_number(repeats)
+        context, "compare", sampling, configurations, prompts, repeats=whole_number(repeats)
     )
 
 
@@ -246,9 +246,9 @@ def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.Ch
 
 def _take_handler(compare: Compare) -> Callable[..., Request]:
     def take(request: gr.Request, event: gr.EventData, visitor: str) -> Request:
-        told = event._data or {}
+        event_data = event._data or {}
         mine = studies_of(compare.context, request, visitor)
-        return request_of(mine, str(told.get("study", "")), str(told.get("name", "")))
+        return request_of(mine, str(event_data.get("study", "")), str(event_data.get("name", "")))
 
     return take
 

@@ -232,13 +232,13 @@ def _request(values: Sequence[Any]) -> Request:
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
     """Values of `sampling_controls` -> sampling, and whether as a chat. ConfigError names the
     field."""
-    given = dict(zip(SAMPLING_NAMES, values, strict=True))
-    chat = given.pop("chat")
-    given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
-    given["seed"] = _seed(given["seed"])
+    numbers = dict(zip(SAMPLING_NAMES, values, strict=True))
+    chat = numbers.pop("chat")
+    numbers["stop"] = tuple(line for line in str(numbers["stop"] or "").split("\n") if line)
+    numbers["seed"] = _seed(numbers["seed"])
     for name in ("max_new_tokens", "top_k"):
-        given[name] = whole_number(given[name])
-    return SamplingParams(**given), bool(chat)
+        numbers[name] = whole_number(numbers[name])
+    return SamplingParams(**numbers), bool(chat)
 
 
 def _seed(typed: Any) -> Any:
@@ -290,7 +290,7 @@ def control_updates(values: Sequence[Any]) -> dict[str, Component]:
     temperature = float(by_name["temperature"] or 0.0)
     draft, verify = fields["draft"] or "auto", fields["verify"] or "auto"
     combine = fields["combine"] or "union"
-    made: dict[str, Component] = {
+    updates: dict[str, Component] = {
         "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
         "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
         "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
@@ -301,18 +301,18 @@ def control_updates(values: Sequence[Any]) -> dict[str, Component]:
     }
     idle = idle_fields(fields)
     for name in FOLLOWERS:
-        told: dict[str, Any] = {
+        properties: dict[str, Any] = {
             "interactive": name not in idle,
             "info": idle.get(name, MEANINGS[name]),
         }
-        made[name] = (
-            gr.Dropdown(choices=weights_choices(combine), **told)
+        updates[name] = (
+            gr.Dropdown(choices=weights_choices(combine), **properties)
             if name == "weights"
-            else gr.Textbox(**told)
+            else gr.Textbox(**properties)
             if name in ("expansion", "weight_bounds")
-            else gr.Number(**told)
+            else gr.Number(**properties)
         )
-    return made
+    return updates
 
 
 FOLLOWED = ("draft", "verify", "combine", "pipeline", *FOLLOWERS)

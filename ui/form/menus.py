@@ -163,7 +163,7 @@ def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool
 def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     """Field -> why it changes nothing with these settings; fields that matter are left out."""
     combine, length = combine_rule(fields["combine"]), length_policy(fields["length"])
-    chosen = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
+    choices = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
     idle: dict[str, str] = {}
     draft = draft_kind(fields["draft"])
     if draft.fused:
@@ -173,7 +173,7 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     if not combine.weighted and not draft.by_credit:
         idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
     for name, readers in fields_that_depend().items():
-        if not set(readers) & set(chosen):
+        if not set(readers) & set(choices):
             idle[name] = f"Not used: only {' and '.join(readers)} read it."
     if not combine.chains or fields["weights"] != "paper":
         reason = "Not used: only weights=paper in a vote rewards and bounds."

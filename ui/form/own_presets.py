@@ -59,9 +59,9 @@ def wire_own_presets(
 ) -> None:
     """Saving and deleting; `quick`: how such events go."""
     changed = [own, form.preset, chosen, validity]
-    told = {"js": after_settled_script(), **quick}
-    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **told)
-    presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **told)
+    options = {"js": after_settled_script(), **quick}
+    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **options)
+    presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **options)
 
 
 def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Changed:
@@ -70,37 +70,37 @@ def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Change
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
     """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
-    kept = dict(own or {})
+    presets = dict(own or {})
     name = _name(name)
     try:
         if not name or name in (*PRESETS, OWN):
             raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
-        if len(kept) >= MAX_OWN and name not in kept:
-            raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
-        kept[name] = own_preset(values)
+        if len(presets) >= MAX_OWN and name not in presets:
+            raise ConfigError.of("presets", len(presets), f"at most {MAX_OWN} of your own")
+        presets[name] = own_preset(values)
     except ConfigError as error:
-        return _refusal(kept, error)
-    said = notice_value([Line("good", f"Saved in this browser as {name}.")])
-    return kept, preset_menu(kept, name), name, said
+        return _refusal(presets, error)
+    message = notice_value([Line("good", f"Saved in this browser as {name}.")])
+    return presets, preset_menu(presets, name), name, message
 
 
 def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
     """Forget the preset of that name, without one that which is chosen; the fields stay."""
-    kept = dict(own or {})
+    presets = dict(own or {})
     name = _name(name) or chosen
-    if name not in kept:
-        allowed = f"one of your own: {', '.join(kept) or 'there is none'}"
-        return _refusal(kept, ConfigError.of("preset name", name, allowed))
-    del kept[name]
-    said = notice_value([Line("good", f"Deleted from this browser: {name}.")])
+    if name not in presets:
+        allowed = f"one of your own: {', '.join(presets) or 'there is none'}"
+        return _refusal(presets, ConfigError.of("preset name", name, allowed))
+    del presets[name]
+    message = notice_value([Line("good", f"Deleted from this browser: {name}.")])
     if chosen != name:
-        return kept, preset_menu(kept), gr.skip(), said
-    return kept, preset_menu(kept, OWN), OWN, said
+        return presets, preset_menu(presets), gr.skip(), message
+    return presets, preset_menu(presets, OWN), OWN, message
 
 
 def _name(typed: str) -> str:
     return (typed or "").strip()[:LONGEST_NAME]
 
 
-def _refusal(kept: dict[str, Any], error: ConfigError) -> Changed:
-    return kept, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])
+def _refusal(presets: dict[str, Any], error: ConfigError) -> Changed:
+    return presets, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])

@@ -205,23 +205,23 @@ def stop_runs(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
 def judge_answer(
     desk: TabSession,
     number: float | None,
-    given: tuple[float | None, str | None],
+    answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judge an answer, `given` as a number and as a name: the verdict, the visitor's progress, the
+    """Judge an `answer`, given as a number and as a name: the verdict, the visitor's progress, the
     lesson with its mark."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     evidence = desk.lecture.evidence(lesson.key)
-    right, line = judge(lesson.question, evidence, given[0 if lesson.question.numeric else 1])
-    kept = dict(progress) if isinstance(progress, dict) else {}
+    right, line = judge(lesson.question, evidence, answer[0 if lesson.question.numeric else 1])
+    new_progress = dict(progress) if isinstance(progress, dict) else {}
     if not right:
         return [notice_value([line]), gr.skip(), gr.skip()]
-    done = finished_lessons(kept)
-    kept = {**kept, "done": [*done, *({lesson.key} - set(done))], "at": at}
-    left = [i for i, one in enumerate(LESSONS, 1) if one.key not in kept["done"]]
+    finished = finished_lessons(new_progress)
+    new_progress = {**new_progress, "done": [*finished, *({lesson.key} - set(finished))], "at": at}
+    left = [i for i, one in enumerate(LESSONS, 1) if one.key not in new_progress["done"]]
     more = f"Lesson {at} is finished." if left else "You have finished all lessons."
-    return [notice_value([line, Line("info", more)]), kept, lesson_value(at, kept)]
+    return [notice_value([line, Line("info", more)]), new_progress, lesson_value(at, new_progress)]
 
 
 def asked_for(learn: Learn, desk: TabSession, number: float | None) -> Request:

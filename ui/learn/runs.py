@@ -71,8 +71,8 @@ def runs(
         table = _Table(learn.board.context.store, desk, lesson, follow(learn, desk))
         with _others(learn, desk, setup, owner):
             player = _begin(learn, desk, setup, owner, pace if last else Pace())
-            kept = yield from _play(table, setup, player)
-        if desk.player is not player or not kept:
+            any_stored = yield from _play(table, setup, player)
+        if desk.player is not player or not any_stored:
             return
         yield None  # with its row in the table
 
@@ -101,15 +101,15 @@ def _others(learn: Learn, desk: TabSession, setup: Setup, owner: str) -> Iterato
 def _play(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
     """Show a run; whether it was completed. Its row is in the table as soon as the engine has
     finished: the pictures may be far behind, and a visitor need not wait for them."""
-    desk, kept = table.desk, False
+    desk, stored = table.desk, False
     if length_policy(setup.speculation.length).predicts:
         desk.doing = MEASURING
     for frame in play(desk):
         if desk.player is player and player.source.count:
             desk.doing = ""
-        kept = kept or (player.source.done and table.keep(setup, player))
+        stored = stored or (player.source.done and table.keep(setup, player))
         yield frame
-    return kept or (player.source.done and table.keep(setup, player))
+    return stored or (player.source.done and table.keep(setup, player))
 
 
 def _begin(learn: Learn, desk: TabSession, setup: Setup, owner: str, pace: Pace) -> Player:

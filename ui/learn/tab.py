@@ -67,9 +67,14 @@ def wire_learn(
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
     """The open lesson follows the models at each of `triggers`; nothing is sent where none were
     exchanged."""
-    known = gr.State(learn.board.context.model_host.version)
+    loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
-        trigger(_follow_handler(learn), [known, learn.at], [known, *learn.models_outputs], **QUICK)
+        trigger(
+            _follow_handler(learn),
+            [loaded_version, learn.at],
+            [loaded_version, *learn.models_outputs],
+            **QUICK,
+        )
 
 
 def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
@@ -118,25 +123,27 @@ def _number(value: object) -> float:
 
 def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
     def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
-        kept = _progress_of(progress)
-        return _turn(learn, learn.board.desk(request), which(request, at or 1, kept), kept)
+        own_progress = _progress_of(progress)
+        return _turn(
+            learn, learn.board.desk(request), which(request, at or 1, own_progress), own_progress
+        )
 
     return turn
 
 
 def _choose_handler(learn: Learn) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Any:
-        desk, told = learn.board.desk(request), event._data or {}
-        number = _number(told.get("lesson")) or at or 1
+        desk, event_data = learn.board.desk(request), event._data or {}
+        number = _number(event_data.get("lesson")) or at or 1
         return desk.presses.last(
-            "lesson", told, lambda: _turn(learn, desk, number, _progress_of(progress))
+            "lesson", event_data, lambda: _turn(learn, desk, number, _progress_of(progress))
         )
 
     return choose
 
 
-def _turn(learn: Learn, desk: TabSession, number: float, kept: dict[str, Any]) -> Values:
-    return [{**kept, "at": int(number)}, *open_lesson(learn, desk, number, kept)]
+def _turn(learn: Learn, desk: TabSession, number: float, progress: dict[str, Any]) -> Values:
+    return [{**progress, "at": int(number)}, *open_lesson(learn, desk, number, progress)]
 
 
 def _progress_of(progress: Any) -> dict[str, Any]:
@@ -144,9 +151,9 @@ def _progress_of(progress: Any) -> dict[str, Any]:
 
 
 def _follow_handler(learn: Learn) -> Callable[..., Values]:
-    def follow(request: gr.Request, known: int, at: float | None) -> Values:
+    def follow(request: gr.Request, known_version: int, at: float | None) -> Values:
         version = learn.board.context.model_host.version
-        if known == version:
+        if known_version == version:
             return [gr.skip() for _ in range(1 + len(learn.models_outputs))]
         return [version, *lesson_values(learn, learn.board.desk(request), at)]
 
@@ -170,9 +177,9 @@ def _run_handler(
 
 def _look_handler(learn: Learn) -> Callable[..., Any]:
     def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
-        desk, told = learn.board.desk(request), event._data or {}
-        label = str(told.get("label", ""))
-        return desk.presses.last("row", told, lambda: looked_at(learn, desk, at, label))
+        desk, event_data = learn.board.desk(request), event._data or {}
+        label = str(event_data.get("label", ""))
+        return desk.presses.last("row", event_data, lambda: looked_at(learn, desk, at, label))
 
     return look
 

@@ -124,10 +124,10 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
-    chosen = form.preset.input(
+    preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
-    chosen.then(None, None, None, js=here)
+    preset_event.then(None, None, None, js=here)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
@@ -140,7 +140,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         **quick,
     )
     resolved.then(None, None, None, js=here)
-    wire_changes(form, chosen)
+    wire_changes(form, preset_event)
 
 
 def _press_handler(
@@ -151,8 +151,8 @@ def _press_handler(
     ) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         *form, stops = values
-        made = Press(owner, form, bool(compare), stops, (mode, rate))
-        yield from work(live, live.board.desk(request), made)
+        click = Press(owner, form, bool(compare), stops, (mode, rate))
+        yield from work(live, live.board.desk(request), click)
 
     return press
 
@@ -192,8 +192,8 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         here = desk.sent is None or desk.sent.has_arrived(values[-count:], time.monotonic())
         if here:
             desk.sent = None
-        told = [*check_form(values), clear_trouble(live, desk), int(here)]
-        return [gr.skip() if name == shown else name, *told]
+        updates = [*check_form(values), clear_trouble(live, desk), int(here)]
+        return [gr.skip() if name == shown else name, *updates]
 
     return settle
 
@@ -231,9 +231,9 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
     return follow
 
 
-def _send(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
+def _send(desk: TabSession, values_now: Sequence[Any], values: list[Any]) -> list[Any]:
     """`values` for the fields, which until they come show what is `shown`."""
-    desk.sent = PendingFields.of(shown, values, time.monotonic())
+    desk.sent = PendingFields.of(values_now, values, time.monotonic())
     return values
 
 

@@ -71,8 +71,8 @@ def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
     """What can be loaded with its needs, and what is free."""
 
     def work() -> Told:
-        made, there = offers(context.model_host, dtype, device, mine)
-        return [offers_value(made, there), notice_value([free_line(there)])]
+        all_offers, there = offers(context.model_host, dtype, device, mine)
+        return [offers_value(all_offers, there), notice_value([free_line(there)])]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)])])
 
@@ -127,12 +127,12 @@ def _refuse_others(mine: bool) -> None:
 def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Told]:
     """The form's LLM and SSMs once an offer was chosen, then the state; of one that is to be loaded
     at once, until it is loaded or refused."""
-    chosen = pick_offer(data, *form[:2])
+    offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
-        yield [*chosen, *[gr.skip()] * 4]  # the state stays as it is
+        yield [*offer, *[gr.skip()] * 4]  # the state stays as it is
         return
-    for told in load_values(context, mine, *chosen, *form[2:]):
-        yield [*chosen, *told]
+    for values in load_values(context, mine, *offer, *form[2:]):
+        yield [*offer, *values]
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
@@ -140,10 +140,10 @@ def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
 
     A pair takes the place of what was there; an SSM alone joins those that are there.
     """
-    chosen = data if isinstance(data, dict) else {}
-    names = chosen.get("ssms")
+    offer = data if isinstance(data, dict) else {}
+    names = offer.get("ssms")
     lines = [str(name) for name in names.values()] if isinstance(names, dict) else []
-    if "llm" not in chosen:
+    if "llm" not in offer:
         there = [line for line in str(ssms or "").splitlines() if line.strip()]
         return llm, "\n".join([*there, *(line for line in lines if line not in there)])
-    return str(chosen["llm"]), "\n".join(lines) if isinstance(names, dict) else ssms
+    return str(offer["llm"]), "\n".join(lines) if isinstance(names, dict) else ssms

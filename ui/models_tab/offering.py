@@ -25,9 +25,9 @@ NOT_YOURS = (
 )
 
 
-def offers_value(made: Iterable[Offer], there: MemoryNeed) -> dict[str, Any]:
+def offers_value(all_offers: Iterable[Offer], there: MemoryNeed) -> dict[str, Any]:
     """The table. Dicts by number: names are text, whatever they hold."""
-    return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(made)}}
+    return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(all_offers)}}
 
 
 def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
@@ -97,11 +97,11 @@ def _instead(need: MemoryNeed) -> str:
     """Whether a smaller dtype helps where the one that was asked for does not fit."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
-    known = "" if all(part.bytes for part in need.parts) else "at least "
-    told = f"{known}{_size(need.smaller)} together"
+    at_least = "" if all(part.bytes for part in need.parts) else "at least "
+    need_words = f"{at_least}{_size(need.smaller)} together"
     if need.free is not None and need.smaller > need.free:
-        return f"Nor with the dtype bfloat16: {told}."
-    return f"Choose the dtype bfloat16: {told}."
+        return f"Nor with the dtype bfloat16: {need_words}."
+    return f"Choose the dtype bfloat16: {need_words}."
 
 
 def _unknown(need: MemoryNeed) -> str:
@@ -168,8 +168,8 @@ def stages_value(exchange: ModelSwap, whole: bool) -> dict[str, Any]:
     timed = list(zip(exchange.stages, ends, strict=False))
     lines: list[dict[str, str]] = []
     for what, steps in groupby(timed, key=lambda one: _about(one[0])):
-        told = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
-        lines.append({"what": what, "steps": ", ".join(told), "state": "done"})
+        durations = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
+        lines.append({"what": what, "steps": ", ".join(durations), "state": "done"})
     if lines and exchange.state != "done":
         lines[-1]["state"] = "now" if exchange.loading else "failed"
     return {"lines": {str(i): line for i, line in enumerate(lines)}}

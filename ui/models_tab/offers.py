@@ -138,9 +138,9 @@ def wanted_memory(pair: ModelPair) -> MemoryNeed:
     )
 
     device = device_of(pair.device)
-    asked = [("LLM", resolve_llm(pair.llm))]
-    asked += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm)]
-    parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in asked]
+    wanted_models = [("LLM", resolve_llm(pair.llm))]
+    wanted_models += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm)]
+    parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in wanted_models]
     return MemoryNeed(tuple(parts), free_bytes(device), device.type)
 
 
@@ -163,13 +163,16 @@ def offers(
 
     place = device_of(device)
     loaded = _loaded_offer(model_host)
-    made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled_offer(dtype, place)]
-    made.append(_smollm2_offer(dtype, place))
-    made += _cached_offers(dtype, place) if whole else []
-    made += [
+    all_offers = [
+        loaded if whole else replace(loaded, llm="", ssms=()),
+        _bundled_offer(dtype, place),
+    ]
+    all_offers.append(_smollm2_offer(dtype, place))
+    all_offers += _cached_offers(dtype, place) if whole else []
+    all_offers += [
         _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
     ]
-    return tuple(made), MemoryNeed((), free_bytes(place), place.type)
+    return tuple(all_offers), MemoryNeed((), free_bytes(place), place.type)
 
 
 def _loaded_offer(model_host: ModelHost) -> Offer:
@@ -202,12 +205,12 @@ def _smollm2_offer(dtype: str, place: torch.device) -> Offer:
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:
     from core.models.loading.placing import need_of
 
-    made = []
+    cached = []
     for hub_id in cached_models():
         if writes_text(hub_id):
             part = _part("model", need_of(hub_id, dtype, place))
-            made.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
-    return made
+            cached.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
+    return cached
 
 
 def _known_offer(
@@ -236,6 +239,8 @@ def writes_text(hub_id: str) -> bool:
 # -- for clients --
 
 
-def offers_plain(made: Iterable[Offer]) -> list[dict[str, Any]]:
+def offers_plain(all_offers: Iterable[Offer]) -> list[dict[str, Any]]:
     """Offers as plain values."""
-    return [{**asdict(offer), "ssms": list(offer.ssms), "bytes": offer.bytes} for offer in made]
+    return [
+        {**asdict(offer), "ssms": list(offer.ssms), "bytes": offer.bytes} for offer in all_offers
+    ]

@@ -80,12 +80,12 @@ def build_models(context: Context) -> Models:
                 cancel = gr.Button(
                     "Give up", interactive=False, elem_id="models-cancel", min_width=70
                 )
-            said = notice("models-notice")
+            message_box = notice("models-notice")
             stages = stage_list("models-stages")
         with gr.Column(scale=3, min_width=340):
             free = notice("models-free")
             offered = offer_table("models-offers")
-    return Models(context, *form, need, load, cancel, said, stages, free, offered)
+    return Models(context, *form, need, load, cancel, message_box, stages, free, offered)
 
 
 def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:

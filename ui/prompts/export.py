@@ -35,8 +35,8 @@ def file_of(
     lines: tuple[PromptLine, ...] = ()
     if look is not None:
         name = "past-runs"
-        *_, found = looked_at(context, figures, known_domains(), look)
-        lines = found.lines
+        *_, found_prompts = looked_at(context, figures, known_domains(), look)
+        lines = found_prompts.lines
     elif study_id:
         name = study_id
         study, results, _ = mine.open(study_id)
@@ -76,10 +76,10 @@ def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
-            made = file_of(board.context, figures, mine, desk)
+            exported = file_of(board.context, figures, mine, desk)
             # A number of its own each time: the same file may be wanted twice.
             number = desk.stamps.on("file", {"again": object()})["n"]
-            return [{**made, "n": number}, gr.skip()]
+            return [{**exported, "n": number}, gr.skip()]
 
         def refusal(message: str) -> list[Any]:
             return [gr.skip(), notice_value([Said("error", message)])]

@@ -55,13 +55,13 @@ class FoundPrompts:
 
 
 def looked_at(
-    context: Context, figures: RunFigures, known: Mapping[str, str], look: PastLook
+    context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastLook
 ) -> Iterator[FoundPrompts]:
     """What a look finds, a few more runs each time; the last one is `done` and has the speed-ups.
-    `known`: domains of prompts, by their text."""
+    `domain_of`: domains of prompts, by their text."""
     page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
     drafted = [summary for summary in page.rows if summary.drafters]
-    domains = _Domains(context.store, known)
+    domains = _Domains(context.store, domain_of)
     runs: list[PastRun] = []
     for i, run in enumerate(figures.of(drafted), start=1):
         runs.append(run)
@@ -83,17 +83,17 @@ class _Domains:
     """Of which domain a run's prompt is: as the study says that it was made for, or as is known of
     the text. Each study is read once."""
 
-    def __init__(self, store: StoreApi, known: Mapping[str, str]) -> None:
+    def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store
-        self._known = known
+        self._known = domain_of
         self._runs: dict[str, str] = {}
         self._studies: dict[str, dict[str, str]] = {"": {}}
 
     def of(self, run: PastRun) -> str:
         run_id = run.figures.run_id
         if run_id not in self._runs:
-            told = self._of_study(self._store.studies.of_run(run_id)).get(run.prompt, "")
-            self._runs[run_id] = told or self._known.get(run.prompt, "")
+            domain = self._of_study(self._store.studies.of_run(run_id)).get(run.prompt, "")
+            self._runs[run_id] = domain or self._known.get(run.prompt, "")
         return self._runs[run_id]
 
     def _of_study(self, study_id: str) -> dict[str, str]:

@@ -77,9 +77,9 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
 
 def build_past_said() -> dict[str, Any]:
     """What was found in words, and the way to older runs."""
-    said = notice("prompts-said")
+    message_box = notice("prompts-said")
     more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
-    return {"said": said, "more": more}
+    return {"said": message_box, "more": more}
 
 
 _MORE = f"Take in {MOST_RUNS} older runs"
@@ -96,8 +96,8 @@ def past_hidden() -> Values:
 @cache
 def known_domains() -> dict[str, str]:
     """The domain of each prompt that comes along, by its text."""
-    known = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
-    return known | {prompt.text: prompt.domain for prompt in example_prompts()}
+    domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
+    return domain_of | {prompt.text: prompt.domain for prompt in example_prompts()}
 
 
 def past_drawn(
@@ -113,12 +113,12 @@ def past_drawn(
         desk.study.past = look
 
     def frames() -> Iterator[Values]:
-        for found in looked_at(context, figures, known_domains(), look):
-            yield _values(found, look, drafters)
+        for found_prompts in looked_at(context, figures, known_domains(), look):
+            yield _values(found_prompts, look, drafters)
 
     def refusal(message: str) -> Values:
-        told = notice_value([Line("error", message)])
-        return [{"of": "past", "empty": NO_RUN}, told, gr.Button(visible=False)]
+        notice_shown = notice_value([Line("error", message)])
+        return [{"of": "past", "empty": NO_RUN}, notice_shown, gr.Button(visible=False)]
 
     for values in guard(frames(), refusal):
         with desk.drawing:
@@ -128,23 +128,24 @@ def past_drawn(
         yield shown
 
 
-def _values(found: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
+def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
-    table = table_value(of, found.lines, drafters, words=BESIDE)
-    told = notice_value([Line("info", told_of(found))])
-    return [pack({**table, "empty": NO_RUN}), told, gr.Button(visible=found.more)]
+    table = table_value(of, found_prompts.lines, drafters, words=BESIDE)
+    notice_shown = notice_value([Line("info", told_of(found_prompts))])
+    return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=found_prompts.more)]
 
 
-def told_of(found: FoundPrompts) -> str:
+def told_of(found_prompts: FoundPrompts) -> str:
     """How many prompts of how many runs, and which runs were looked at."""
-    prompts = len({line.row.prompt for line in found.lines})
-    drafted = _count(found.drafted, "completed run")
-    told = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
-    if not found.done:
-        return f"{told}, reading on."
-    if not found.more:
-        return f"{told}."
-    return f"{told}; the latest {found.looked} of {found.total} runs that match were looked at."
+    prompts = len({line.row.prompt for line in found_prompts.lines})
+    drafted = _count(found_prompts.drafted, "completed run")
+    sentence = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
+    if not found_prompts.done:
+        return f"{sentence}, reading on."
+    if not found_prompts.more:
+        return f"{sentence}."
+    looked = f"the latest {found_prompts.looked} of {found_prompts.total} runs that match"
+    return f"{sentence}; {looked} were looked at."
 
 
 def _count(number: int, noun: str) -> str:
@@ -170,8 +171,8 @@ def wire_past(
 
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = asker_of(context, request, key).owner
-        asked = PastLook(owner, search or "", drafter or "")
-        yield from show(request, key, asked)
+        past_look = PastLook(owner, search or "", drafter or "")
+        yield from show(request, key, past_look)
 
     def more(request: gr.Request, key: str) -> Iterator[Values]:
         past_look = board.desk(request).study.past
@@ -180,14 +181,14 @@ def wire_past(
         else:
             yield from show(request, key, past_look.more())
 
-    def show(request: gr.Request, key: str, asked: PastLook) -> Iterator[Values]:
+    def show(request: gr.Request, key: str, past_look: PastLook) -> Iterator[Values]:
         desk, mine = board.desk(request), studies_of(context, request, key)
-        for values in past_drawn(context, desk, figures, asked, drafters()):
+        for values in past_drawn(context, desk, figures, past_look, drafters()):
             yield [*turned_to_past(board, desk, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:
-        found = drafter_choices(context, asker_of(context, request, key))
-        drafting = [choice for choice in found if choice not in (ANY_MODEL, NO_DRAFTER)]
+        choices = drafter_choices(context, asker_of(context, request, key))
+        drafting = [choice for choice in choices if choice not in (ANY_MODEL, NO_DRAFTER)]
         return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
 
     tab.select(names, [visitor], past.drafter, **LATEST)

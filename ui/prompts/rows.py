@@ -41,9 +41,9 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
     go last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
     drafters: dict[str, dict[str, None]] = {}
-    for cell, found in results.items():
+    for cell, measured in results.items():
         drafters.setdefault(cell.contestant, {}).update(
-            dict.fromkeys(n for n, _ in found.accepted_by)
+            dict.fromkeys(n for n, _ in measured.accepted_by)
         )
     sampling = study.sampling
     detail = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens"
@@ -67,19 +67,19 @@ def of_runs(
     """Rows of past runs, the newest first; one for each prompt and settings, the prompts in order
     of appearance. Runs of plain decoding make no row: a speed-up is beside those of the same
     prompt, sampling and LLM. A prompt's domain is the first that any of its runs tells."""
-    found: dict[str, dict[RunSettings, list[PastRun]]] = {}
+    groups: dict[str, dict[RunSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
     for run in runs:
         domains[run.prompt] = domains.get(run.prompt) or domain_of(run)
         if run.settings.drafters:
-            found.setdefault(run.prompt, {}).setdefault(run.settings, []).append(run)
+            groups.setdefault(run.prompt, {}).setdefault(run.settings, []).append(run)
         else:
             plain.setdefault((run.prompt, run.settings.base), []).append(run)
-    labels = labels_of(settings for by in found.values() for settings in by)
+    labels = labels_of(settings for by in groups.values() for settings in by)
     return tuple(
         _line(str(i), domains[text], labels[one], mine, plain.get((text, one.base), ()))
-        for i, (text, by) in enumerate(found.items(), start=1)
+        for i, (text, by) in enumerate(groups.items(), start=1)
         for one, mine in by.items()
     )
 

@@ -39,9 +39,9 @@ class RunFigures:
     def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
         """Each run that came to its end; others are left out."""
         for summary in summaries:
-            found = self._figures(summary.run_id) if summary.status == "completed" else None
-            if found is not None:
-                yield found
+            figures = self._figures(summary.run_id) if summary.status == "completed" else None
+            if figures is not None:
+                yield figures
 
     def _figures(self, run_id: str) -> PastRun | None:
         with self._lock:
@@ -55,9 +55,9 @@ class RunFigures:
             return None  # deleted meanwhile, or not kept to its end
         started = events[0]
         assert isinstance(started, RunStarted)  # `measured` refuses what has no beginning
-        found = PastRun(started.prompt, settings_of_run(started), figures)
+        past_run = PastRun(started.prompt, settings_of_run(started), figures)
         with self._lock:
-            self._known[run_id] = found
+            self._known[run_id] = past_run
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-        return found
+        return past_run

@@ -32,17 +32,17 @@ def report_html(
     events: Sequence[Event],
     baseline: Baseline | None = None,
     limits: Limits | None = None,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> str:
     """One run as an HTML file that opens from disk and needs no network.
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
-    `limits`: how much of a long run is told (ui/report/recording.py). `told` is called with the
-    share that is done, as often as there are stages. The same events, baseline and limits give the
-    same text. ConfigError where `events` are not those of one run.
+    `limits`: how much of a long run is kept (ui/report/recording.py). `on_progress` is called
+    with the share that is done, once a stage. The same events, baseline and limits give the same
+    text. ConfigError where `events` are not those of one run.
     """
-    recording = record(events, baseline, limits, told)
+    recording = record(events, baseline, limits, on_progress)
     view = recording.view
     assert view.started is not None
     return Template(report_file("report.html")).substitute(
@@ -86,7 +86,7 @@ def _places() -> dict[str, str]:
 
 
 def _rows(facts: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(told)}</dd>" for name, told in facts)
+    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts)
 
 
 # -- what the head says --

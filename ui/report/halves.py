@@ -47,13 +47,13 @@ def round_values(frame: Frame) -> Value:
 
 
 def of_the_place(
-    frame: Frame, baseline: Baseline | None, mine: Value, made: dict[int, Value] | None = None
+    frame: Frame, baseline: Baseline | None, mine: Value, cache: dict[int, Value] | None = None
 ) -> Value:
     """What follows from the place in the run, as a visitor who lets it play sees it.
 
-    `mine`: the other half, whose fields are left out. `made`: as in `picture_values`.
+    `mine`: the other half, whose fields are left out. `cache`: as in `picture_values`.
     """
-    values = picture_values(replace(frame, mode="slow"), baseline, made=made)
+    values = picture_values(replace(frame, mode="slow"), baseline, cache=cache)
     return {
         name: {key: inner for key, inner in value.items() if key not in mine.get(name, {})}
         for name, value in values.items()

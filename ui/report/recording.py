@@ -57,11 +57,11 @@ def record(
     events: Sequence[Event],
     baseline: Baseline | None = None,
     limits: Limits | None = None,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Recording:
     """Walk through a run. ConfigError where `events` are not those of one run, from its start.
 
-    `told` is called with the share of it that was walked through, 0 to 1.
+    `on_progress` is called with the share of it that was walked through, 0 to 1.
     """
     if not events or not isinstance(events[0], RunStarted):
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
@@ -71,8 +71,8 @@ def record(
     source = HeldSource(events, events[0].run_id)
     for frame in _walk(Player(source), tape):
         tape.take(frame)
-        if told is not None:
-            told(len(frame.view.rounds) / max(1, frame.known_rounds))
+        if on_progress is not None:
+            on_progress(len(frame.view.rounds) / max(1, frame.known_rounds))
     return tape.finish(_first_view(source, baseline))
 
 
@@ -140,8 +140,8 @@ class _Tape:
 
     def _base(self, frame: Frame, mine: Value) -> None:
         ended = frame.at_end or frame.detail is None or _is_complete(frame)
-        done = len(frame.view.rounds)
-        if self.every > 1 and not frame.at_end and done % self.every:
+        num_rounds = len(frame.view.rounds)
+        if self.every > 1 and not frame.at_end and num_rounds % self.every:
             return
         # Between the ends of two rounds nothing of the run itself changes but where one stands.
         seen = of_the_place(frame, self.baseline, mine, self.made) if ended else dict(self.values)
@@ -149,7 +149,7 @@ class _Tape:
         self.base.append(delta(self.values, seen))
         self.values = seen
         self.stops.append([frame.selected_round, _stage(frame.detail)])
-        while ended and len(self.ends) <= done:
+        while ended and len(self.ends) <= num_rounds:
             self.ends.append(len(self.stops) - 1)
 
     def _round(self, frame: Frame, detail: Detail, mine: Value) -> None:
@@ -168,7 +168,7 @@ class _Tape:
 
     def finish(self, opening: Value) -> Recording:
         lines = self.last.view.rounds
-        kept, notes = _kept_rounds(self, lines)
+        round_numbers, notes = _kept_rounds(self, lines)
         if self.every > 1:
             notes = (f"Of {self.rounds} rounds, it stops at every {ordinal(self.every)}.", *notes)
         values = {
@@ -180,8 +180,8 @@ class _Tape:
             "ends": self.ends,
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},
-            "rounds": {str(number): self.told[number] for number in kept},
-            "nodes": {str(number): self.nodes[number] for number in kept},
+            "rounds": {str(number): self.told[number] for number in round_numbers},
+            "nodes": {str(number): self.nodes[number] for number in round_numbers},
         }
         return Recording(self.last.view, values, notes)
 
@@ -194,16 +194,18 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
     room = tape.limits.bytes
-    kept: list[int] = []
+    round_numbers: list[int] = []
     for number in order:
         room -= len(json.dumps([tape.told[number], tape.nodes[number]], separators=(",", ":")))
-        if room < 0 and kept:
+        if room < 0 and round_numbers:
             break
-        kept.append(number)
-    if len(kept) == len(order):
-        return sorted(kept), ()
-    note = f"Of {len(order)} rounds, {len(kept)} have their trees: those that accepted most."
-    return sorted(kept), (note,)
+        round_numbers.append(number)
+    if len(round_numbers) == len(order):
+        return sorted(round_numbers), ()
+    note = (
+        f"Of {len(order)} rounds, {len(round_numbers)} have their trees: those that accepted most."
+    )
+    return sorted(round_numbers), (note,)
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:

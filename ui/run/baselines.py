@@ -68,8 +68,8 @@ def baseline_of(store: Any, run: Any) -> Baseline | None:
     """What `run` (a RunSummary of `store`) is compared with: as it was shown live, else plain
     decoding of the same prompt and repeat in its study; None where neither was measured."""
     if run.baseline is not None:
-        kept = run.baseline
-        return Baseline(kept.tokens_per_second, kept.run_id, kept.note)
+        baseline = run.baseline
+        return Baseline(baseline.tokens_per_second, baseline.run_id, baseline.note)
     try:
         plain = _plain_cell(store.studies, run.run_id)
     except SpecScopeError:
@@ -82,12 +82,12 @@ def baseline_of(store: Any, run: Any) -> Baseline | None:
 
 
 def _plain_cell(studies: Any, run_id: str) -> Measured | None:
-    found = studies.cell_of(run_id)
-    if found is None:
+    cell = studies.cell_of(run_id)
+    if cell is None:
         return None
-    study_id, (contestant, item, repeat) = found
+    study_id, (contestant, item, repeat) = cell
     base = Study.from_plain(studies.study(study_id)[1]).base
     if base in ("", contestant):
         return None
-    kept = studies.result(study_id, (base, item, repeat))
-    return None if kept is None else Measured.from_plain(kept)
+    plain_result = studies.result(study_id, (base, item, repeat))
+    return None if plain_result is None else Measured.from_plain(plain_result)

@@ -31,8 +31,10 @@ def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
     most = longest(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
         # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
-        number: {**told, "m": max(most, told["d"])} if told["s"] > max(most, told["d"]) else told
-        for number, told in lengths["rounds"].items()
+        number: {**lengths_of_round, "m": max(most, lengths_of_round["d"])}
+        if lengths_of_round["s"] > max(most, lengths_of_round["d"])
+        else lengths_of_round
+        for number, lengths_of_round in lengths["rounds"].items()
     }
     return {**lengths, "rounds": rounds, "budget": budget_words(view)}
 
@@ -93,15 +95,16 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
 def _lets(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).given:
         return ""
-    asked = config.speculation_length
+    most_tokens = config.speculation_length
     names = _budget_drafters(view, config)
-    most = longest(config, names, asked)
-    if most >= asked:
+    most = longest(config, names, most_tokens)
+    if most >= most_tokens:
         return ""
     nodes = _nodes(int(config.max_tree_nodes))
     many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
     among = f" for {len(names)} drafters" if many else ""
-    return f"{nodes}{among} let drafts be {most} deep: speculation_length {asked} is not reached."
+    short = f"speculation_length {most_tokens} is not reached"
+    return f"{nodes}{among} let drafts be {most} deep: {short}."
 
 
 def _none(view: View) -> str:

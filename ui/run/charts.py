@@ -153,21 +153,21 @@ def _trials(view: View) -> Value:
     Until then, in this run: `asked`, the rounds for which guesses were made; `used`, drafts that
     were used of them. A trial may have begun in an earlier run.
     """
-    found, asked, used = Value(), 0, 0
+    trials, num_asked, used = Value(), 0, 0
     for line in view.rounds:
         guesses = [entry for entry in line.ahead if not entry.known]
-        asked += bool(guesses)
+        num_asked += bool(guesses)
         used += sum(entry.hit for entry in guesses)
         for trial in filter(None, map(trial_of, line.notes)):
-            found[str(line.number)] = {
+            trials[str(line.number)] = {
                 "kind": trial.kind,
                 "ms": trial.ms,
                 "without": trial.without_ms,
                 "on": trial.on,
-                "asked": asked,
+                "asked": num_asked,
                 "used": used,
             }
-    return found
+    return trials
 
 
 def _lanes(view: View) -> tuple[str, ...]:
@@ -202,12 +202,12 @@ def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
     drafted before its round began, for a text that is known, is a hit.
     """
     if span.name == "ahead":
-        told = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
-        asked = [entry for entry in told if not entry.known and entry.reason not in UNASKED]
-        return ("hit" if asked[0].hit else "miss") if asked else "open"
+        entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
+        no_guess = [entry for entry in entries if not entry.known and entry.reason not in UNASKED]
+        return ("hit" if no_guess[0].hit else "miss") if no_guess else "open"
     early = span.start_ms < line.begin_ms or span.name == "draft"
-    known = (entry.drafter for entry in line.ahead if entry.known)
-    return "hit" if early and span.lane in known else ""
+    known_drafters = (entry.drafter for entry in line.ahead if entry.known)
+    return "hit" if early and span.lane in known_drafters else ""
 
 
 def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:

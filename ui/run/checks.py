@@ -71,11 +71,11 @@ def _model_line(llm: ModelInfo | None) -> str:
 
 
 def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | None:
-    told = _view_of(plain)
-    if player is None or told.state != "completed":
+    plain_view = _view_of(plain)
+    if player is None or plain_view.state != "completed":
         return None
     ours = player.source.events(0, player.source.count)
-    return compare(view, told, ours, plain.events(0, plain.count))
+    return compare(view, plain_view, ours, plain.events(0, plain.count))
 
 
 def finished_view(hub: Hub, desk: TabSession) -> View:

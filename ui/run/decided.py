@@ -24,7 +24,9 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     if won is None or len(drafting) < 2:
         return []
     splits = [
-        told for i in range(len(won.token_ids)) if (told := _split_masses(tree, drafting, won, i))
+        reason
+        for i in range(len(won.token_ids))
+        if (reason := _split_masses(tree, drafting, won, i))
     ]
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:

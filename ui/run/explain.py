@@ -80,14 +80,14 @@ def explain(
 
 
 def bars(
-    detail: Detail | None, told: Explanation, drafters: tuple[str, ...]
+    detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after `told.parent`."""
     if detail is None or detail.verified is None:
         return {}
     index = {name: str(i) for i, name in enumerate(drafters)}
-    rows = [top for top in detail.verified.top_k if top.node == told.parent]
-    return {index.get(top.source, top.source): _bar(top, told.token_id) for top in rows}
+    rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
+    return {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
 
 
 def _bar(top: TopK, token_id: int) -> dict[str, Any]:
@@ -202,9 +202,9 @@ def _verdict(
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
     """What the LLM chose after `parent`: the accepted child, else its own token."""
-    taken = [n for n in verdict.path if tree.parents[n] == parent]
-    if taken:
-        return quote(tree.texts[taken[0]]), percent(verdict.llm_probabilities[taken[0]])
+    accepted = [n for n in verdict.path if tree.parents[n] == parent]
+    if accepted:
+        return quote(tree.texts[accepted[0]]), percent(verdict.llm_probabilities[accepted[0]])
     return quote(verdict.own_text), percent(verdict.own_probability)
 
 

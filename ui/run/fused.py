@@ -45,10 +45,10 @@ def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     if whose in MODEL_FREE:
         return f"{owner} proposed it beside the fused drafts."
     if node not in trunk:
-        taken = _sibling_on(trunk, tree, node)
-        if taken is None:
+        sibling = _sibling_on(trunk, tree, node)
+        if sibling is None:
             return f"A side leaf: {owner}'s own chain, beside the trunk."
-        other = names.get(tree.origins[taken], tree.origins[taken])
+        other = names.get(tree.origins[sibling], tree.origins[sibling])
         return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
     own = own_proposals(tree, node)
     best = next((one.score for one in own if one.drafter == whose), 0.0)

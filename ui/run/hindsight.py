@@ -34,8 +34,8 @@ def measure_regret(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
     """
     player, view = desk.player, finished_view(hub, desk)
     names = _scorable(view, hub.model_host.infos)
-    asked = _OwnTokens(view, names)
-    aside = Aside(hub.model_host, asked, view.started.prompt_token_ids if view.started else ())
+    own_tokens = _OwnTokens(view, names)
+    aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids if view.started else ())
     try:
         while not aside.wait(CHECK_S):
             queued = f", {aside.place} in the queue" if aside.place else ""
@@ -81,8 +81,8 @@ class _OwnTokens:
         sequence = engine.prepare(with_plain_decoding(self.view, 0))
         first = len(sequence.prompt_ids)
         text = [*sequence.prompt_ids, *self.view.token_ids]
-        found: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
-        return found
+        tokens: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
+        return tokens
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:

@@ -263,14 +263,14 @@ class Player:
         """What is to be seen now."""
         with self._lock:
             source = self.source
-            known, ended, at_end = source.count, source.done, self.at_end
+            num_events, ended, at_end = source.count, source.done, self.at_end
             return Frame(
                 view=self._view,
                 detail=self._selected_detail(),
                 node=self._node,
                 pinned=self._pinned is not None,
-                known=known,
-                known_rounds=self._rounds_known(known),
+                known=num_events,
+                known_rounds=self._rounds_known(num_events),
                 ended=ended,
                 at_end=at_end,
                 mode=self._pace.mode,
@@ -278,11 +278,11 @@ class Player:
                 run_id=source.run_id,
             )
 
-    def _rounds_known(self, known: int) -> int:
+    def _rounds_known(self, num_events: int) -> int:
         """Complete rounds of so many events; one that was interrupted has no event to close it."""
-        last = self.source.events(max(0, known - 1), known)
+        last = self.source.events(max(0, num_events - 1), num_events)
         closing = any(ends(event) for event in last)
-        return max(0, known - 1 - closing) // EVENTS_A_ROUND
+        return max(0, num_events - 1 - closing) // EVENTS_A_ROUND
 
     def _selected_detail(self) -> Detail | None:
         return self._followed if self._pinned is None else self._round(self._pinned)

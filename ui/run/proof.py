@@ -56,13 +56,13 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
     Of a run that was stopped, as many tokens as it wrote.
     """
     assert view.started is not None
-    asked = Request.from_plain(view.started.asked)
-    sampling = replace(asked.sampling, seed=view.started.seed)
+    request = Request.from_plain(view.started.asked)
+    sampling = replace(request.sampling, seed=view.started.seed)
     if view.state != "completed":
         sampling = replace(sampling, max_new_tokens=max(1, len(view.tokens)))
     plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=record_top_k)
     ids = tuple(view.started.prompt_token_ids)
-    return replace(asked, sampling=sampling, speculation=plain, prompt_token_ids=ids)
+    return replace(request, sampling=sampling, speculation=plain, prompt_token_ids=ids)
 
 
 def same_distribution(view: View) -> Answer | None:
@@ -209,7 +209,7 @@ def _logp_differences(
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:
     """Number of a new token -> the LLM's top-k at the place it was chosen from."""
-    found: dict[int, TopK] = {}
+    top_k: dict[int, TopK] = {}
     count = 0
     verdict: Verified | None = None
     for event in events:
@@ -220,6 +220,6 @@ def _tops(events: Iterable[Event]) -> dict[int, TopK]:
             before = (-1, *verdict.path)
             for i in range(len(event.token_ids)):
                 if i < len(before) and before[i] in tops:
-                    found[count + i] = tops[before[i]]
+                    top_k[count + i] = tops[before[i]]
             count += len(event.token_ids)
-    return found
+    return top_k

@@ -42,8 +42,8 @@ def same_text(
         far = " as far as both went" if cut else ""
         still = f", though they differ in {_join(why)}" if why else ""
         count = len(one.tokens)
-        told = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
-        return Answer("identical", f"{told}: {count} tokens, one for one.")
+        sentence = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
+        return Answer("identical", f"{sentence}: {count} tokens, one for one.")
     if why:
         return Answer(
             "other",
@@ -101,14 +101,14 @@ def _lawful(one: View, two: View, at: int) -> Answer | None:
     """The answer where a rule draws other tokens of the same distribution."""
     views = (one, two)
     rules = [(view.started.config if view.started else {}).get("speculation", {}) for view in views]
-    found = [rule["verify"] for rule in rules if rule.get("verify") in DISTRIBUTION_RULES]
-    if not found:
+    rule_names = [rule["verify"] for rule in rules if rule.get("verify") in DISTRIBUTION_RULES]
+    if not rule_names:
         return None
     return Answer(
         "distribution",
-        f"Same distribution, not the same tokens: they part at token {at + 1}. verify={found[0]} "
-        "draws its own coins, and what is drafted decides which; law 3 shows that the "
-        "distribution is the LLM's own.",
+        f"Same distribution, not the same tokens: they part at token {at + 1}. "
+        f"verify={rule_names[0]} draws its own coins, and what is drafted decides which; "
+        "law 3 shows that the distribution is the LLM's own.",
         at,
     )
 

@@ -113,11 +113,11 @@ def _why(view: View, tokens: Sequence[TokenView], slot: int) -> str:
 
 
 def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
-    found: dict[str, list[RoutedDrafter]] = {}
+    scores: dict[str, list[RoutedDrafter]] = {}
     for line in rounds:
         for one in line.routing:
-            found.setdefault(one.drafter, []).append(one)
-    return {name: sum(one.score for one in of) / len(of) for name, of in found.items()}
+            scores.setdefault(one.drafter, []).append(one)
+    return {name: sum(one.score for one in of) / len(of) for name, of in scores.items()}
 
 
 def _score(score: float) -> str:

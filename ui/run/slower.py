@@ -149,8 +149,8 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
     if mean.draft >= AS_MUCH_AS * mean.ms:
         fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
-        told = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
-        return f"{told[:-1]}; it pays when the LLM is much larger than its SSMs."
+        advice = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
+        return f"{advice[:-1]}; it pays when the LLM is much larger than its SSMs."
     if mean.verify >= 1.5 * mean.plain:
         alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
         ways = alone if mean.hidden > A_TRIFLE_MS else []
@@ -196,8 +196,8 @@ def _budget_limits(fields: Mapping[str, Any]) -> bool:
     """Whether the node budget limits the depth of drafts."""
     if not length_policy(fields["length"]).given:
         return True
-    asked = int(fields["speculation_length"])
-    return _deep(fields, asked) < asked
+    length = int(fields["speculation_length"])
+    return _deep(fields, length) < length
 
 
 def _grows(nodes: object) -> bool:
@@ -210,19 +210,19 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    given = length_policy(fields["length"]).given
+    policy = length_policy(fields["length"]).given
     name = _asked_by(fields)
-    asked = int(fields[name])
-    deep = _deep(fields, asked)
-    found = "" if given else f" ({fields['length']} finds the rest)"
+    length = int(fields[name])
+    deep = _deep(fields, length)
+    auto_hint = "" if policy else f" ({fields['length']} finds the rest)"
     if deep <= 1:
         # Drafts of one token are as short as any; fewer nodes leave some drafter without one.
-        return [*ways, "a lower max_tree_nodes"] if asked > 1 < _nodes(fields) else ways
-    if deep < asked:
+        return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
+    if deep < length:
         lower = f"a {name} {'of 1' if deep == 2 else f'below {deep}'}"
     else:
-        lower = f"a {'shorter' if given else 'lower'} {name}"
-    return [*ways, lower + found]
+        lower = f"a {'shorter' if policy else 'lower'} {name}"
+    return [*ways, lower + auto_hint]
 
 
 def _nodes(fields: Mapping[str, Any]) -> int:

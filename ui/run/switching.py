@@ -34,11 +34,11 @@ class SwitchTrial:
 
 def trial_of(note: str) -> SwitchTrial | None:
     """The trial that a note tells of, if it tells of one."""
-    found = NOTE.fullmatch(note)
-    if found is None:
+    match = NOTE.fullmatch(note)
+    if match is None:
         return None
     return SwitchTrial(
-        found["kind"], float(found["ms"]), float(found["without"]), found["stands"] == "on"
+        match["kind"], float(match["ms"]), float(match["without"]), match["stands"] == "on"
     )
 
 

@@ -70,12 +70,12 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """The union of the drafts, before anything is cut; no outcome, no LLM probability."""
     nodes: dict[str, Any] = {}
-    known: dict[tuple[int, int], int] = {}
+    node_at: dict[tuple[int, int], int] = {}
     for draft in drafts:
         place: dict[int, int] = {-1: -1}
         for j, token_id in enumerate(draft.token_ids):
             above = place[draft.parents[j]]
-            node = known.setdefault((above, token_id), len(known))
+            node = node_at.setdefault((above, token_id), len(node_at))
             place[j] = node
             entry = nodes.setdefault(str(node), _pending_node(draft, j, above))
             record = ProposalRecord(draft.drafter, draft.scores[j], draft.qs[j], draft.ranks[j])
@@ -104,14 +104,14 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     tree = detail.combined
     gone = {j for name, j in tree.dropped if name == drafter}
     nodes = {(tree.parents[n], tree.token_ids[n]): n for n in range(len(tree.token_ids))}
-    found: dict[int, int] = {}
+    node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
         # -2 is no node's parent: what was drafted behind a dropped token is not found.
-        above = -1 if parent < 0 else found.get(parent, -2)
+        above = -1 if parent < 0 else node_numbers.get(parent, -2)
         if j not in gone and (above, token_id) in nodes:
-            found[j] = nodes[above, token_id]
-    return found
+            node_numbers[j] = nodes[above, token_id]
+    return node_numbers
 
 
 def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
@@ -150,7 +150,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         return {}
     index = {name: str(i) for i, name in enumerate(drafters)}
     masses = dict(zip(tree.dropped, tree.dropped_masses, strict=False))
-    known: dict[tuple[str, int], str] = {}
+    texts: dict[tuple[str, int], str] = {}
     values: dict[str, Any] = {}
     for draft in detail.drafted.drafts:
         place: dict[int, str] = {j: str(n) for j, n in places(detail, draft.drafter).items()}
@@ -159,7 +159,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
             parent = draft.parents[j]
             # In draft order, so that the parent has its place before its children ask for it.
             above = "-1" if parent < 0 else place.get(parent, "-1")
-            key = known.setdefault((above, draft.token_ids[j]), str(len(known)))
+            key = texts.setdefault((above, draft.token_ids[j]), str(len(texts)))
             place[j] = f"d{key}"
             mass = masses.get((draft.drafter, j))
             text = root_text if parent < 0 else draft.texts[parent]

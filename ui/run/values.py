@@ -56,11 +56,11 @@ def picture_values(
     baseline: Baseline | None = None,
     charts: dict[str, Value] | None = None,
     before: Before | None = None,
-    made: dict[int, Value] | None = None,
+    cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
     """The value of every picture, by name; `charts` takes the place of the two charts' values.
 
-    `made` caches the tokens' values for a walk through one run: they are not fresh objects then.
+    `cache` keeps the tokens' values for a walk through one run: they are not fresh objects then.
     """
     drawn = charts or {
         "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
@@ -69,7 +69,7 @@ def picture_values(
     return {
         "legend": legend_value(frame.view),
         "figures": figures_value(frame, baseline, before),
-        "strip": strip_value(frame, made),
+        "strip": strip_value(frame, cache),
         "tree": tree_value(frame),
         "routing": routing_value(frame),
         "proposals": proposals_value(frame),
@@ -97,9 +97,9 @@ class PictureMaker:
         pinned_moved = frame.pinned and frame.selected_round != self._selected
         # A round that was pinned is drawn at once: a visitor clicked it and waits.
         rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
-        kept = self._charts if rushing and now - self._made_at < CHART_S else None
-        values = picture_values(frame, baseline, kept, before)
-        if kept is None:
+        charts = self._charts if rushing and now - self._made_at < CHART_S else None
+        values = picture_values(frame, baseline, charts, before)
+        if charts is None:
             self._charts = {name: values[name] for name in CHARTS}
             self._made_at, self._selected = now, frame.selected_round
         return values
@@ -113,16 +113,16 @@ def legend_value(view: View) -> Value:
 
 def names_value(models: Iterable[ModelInfo]) -> Value:
     """The legend before there is a run: the loaded models."""
-    known = tuple(models)
-    names = [model.name for model in known if model.role == "ssm"]
+    infos = tuple(models)
+    names = [model.name for model in infos if model.role == "ssm"]
     return {
         "drafters": {str(i): {"name": name, "slot": i} for i, name in enumerate(names)},
-        "llm": next((model.name for model in known if model.role == "llm"), ""),
+        "llm": next((model.name for model in infos if model.role == "llm"), ""),
     }
 
 
-def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
-    """The text as tokens; of a long run the oldest text is kept without its tokens. `made`: as in
+def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
+    """The text as tokens; of a long run the oldest text is kept without its tokens. `cache`: as in
     `picture_values`."""
     view = frame.view
     limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
@@ -140,13 +140,15 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             # The tail is shown behind the last token, whose value is therefore never cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
-            else _cached_token(token, made)
+            else _cached_token(token, cache)
             for i, token in enumerate(view.tokens[first:])
         },
         **chosen_words(frame),
         "done": frame.is_complete,
         "notes": {
-            str(line.number): " ".join(told) for line in view.rounds if (told := _fault_notes(line))
+            str(line.number): " ".join(notes)
+            for line in view.rounds
+            if (notes := _fault_notes(line))
         },
     }
 
@@ -161,14 +163,14 @@ def _fault_notes(line: RoundView) -> list[str]:
     return [note for note in line.notes if is_fault(note)]
 
 
-def _cached_token(token: TokenView, made: dict[int, Value] | None) -> Value:
+def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
     """A token other than the last, cached by identity, which lives as long as the run's view."""
-    if made is None:
+    if cache is None:
         return _token(token, "")
-    known = made.get(id(token))
-    if known is None:
-        known = made[id(token)] = _token(token, "")
-    return known
+    cached = cache.get(id(token))
+    if cached is None:
+        cached = cache[id(token)] = _token(token, "")
+    return cached
 
 
 def _token(token: TokenView, tail: str) -> Value:
@@ -306,19 +308,19 @@ def _root(view: View, detail: Detail | None) -> Value:
 def inspector_value(frame: Frame) -> Value:
     """One node explained: the distributions it was chosen from and the verdict in a sentence."""
     view, detail = frame.view, frame.detail
-    told = explain(detail, frame.node, view.drafters, _sampling(view))
+    explanation = explain(detail, frame.node, view.drafters, _sampling(view))
     return {
         "run": view.run_id,
         "round": frame.selected_round,
         "node": frame.node,
         "drafters": drafters_value(view),
-        "title": told.title,
-        "sentence": told.sentence,
-        "outcome": told.outcome,
-        "token": told.token,
-        "id": told.token_id,
-        "parent_t": told.parent_text,
-        "bars": bars(detail, told, view.drafters),
+        "title": explanation.title,
+        "sentence": explanation.sentence,
+        "outcome": explanation.outcome,
+        "token": explanation.token,
+        "id": explanation.token_id,
+        "parent_t": explanation.parent_text,
+        "bars": bars(detail, explanation, view.drafters),
         "meant": probability_words(_config(view)),
     }
 

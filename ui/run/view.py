@@ -110,8 +110,10 @@ class Detail:
     @property
     def stage(self) -> str:
         events = (self.drafted, self.combined, self.verified, self.completed)
-        done = [name for name, event in zip(STAGES, events, strict=True) if event is not None]
-        return done[-1] if done else STAGES[0]
+        past_stages = [
+            name for name, event in zip(STAGES, events, strict=True) if event is not None
+        ]
+        return past_stages[-1] if past_stages else STAGES[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +219,10 @@ class _ViewBuilder:
 
     def view(self) -> View:
         """All that was taken in. The figures are asked for once: only rounds change them."""
-        told = self._told
+        fields = self._told
         if self._round_end_ms is not None:
             # What the run's end says of its figures comes last and wins.
-            told = {"stats": self._fold.stats(self._round_end_ms)} | told
+            fields = {"stats": self._fold.stats(self._round_end_ms)} | fields
         return replace(
             self._view,
             current=self._current,
@@ -229,7 +231,7 @@ class _ViewBuilder:
             tokens=tuple(self._tokens),
             share=self._share,
             fold=self._fold,
-            **told,
+            **fields,
         )
 
     def _open(self, number: int) -> Detail:
@@ -275,11 +277,11 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
         if last.winner:
             votes += 1
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
-    told: dict[str, Any] = {"votes": votes, "mean_share": mean}
+    vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified
     if tree and verdict and tree.winner and tree.token_ids:
-        told |= {"winner": tree.winner, "share": len(verdict.path) / len(tree.token_ids)}
-    return told
+        vote |= {"winner": tree.winner, "share": len(verdict.path) / len(tree.token_ids)}
+    return vote
 
 
 def _new_tokens(
@@ -307,9 +309,9 @@ def _new_tokens(
 
 
 def _end_fields(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:
-    told: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
+    fields: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
     if isinstance(event, RunCompleted):
-        return told | {"state": "completed", "finish_reason": event.finish_reason}
+        return fields | {"state": "completed", "finish_reason": event.finish_reason}
     if isinstance(event, RunCancelled):
-        return told | {"state": "cancelled", "finish_reason": "cancelled"}
-    return told | {"state": "failed", "error": f"{event.error}: {event.message}"}
+        return fields | {"state": "cancelled", "finish_reason": "cancelled"}
+    return fields | {"state": "failed", "error": f"{event.error}: {event.message}"}

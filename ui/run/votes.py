@@ -130,9 +130,9 @@ def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int,
     """Index in the drafter's draft -> mass, of tokens kept and dropped; empty without a vote."""
     if not tree.masses and not tree.dropped_masses:
         return {}
-    kept = {j: tree.masses[node] for j, node in nodes.items()}
+    masses = {j: tree.masses[node] for j, node in nodes.items()}
     pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
-    return kept | {j: mass for (name, j), mass in pairs if name == drafter}
+    return masses | {j: mass for (name, j), mass in pairs if name == drafter}
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
@@ -203,27 +203,29 @@ def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, .
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
-    said = [f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."]
-    said += winner_reasons(tree, drafts)
+    sentences = [
+        f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."
+    ]
+    sentences += winner_reasons(tree, drafts)
     if len(drafting) == 2:
-        said.append("A vote of two is always the heavier one.")
+        sentences.append("A vote of two is always the heavier one.")
     if len(drafting) == 1:
-        said.append("It drafted alone: there was nobody to vote against.")
-    return said
+        sentences.append("It drafted alone: there was nobody to vote against.")
+    return sentences
 
 
 def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
-    kept = _kept_counts(tree, drafts)
-    nodes, everything = kept["nodes"], kept["all"]
+    counts = _kept_counts(tree, drafts)
+    nodes, everything = counts["nodes"], counts["all"]
     if nodes == everything:
         return [f"All {everything} drafted nodes were kept: this is the union."]
     return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
 
 
 def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
-    who = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
+    subject = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
     return [
-        f"{who} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
+        f"{subject} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
         "geometric mean of their scores."
     ]
 
@@ -238,10 +240,10 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not line.winner:
         return []
-    taken, drafted = len(verdict.path), len(tree.token_ids)
-    accepted = f"{taken} of its {drafted} tokens were accepted"
+    num_accepted, drafted = len(verdict.path), len(tree.token_ids)
+    accepted = f"{num_accepted} of its {drafted} tokens were accepted"
     if drafted == 1:
-        accepted = f"Its only token was {'accepted' if taken else 'rejected'}"
+        accepted = f"Its only token was {'accepted' if num_accepted else 'rejected'}"
     if _rewards(view) != "paper" or detail.completed is None:
         return [f"{accepted}.", *_learnt(view, detail, tree)]
     before = tree.weights.get(line.winner, 0.0)

@@ -81,8 +81,10 @@ class Hub:
 
         `baseline`: what the run is compared with from its first round on; kept with it.
         """
-        kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
-        source = LiveSource(self.store, owner, kept)
+        baseline_keeper = (
+            partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        )
+        source = LiveSource(self.store, owner, baseline_keeper)
         source.prompt = request.prompt
         source.attach(self.model_host.submit(request, source.take))
         with self._lock:
@@ -92,8 +94,8 @@ class Hub:
     def live_run(self, run_id: str) -> LiveSource | None:
         """The run of this server with that id, of any visitor, if it waits or is under way."""
         with self._lock:
-            found = (one for one in self._going if one.run_id == run_id and not one.done)
-            return next(found, None)
+            runs = (one for one in self._going if one.run_id == run_id and not one.done)
+            return next(runs, None)
 
 
 @dataclass(slots=True)

@@ -31,9 +31,9 @@ class StudyRuns:
         """Raises ConfigError where the loaded models could not run it; runs nothing."""
         self._hub.model_host.check(request)
 
-    def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
-        """Queue a run; one that is not `kept` leaves nothing in the log."""
-        if kept:
+    def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
+        """Queue a run; one that is not `in_log` leaves nothing in the log."""
+        if in_log:
             return self._hub.start(request, owner)
         source = LiveSource(_Nowhere(), owner)
         source.attach(self._hub.model_host.submit(request, source.take))
@@ -68,7 +68,7 @@ class _Nowhere:
     def record(self, event: Event, owner: str = "") -> None:
         """Dropped."""
 
-    def keep_baseline(self, *told: object) -> None:
+    def keep_baseline(self, *_: object) -> None:
         """Dropped."""
 
     def flush(self, timeout: float = 5.0) -> bool:

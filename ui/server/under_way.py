@@ -27,8 +27,8 @@ TICK_S = 0.05
 class FollowedSource:
     """A run of this server, with `kept`, what the log already had of it: its buffer forgets."""
 
-    def __init__(self, live: LiveSource, kept: Sequence[Event]) -> None:
-        self._live, self._kept = live, tuple(kept)
+    def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
+        self._live, self._kept = live, tuple(logged)
 
     @property
     def run_id(self) -> str:
@@ -47,10 +47,10 @@ class FollowedSource:
         return self._live.place
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
-        known = len(self._kept)
-        if first >= known:
+        num_kept = len(self._kept)
+        if first >= num_kept:
             return self._live.events(first, end)
-        return self._kept[first:end] + (self._live.events(known, end) if end > known else ())
+        return self._kept[first:end] + (self._live.events(num_kept, end) if end > num_kept else ())
 
     def wait(self, count: int, timeout: float) -> None:
         self._live.wait(count, timeout)

@@ -62,10 +62,10 @@ def write_export(
     asker: Asker,
     run_id: str,
     name: str,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """`name` (of the file), `media_type` and `text` of a run; `told` is called with the share of it
-    that is written, where that can be known. ConfigError, StoreError."""
+    """`name` (of the file), `media_type` and `text` of a run; `on_progress` is called with
+    the share of it that is written, where that can be known. ConfigError, StoreError."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
@@ -73,7 +73,7 @@ def write_export(
     events = context.store.events(run_id)
     if name == "html":
         extension, media_type = "html", "text/html; charset=utf-8"
-        text = report_html(events, baseline_of(context.store, run), told=told)
+        text = report_html(events, baseline_of(context.store, run), on_progress=on_progress)
     else:
         export = context.exports[FROM_STORE[name]]
         extension, media_type = export.extension, export.media_type

@@ -84,12 +84,14 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     board, context = sessions.board, sessions.board.context
 
     def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
-        desk, told = board.desk(request), event._data or {}
-        run_id = str(told.get("run", ""))
+        desk, event_data = board.desk(request), event._data or {}
+        run_id = str(event_data.get("run", ""))
         one, two = (half.desk(context, request) for half in sessions.beside.halves)
         asker = asker_of(context, request, visitor)
         return desk.presses.last(
-            "run", told, lambda: choose_run(sessions, (desk, one, two), asker, run_id, comparing)
+            "run",
+            event_data,
+            lambda: choose_run(sessions, (desk, one, two), asker, run_id, comparing),
         )
 
     return choose
@@ -208,10 +210,10 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 
 def kept_handler(context: Context) -> Callable[..., list[Any]]:
-    def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
+    def show(request: gr.Request, visitor: str, typed: str, message: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
         hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-        return guard_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
+        return guard_once(lambda: retention_shown(context, asker, typed, message), lambda _: hidden)
 
     return show
 

@@ -96,11 +96,11 @@ class RunFilters:
 
     def query(self) -> dict[str, Any]:
         """As fields of the store's RunQuery. ConfigError."""
-        asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
+        filters = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
         choice("since", self.since, tuple(SINCE))
         hours = SINCE[self.since]
         since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
-        return {**asked, "since_utc": since}
+        return {**filters, "since_utc": since}
 
 
 NO_FILTERS = RunFilters()
@@ -119,7 +119,7 @@ def list_values(
     """The list, its notice and the page number, which never runs past the end."""
 
     def work() -> list[Any]:
-        asked = {
+        query = {
             "text": text or "",
             "status": "" if status == "all" else status,
             "order": order,
@@ -128,17 +128,17 @@ def list_values(
             **more.query(),
         }
         number = max(1, parse_whole_number("page", page or 1))
-        found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
-        last = max(1, -(-found.total // PAGE))
+        runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
+        last = max(1, -(-runs_page.total // PAGE))
         # Runs may have been deleted since the page was chosen.
         if number > last:
             number = last
-            found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
-        rows = {str(i): row_value(summary) for i, summary in enumerate(found.rows)}
+            runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
+        rows = {str(i): row_value(summary) for i, summary in enumerate(runs_page.rows)}
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
-        lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
+        lines = [Line("info", f"{_runs(runs_page.total)}, page {number} of {last}.")]
         log = log_line(context.store.status())
         lines += [log, *_whereabouts(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]

@@ -115,7 +115,7 @@ class Sessions:
 def build_sessions(context: Context) -> Sessions:
     """The list above, the opened run below, a second one beside it where it is asked for."""
     filters = _filters()
-    said = notice("sessions-said")
+    message_box = notice("sessions-said")
     choose = notice("sessions-choose")
     runs = run_list("sessions-runs")
     with gr.Row():
@@ -129,7 +129,7 @@ def build_sessions(context: Context) -> Sessions:
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     board = replace(board, stop=on.stop)
     states = gr.State(""), gr.State("")
-    shown = (board, filters, choose, runs, said, older, newer, refresh, studies)
+    shown = (board, filters, choose, runs, message_box, older, newer, refresh, studies)
     return Sessions(*shown, retention, on, beside, *states)
 
 
@@ -213,5 +213,5 @@ def _retention() -> Retention:
                 elem_id="sessions-keep-sure",
                 min_width=120,
             )
-        said = notice("sessions-kept")
-    return Retention(section, keep, ask, sure, said, gr.State(""))
+        message_box = notice("sessions-kept")
+    return Retention(section, keep, ask, sure, message_box, gr.State(""))

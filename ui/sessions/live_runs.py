@@ -25,16 +25,16 @@ def follow_run(
 ) -> Iterator[list[Any]]:
     """The board and the scrubber as the run goes on, then once what is said of the opened run.
     Nothing of a run that has ended, or that the desk has turned from."""
-    board, told = sessions.board, sessions.on.about_outputs
+    board, outputs = sessions.board, sessions.on.about_outputs
     player = desk.player
-    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *told)]
+    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
     if player is None or player.source.run_id != run_id or player.source.done:
         yield quiet
         return
     for values in board.stream(desk, play(desk)):
-        yield [*values, *board.place(desk), *(gr.skip() for _ in told)]
+        yield [*values, *board.place(desk), *(gr.skip() for _ in outputs)]
     if desk.player is player and player.source.done:
-        yield [*quiet[: -len(told)], *about_run(board.context, asker, run_id)]
+        yield [*quiet[: -len(outputs)], *about_run(board.context, asker, run_id)]
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:

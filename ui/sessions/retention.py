@@ -58,12 +58,12 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
             gr.Button(visible=False),
         ]
     maker = under_way(context, run)
-    told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
+    message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
     real = _rounds_a_second(run.stats)
     pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
     kind = KINDS[study.kind] if study else ""
     lines = [
-        Line("info", told + (pace if real else "")),
+        Line("info", message + (pace if real else "")),
         Line("info", UNDER_WAY.get(maker, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
@@ -86,10 +86,10 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
             raise StoreError("no run is opened: open one from the list first")
         allowed_run(context, asker, run_id)
         context.store.annotate(run_id, note or "")
-        told = (
+        message = (
             "The note is kept; the search finds its words." if note else "The run has no note now."
         )
-        return notice_value([Line("good", told)])
+        return notice_value([Line("good", message)])
 
     return guard_once(work, lambda message: notice_value([Line("error", message)]))
 
@@ -109,7 +109,7 @@ def kept_runs(typed: Any) -> int | None:
     return int(text)
 
 
-def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None) -> list[Any]:
+def retention_shown(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
     """Whether the control is seen, what it says, and what the log says, for the next time.
 
     `told` is what the log said then. Where the box shows something else, the visitor has typed
@@ -117,13 +117,13 @@ def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None
     """
     if not asker.paths:
         return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-    kept = context.store.retention()
-    said = "" if kept is None else str(kept)
-    touched = (typed or "") not in (said, told or "")
+    retention = context.store.retention()
+    limit = "" if retention is None else str(retention)
+    touched = (typed or "") not in (limit, message or "")
     return [
         gr.Accordion(visible=True),
-        gr.skip() if touched or said == (typed or "") else said,
-        said,
+        gr.skip() if touched or limit == (typed or "") else limit,
+        limit,
     ]
 
 
@@ -142,8 +142,8 @@ def set_retention(
         context.store.set_retention(keep)
         whole = "From now on every run stays whole."
         some = f"The last {_count(keep or 0)} stay whole; older ones are thinned meanwhile."
-        said = Line("good", whole if keep is None else some)
-        return notice_value([said]), gr.Button(visible=False)
+        line = Line("good", whole if keep is None else some)
+        return notice_value([line]), gr.Button(visible=False)
 
     def refusal(message: str) -> tuple[dict[str, Any], gr.Button]:
         return notice_value([Line("error", message)]), gr.Button(visible=False)

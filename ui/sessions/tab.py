@@ -71,8 +71,8 @@ def scrub_place(sessions: Sessions, desk: TabSession, number: float | None) -> l
     """What `board.places` show after that. The slider is in the visitor's hand: it is set only
     where it says another round than the one that is shown."""
     slider, *rest = sessions.board.place(desk)
-    said = number is None or number == slider["value"]
-    return [gr.skip() if said else slider, *rest]
+    unchanged = number is None or number == slider["value"]
+    return [gr.skip() if unchanged else slider, *rest]
 
 
 def shows(desk: TabSession, run_id: str) -> bool:
@@ -102,8 +102,8 @@ def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
         return empty_values(board.values(desk))
 
     def refusal(message: str) -> list[Any]:
-        kept = [gr.skip() for _ in board.places]
-        return [*board.failure_values(desk)(message), *kept, run_id, gr.Button(visible=False)]
+        skips = [gr.skip() for _ in board.places]
+        return [*board.failure_values(desk)(message), *skips, run_id, gr.Button(visible=False)]
 
     return guard_once(work, refusal)
 
@@ -140,8 +140,8 @@ def choose_run(
         about = about_run(board.context, asker, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
     pair = compare_runs(beside, board.context, desks[1:], asker, (comparing, run_id))
-    kept = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
-    return [*kept, *pair, *no_comparison()[1:]]
+    skips = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
+    return [*skips, *pair, *no_comparison()[1:]]
 
 
 def no_comparison() -> list[Any]:

@@ -108,13 +108,13 @@ class TwoRuns:
 def build_beside(context: Context) -> TwoRuns:
     """Hidden until two runs are chosen; the halves one below the other where it is narrow."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
-        said = notice("pair-said")
+        message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
         tables = pair_tables("pair-tables")
         bar = build_bar()
         with gr.Row(equal_height=False):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
-    return TwoRuns(section, said, tables, close, bar, (halves[0], halves[1]))
+    return TwoRuns(section, message_box, tables, close, bar, (halves[0], halves[1]))
 
 
 def _build_half(page: str) -> Half:
@@ -162,13 +162,13 @@ def compare_runs(
             shown += [_head(half, run), *half.draw(desk)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
-        said = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
+        outcome = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
         tables = {
             "figures": figures_of(runs[0].stats, runs[1].stats),
             "settings": settings_apart(runs[0], runs[1]),
         }
         place = place_of(bar_players(desks))
-        return [gr.Column(visible=True), said, tables, place, *shown]
+        return [gr.Column(visible=True), outcome, tables, place, *shown]
 
     def refusal(message: str) -> list[Any]:
         rest = [gr.skip() for _ in beside.outputs[2:]]
@@ -180,10 +180,10 @@ def compare_runs(
 def _head(half: Half, run: Any) -> dict[str, Any]:
     which = ORDINALS[half.page.removeprefix("pair-")]
     settings = settings_of(run.asked, run.ssms)
-    made = (
+    heading = (
         f"{settings.brief(3)}; {', '.join(settings.sampling)}; made {local_time(run.created_utc)}."
     )
-    return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", made)])
+    return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", heading)])
 
 
 def both(

@@ -61,16 +61,16 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
 def settings_apart(one: Any, two: Any) -> dict[str, Any]:
     """A row for each setting in which two RunSummaries differ, as it was asked; with what became
     of one that was asked the same."""
-    asked = _flat(one.asked), _flat(two.asked)
+    requests = _flat(one.asked), _flat(two.asked)
     became = _flat(one.config), _flat(two.config)
-    apart = [(name, *(side.get(name) for side in asked)) for name in _names(*asked)]
+    apart = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
     apart += [
         (f"{name} (as run)", *(side.get(name) for side in became))
         for name in _names(*became)
-        if asked[0].get(name) == asked[1].get(name) and name != "seed"
+        if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     apart += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
-    if asked[0].get("seed") == asked[1].get("seed"):
+    if requests[0].get("seed") == requests[1].get("seed"):
         apart.append(("seed (as drawn)", one.seed, two.seed))
     differing = [(name, a, b) for name, a, b in apart if a != b]
     return {

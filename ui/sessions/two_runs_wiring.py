@@ -57,8 +57,8 @@ def _scrub_handler(beside: TwoRuns, context: Context) -> Callable[..., list[Any]
         desks = beside.desks(context, request)
         place, *drawn = both(beside, desks, lambda: scrubbed_both(desks, number))
         # The slider is the visitor's hand: only a round that there is not is written over.
-        said = number is None or number == place.get("value")
-        return [gr.skip() if said else place, *drawn]
+        unchanged = number is None or number == place.get("value")
+        return [gr.skip() if unchanged else place, *drawn]
 
     return move
 

@@ -80,8 +80,8 @@ class Board:
         log = log_line(self.context.store.status())
         now = [Line("info", desk.doing), Line("error", desk.trouble), log]
         past = self.scrub is not None  # in Live the form shows the settings
-        made = [Line("info", settings_line(frame.view) if past else "")]
-        return notice_value([first, *now, *made, *rest], again=bool(log.text))
+        lines = [Line("info", settings_line(frame.view) if past else "")]
+        return notice_value([first, *now, *lines, *rest], again=bool(log.text))
 
     @property
     def places(self) -> list[Component]:
@@ -102,12 +102,12 @@ class Board:
     def values(self, desk: TabSession) -> Values:
         """What `outputs` show now."""
         with desk.drawing:
-            said, frame = self.current_notice(desk), desk.frame()
+            lines, frame = self.current_notice(desk), desk.frame()
             pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
             if not frame.run_id:  # the loaded models', as on a board that never showed a run
                 pictures["legend"] = names_value(self.context.models)
             packed = {name: pack(pictures[name]) for name in self.pictures}
-            return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
+            return [lines, *(desk.stamps.on(name, value) for name, value in packed.items())]
 
     def failure_values(self, desk: TabSession) -> Callable[[str], Values]:
         """What to show when a handler breaks."""
@@ -143,7 +143,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
 
     `scrub` adds a slider over the rounds, for runs that are complete.
     """
-    said = notice(f"{page}-notice", Line("info", welcome))
+    message_box = notice(f"{page}-notice", Line("info", welcome))
     figures = Figures(elem_id=f"{page}-figures")
     bar = build_playback(page, scrub)
     # Side by side on a projector, one below the other on a notebook.
@@ -164,7 +164,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
             lengths = Lengths(elem_id=f"{page}-lengths")
         with gr.Column(scale=1, min_width=360):
             timeline = Timeline(elem_id=f"{page}-timeline")
-    made = {
+    views = {
         "legend": legend,
         "figures": figures,
         "strip": strip,
@@ -175,5 +175,5 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
         "lengths": lengths,
         "timeline": timeline,
     }
-    pictures = {name: made[name] for name in PICTURES}
-    return Board(page, context, welcome, said, pictures, *bar)
+    pictures = {name: views[name] for name in PICTURES}
+    return Board(page, context, welcome, message_box, pictures, *bar)

@@ -62,18 +62,20 @@ def followed_fields(
     names = context.drafter_names
     if preset != OWN and still_means(preset, own, before, values):
         preset = opening_preset(context, before, preset)
-        made = preset_values(preset, temperature, names, own)
+        new_values = preset_values(preset, temperature, names, own)
     else:
         preset = OWN
-        made = [gr.skip() for _ in values]
+        new_values = [gr.skip() for _ in values]
         chosen = values[FIELD_NAMES.index("drafters")] or []
-        kept = [name for name in (*names, *MODEL_FREE) if name in chosen]
+        still_loaded = [name for name in (*names, *MODEL_FREE) if name in chosen]
         had = any(name in before for name in chosen)
-        lost = had and not any(name in names for name in kept)
-        made[FIELD_NAMES.index("drafters")] = [*names, *kept] if lost else kept
+        lost = had and not any(name in names for name in still_loaded)
+        new_values[FIELD_NAMES.index("drafters")] = (
+            [*names, *still_loaded] if lost else still_loaded
+        )
     at = FIELD_NAMES.index("drafters")
-    made[at] = gr.CheckboxGroup(choices=[*names, *MODEL_FREE], value=made[at])
-    return preset, made
+    new_values[at] = gr.CheckboxGroup(choices=[*names, *MODEL_FREE], value=new_values[at])
+    return preset, new_values
 
 
 def legend_of(board: Board, desk: TabSession) -> Any:
@@ -92,15 +94,15 @@ def wire_following(
 ) -> None:
     """Follow at each of `triggers`; nothing is sent where nothing was exchanged."""
     context, form = live.board.context, live.form
-    known = gr.State((context.model_host.version, context.drafter_names))
+    loaded = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())
     temperature, chat = form.sampling["temperature"], form.sampling["chat"]
-    outputs: list[Component] = [known, live.header, live.board.pictures["legend"]]
+    outputs: list[Component] = [loaded, live.header, live.board.pictures["legend"]]
     outputs += [sessions.board.pictures["legend"], form.preset, live.chosen, chat, *fields]
     for trigger in triggers:
         trigger(
             _follow_handler(live, sessions, len(outputs)),
-            [known, form.preset, temperature, own, *fields],
+            [loaded, form.preset, temperature, own, *fields],
             outputs,
             preprocess=False,  # what comes may be a choice of models that have gone
             **QUICK,
@@ -112,13 +114,13 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
 
     def follow(
         request: gr.Request,
-        known: Known,
+        loaded: Known,
         preset: str,
         temperature: float | None,
         own: dict[str, Any] | None,
         *values: Any,
     ) -> list[Any]:
-        version, before = known
+        version, before = loaded
         if version == context.model_host.version:
             return [gr.skip() for _ in range(count)]
         now = (context.model_host.version, context.drafter_names)

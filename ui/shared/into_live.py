@@ -46,30 +46,38 @@ def into_live(
     trigger: Callable[..., Any],
     handler: Callable[..., Request],
     inputs: Sequence[Component],
-    said: gr.HTML | None = None,
+    message_box: gr.HTML | None = None,
 ) -> Any:
     """On `trigger` (a component's event, as `button.click`) fill Live's form with what
     `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
 
-    `handler` may ask for `gr.Request` and `gr.EventData` as any handler may. What it raises, and a
-    request that the form cannot hold, is told in `said`, a notice beside the trigger; without one
-    the Live tab opens and tells it.
+    `handler` may ask for `gr.Request` and `gr.EventData` as any handler may. Its error,
+    or that the form cannot hold the request, is shown in `message_box`, a notice beside the
+    trigger; without one the Live tab opens and shows it.
     """
-    told = [said] if said is not None else []
+    notice_outputs = [message_box] if message_box is not None else []
 
-    def fill(request: gr.Request, event: gr.EventData, on_change: bool, *given: Any) -> list[Any]:
+    def fill(request: gr.Request, event: gr.EventData, on_change: bool, *values: Any) -> list[Any]:
         def ask() -> Request:
-            arguments = special_args(handler, list(given), request, event)[0]
+            arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 
-        shown = fill_form(live, live.board.desk(request), ask, on_change, bool(told))
-        return shown if told else shown[:-1]
+        shown = fill_form(live, live.board.desk(request), ask, on_change, bool(notice_outputs))
+        return shown if notice_outputs else shown[:-1]
 
     form = live.form
     filling = trigger(
         fill,
         [live.on_change, *inputs],
-        [tabs, live.on_change, live.chosen, form.preset, *form.inputs, live.board.notice, *told],
+        [
+            tabs,
+            live.on_change,
+            live.chosen,
+            form.preset,
+            *form.inputs,
+            live.board.notice,
+            *notice_outputs,
+        ],
         trigger_mode="once",
         **QUICK,
     )
@@ -138,12 +146,12 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
 
 
 def _check_loaded(request: Request, context: Context) -> None:
-    known = (*context.drafter_names, *MODEL_FREE)
+    loaded = (*context.drafter_names, *MODEL_FREE)
     missing = [
-        name for name in request.speculation.drafters if name not in (*known, "all", "first")
+        name for name in request.speculation.drafters if name not in (*loaded, "all", "first")
     ]
     if missing:
-        allowed = f"drafters that are loaded now: {', '.join(known)}"
+        allowed = f"drafters that are loaded now: {', '.join(loaded)}"
         raise ConfigError.of("drafters", ", ".join(missing), allowed)
     if request.chat and not context.chat:
         raise ConfigError.of("chat", True, "false: the LLM that is loaded has no chat template")
@@ -151,10 +159,10 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 def _check_same(request: Request, shown: Request) -> None:
     """A stop string with a line break in it, say, would come out of the form as another."""
-    asked, told = request.to_plain(), shown.to_plain()
+    own_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
-        for name, value in asked[part].items():
-            if name != "drafters" and told[part][name] != value:
+        for name, value in own_plain[part].items():
+            if name != "drafters" and shown_plain[part][name] != value:
                 raise ConfigError.of(name, value, "what a line of the form can hold")
 
 

@@ -36,5 +36,5 @@ def into_sessions(
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)
-    told = [visitor, sessions.opened]
-    return opened.then(about_handler(board.context), told, sessions.on.about_outputs, **quick)
+    inputs = [visitor, sessions.opened]
+    return opened.then(about_handler(board.context), inputs, sessions.on.about_outputs, **quick)

@@ -48,13 +48,13 @@ def into_study(
     on.study.click(turn, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
-        told = event._data or {}
+        event_data = event._data or {}
 
         def work() -> list[Any]:
-            if told.get("do") != "open":
+            if event_data.get("do") != "open":
                 return [gr.skip(), gr.skip()]
             mine = Studies(context, asker_of(context, request, key).owner, "")
-            row = mine.line(str(told.get("study", "")))
+            row = mine.line(str(event_data.get("study", "")))
             board = board_of[row.kind]
             asked_for(board.desk(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip()]

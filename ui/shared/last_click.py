@@ -25,10 +25,10 @@ class Presses:
     _newest: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def last(self, kind: str, told: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+    def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
         """The answer of `work`, or that nothing changes where a later press of this kind has come.
-        `told` comes from the browser; its `press` is when that was, by the browser's clock."""
-        at = told.get("press")
+        `event_data` comes from the browser; its `press` is the time of the press by its clock."""
+        at = event_data.get("press")
         at = at if isinstance(at, (int, float)) else math.inf  # not from our own script
         with self._lock:
             newest = self._newest.get(kind, 0.0)

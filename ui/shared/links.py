@@ -75,14 +75,14 @@ def wire_links(
 
     `page`: the notice for a link that leads nowhere, the tabs, and what tells that the page opens.
     """
-    said, tabs, blocks = page
+    message_box, tabs, blocks = page
     copy = sessions.on.copy
     place = part("links.js", "link-place")
     board = sessions.board
-    shown = [tabs, said, place, *sessions.opened_outputs]
+    shown = [tabs, message_box, place, *sessions.opened_outputs]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
-    told = [visitor, sessions.opened]
-    come.then(about_handler(context), told, sessions.on.about_outputs, **QUICK)
+    inputs = [visitor, sessions.opened]
+    come.then(about_handler(context), inputs, sessions.on.about_outputs, **QUICK)
     # Asked for by a page with such a link alone: any other would wait for nothing.
     follow_opened(sessions, place.select, visitor)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")

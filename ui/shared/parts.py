@@ -150,8 +150,8 @@ def short_count(parameters: int) -> str:
 def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
     """Lines in order, each once. `again`: they pass by themselves, so the browser asks again."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
-    said = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
-    return {"lines": said, "again": True} if again else {"lines": said}
+    by_index = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
+    return {"lines": by_index, "again": True} if again else {"lines": by_index}
 
 
 def log_line(status: Any) -> Line:

@@ -39,8 +39,8 @@ def build_past_studies() -> PastStudies:
     label = "Studies: comparisons, grids and tables of prompts"
     with gr.Accordion(label, open=False, elem_id="sessions-studies-box") as section:
         rows.render()  # type: ignore[no-untyped-call]
-        said = notice("sessions-studies-said")
-    return PastStudies(section, rows, said)
+        message_box = notice("sessions-studies-said")
+    return PastStudies(section, rows, message_box)
 
 
 def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
@@ -53,19 +53,19 @@ def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
         return guard_once(work, _refusal)
 
 
-def press_list(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
-    """A page was turned or a study deleted; `told` comes from the browser."""
+def press_list(desk: TabSession, mine: Studies, event_data: dict[str, Any]) -> list[Any]:
+    """A page was turned or a study deleted; `event_data` comes from the browser."""
 
     def work() -> list[Any]:
-        if told.get("do") == "page" and told.get("by") in (1, -1):
-            desk.study.page = max(0, desk.study.page + int(told["by"]))
-        if told.get("do") == "open":
+        if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
+            desk.study.page = max(0, desk.study.page + int(event_data["by"]))
+        if event_data.get("do") == "open":
             return [_rows(desk, mine), gr.skip()]  # whoever opens it says what there is to say
-        said = []
-        if told.get("do") == "delete":
-            mine.delete(str(told.get("study", "")))
-            said = [Line("good", "Deleted; its runs stay in the list above.")]
-        return [_rows(desk, mine), notice_value(said)]
+        lines = []
+        if event_data.get("do") == "delete":
+            mine.delete(str(event_data.get("study", "")))
+            lines = [Line("good", "Deleted; its runs stay in the list above.")]
+        return [_rows(desk, mine), notice_value(lines)]
 
     with desk.drawing:
         return guard_once(work, _refusal)
@@ -77,16 +77,16 @@ def _refusal(message: str) -> list[Any]:
 
 def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
-    found = mine.rows("", ROWS + 1, ROWS * place.page)
-    while not found and place.page:
+    page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
+    while not page_rows and place.page:
         place.page -= 1
-        found = mine.rows("", ROWS + 1, ROWS * place.page)
+        page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
     standing = mine.progress()
     value = {
-        "rows": {str(i): _row(row, standing) for i, row in enumerate(found[:ROWS])},
+        "rows": {str(i): _row(row, standing) for i, row in enumerate(page_rows[:ROWS])},
         "opened": "",
         "newer": place.page > 0,
-        "older": len(found) > ROWS,
+        "older": len(page_rows) > ROWS,
     }
     return desk.stamps.on("studies", value)
 

@@ -42,7 +42,7 @@ class PromptSource:
 
 def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
     """The radio and, below it, the controls of the source that is chosen."""
-    chosen = gr.Radio(
+    source = gr.Radio(
         [EXAMPLES, TYPED, FILE], value=kind, label="Prompts", elem_id=f"{page}-source"
     )
     typed = gr.Textbox(
@@ -60,10 +60,10 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
         visible=kind == FILE,
         elem_id=f"{page}-file",
     )
-    known = list(domains_of(example_prompts()))
+    known_domains = list(domains_of(example_prompts()))
     domains = gr.CheckboxGroup(
-        known,
-        value=known,
+        known_domains,
+        value=known_domains,
         label="Domains",
         visible=kind == EXAMPLES,
         elem_id=f"{page}-domains",
@@ -75,7 +75,7 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
         visible=kind == EXAMPLES,
         elem_id=f"{page}-count",
     )
-    return PromptSource(chosen, typed, file, domains, count)
+    return PromptSource(source, typed, file, domains, count)
 
 
 def wire_prompt_source(source: PromptSource) -> None:

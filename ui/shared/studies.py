@@ -118,15 +118,15 @@ class Studies:
     def progress(self) -> Progress:
         """State of the study that is measured now, or was last. Of another visitor's there are only
         the numbers: its `study_id` and `cell` are empty."""
-        found = self.context.conductor.progress()
-        if self.owner is None or found.owner == self.owner:
-            return found
+        progress = self.context.conductor.progress()
+        if self.owner is None or progress.owner == self.owner:
+            return progress
         return Progress(
-            kind=found.kind,
-            state=found.state,
-            done=found.done,
-            total=found.total,
-            left_s=found.left_s,
+            kind=progress.kind,
+            state=progress.state,
+            done=progress.done,
+            total=progress.total,
+            left_s=progress.left_s,
         )
 
     # -- reading --
@@ -146,8 +146,8 @@ class Studies:
     def open(self, study_id: str) -> OpenedStudy:
         """One study with its results so far. UnknownStudyError also where it is another's."""
         row, plain = self._find(study_id)
-        found = self.context.store.studies.results(study_id)
-        results = {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+        stored = self.context.store.studies.results(study_id)
+        results = {Cell(*key): Measured.from_plain(value) for key, value in stored.items()}
         return OpenedStudy(Study.from_plain(plain), results, row)
 
     def rows(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:

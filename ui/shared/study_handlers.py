@@ -98,10 +98,14 @@ def begin_study(
 
 
 def press_button(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, told: dict[str, Any]
+    board: StudyBoard,
+    desk: TabSession,
+    mine: Studies,
+    drawn: StudyPictures,
+    event_data: dict[str, Any],
 ) -> list[Any]:
-    """A button of the bar or the list was pressed; `told` comes from the browser."""
-    study_id = str(told.get("study", ""))
+    """A button of the bar or the list was pressed; `event_data` comes from the browser."""
+    study_id = str(event_data.get("study", ""))
 
     def delete() -> None:
         mine.delete(study_id)
@@ -109,7 +113,7 @@ def press_button(
             _look_at(desk, "")
 
     def turn_page() -> None:
-        desk.study.page = max(0, desk.study.page + (1 if told.get("by") == 1 else -1))
+        desk.study.page = max(0, desk.study.page + (1 if event_data.get("by") == 1 else -1))
 
     actions: dict[str, Callable[[], object]] = {
         "stop": lambda: mine.stop(study_id),
@@ -123,7 +127,7 @@ def press_button(
     def work() -> None:
         desk.trouble = ""
         desk.study.drawn = ()
-        actions.get(str(told.get("do")), lambda: None)()
+        actions.get(str(event_data.get("do")), lambda: None)()
 
     return _answer(board, desk, mine, drawn, work, about=study_id or None)
 
@@ -203,8 +207,8 @@ def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPict
         began = time.monotonic()
         opened = _open_study(desk, mine)
         place.row = opened.row if opened else None
-        kept = [gr.skip() for _ in drawn.outputs]
-        values = [_list_value(board, desk, mine), *(kept if place.past else drawn.draw(opened))]
+        skips = [gr.skip() for _ in drawn.outputs]
+        values = [_list_value(board, desk, mine), *(skips if place.past else drawn.draw(opened))]
         rest = [_stamp(desk, str(i), value) for i, value in enumerate(values)]
         place.drawn = news
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
@@ -238,14 +242,14 @@ def _shelf(board: StudyBoard, desk: TabSession, mine: Studies) -> tuple[str, ...
     """The studies that the list has now: one may be begun or deleted in another tab, or by another
     server. One that is looked at and is not there any more is let go."""
     place = desk.study
-    found = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
-    if place.study_id and place.study_id not in found:
+    ids = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
+    if place.study_id and place.study_id not in ids:
         try:
             mine.line(place.study_id)
         except UnknownStudyError:
             place.study_id, place.row, place.drawn = "", None, ()
             desk.trouble = GONE
-    return found
+    return ids
 
 
 def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
@@ -274,15 +278,15 @@ def _open_study(desk: TabSession, mine: Studies) -> OpenedStudy | None:
 def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str, Any]:
     place = desk.study
     # One row more than is shown: whether there is a next page.
-    found = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
-    if not found and place.page:
+    rows = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
+    if not rows and place.page:
         # The last row of the page was deleted.
         place.page -= 1
         return _list_value(board, desk, mine)
     standing = mine.progress()
     return {
-        "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
+        "rows": {str(i): row_value(row, standing) for i, row in enumerate(rows[:ROWS])},
         "opened": "" if place.past else place.study_id,
         "newer": place.page > 0,
-        "older": len(found) > ROWS,
+        "older": len(rows) > ROWS,
     }

@@ -60,9 +60,9 @@ def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -
 def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
     """`standing` where this study is the one that is measured."""
     state = standing.state if standing else row.state
-    done = standing.done if standing else row.done
+    num_done = standing.done if standing else row.done
     warming = standing is not None and standing.warming and state == "running"
-    parts = [f"{done} of {row.total}"]
+    parts = [f"{num_done} of {row.total}"]
     if standing:
         parts.append(left_words(standing.left_s))
     at_rest = standing is None and row.state != "running"
@@ -73,7 +73,7 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
         "state_words": WARMING if warming else STATES.get(state, state),
         "words": ", ".join(part for part in parts if part),
         "more": _more(standing) if standing else row.reason,
-        "done": done,
+        "done": num_done,
         "total": row.total,
         "stop": bool(standing) and state != "stopping",
         "go": at_rest and row.done < row.total,
@@ -81,23 +81,23 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
 
 
 def _more(standing: Progress) -> str:
-    told = [standing.log] if standing.log else []
+    sentences = [standing.log] if standing.log else []
     if standing.cell is not None:
-        told.append(f"Now: {standing.cell.words}.")
+        sentences.append(f"Now: {standing.cell.words}.")
     if standing.lost:
         runs = "1 run was" if standing.lost == 1 else f"{standing.lost} runs were"
-        told.append(f"{runs} broken off for a visitor's and measured again.")
-    return " ".join(told)
+        sentences.append(f"{runs} broken off for a visitor's and measured again.")
+    return " ".join(sentences)
 
 
 def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
     """That another study is measured now; one of this kind can be shown if it may be seen."""
     which = f"Another {KINDS.get(standing.kind, 'study')}"
     parts = [f"{standing.done} of {standing.total}", left_words(standing.left_s)]
-    told = ", ".join(part for part in parts if part)
+    counts = ", ".join(part for part in parts if part)
     whose = "" if standing.study_id else ", another visitor's,"
     return {
-        "beside": f"{which}{whose} is being measured now: {told}. One runs at a time.",
+        "beside": f"{which}{whose} is being measured now: {counts}. One runs at a time.",
         "beside_study": standing.study_id if standing.kind == kind else "",
     }
 

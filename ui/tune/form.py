@@ -206,10 +206,10 @@ def study_request(
     return grid_study(context, speculation, axes, prompts, sampling, whole_number(rest[-1]), chat)
 
 
-def axes_of(given: Sequence[Sequence[Any]]) -> list[Axis]:
+def axes_of(entries: Sequence[Sequence[Any]]) -> list[Axis]:
     """(field, typed, picked) of each axis -> the axes that have a field."""
     axes = []
-    for field, typed, picked in given:
+    for field, typed, picked in entries:
         if field in PICKED:
             axes.append(axis_of(field, list(picked or [])))
         elif field:
@@ -233,16 +233,16 @@ def grid_study(
     if len(axes) > AXES:
         raise ConfigError.of("fields", len(axes), f"at most {AXES}")
     still = replace(base, carry_over=False, record_top_k=0)
-    made = grid(still, axes, sampling, context.drafter_names)
+    measured_grid = grid(still, axes, sampling, context.drafter_names)
     study = new_study(
         context,
         "tune",
         sampling,
-        (plain_configuration(), *made.configurations),
+        (plain_configuration(), *measured_grid.configurations),
         prompts,
         repeats=repeats,
         chat=chat,
-        title=grid_title(made, len(prompts)),
-        axes=made.axes,
+        title=grid_title(measured_grid, len(prompts)),
+        axes=measured_grid.axes,
     )
-    return GridRequest(study, made.refused)
+    return GridRequest(study, measured_grid.refused)

@@ -80,7 +80,7 @@ def build_tune(context: Context) -> Tune:
     plan = notice("tune-plan")
     start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
     board = build_study_board(context, "tune", "tune")
-    found = notice("tune-found")
+    message_box = notice("tune-found")
     with gr.Row(equal_height=False):
         with gr.Column(min_width=360):
             speed = GridSpeed(elem_id="tune-speed")
@@ -100,7 +100,7 @@ def build_tune(context: Context) -> Tune:
         form=form,
         plan=plan,
         start=start,
-        found=found,
+        found=message_box,
         speed=speed,
         length=length,
         points=points,
@@ -131,8 +131,11 @@ def plan_values(
     """What Start would do, in words, and whether there is anything to start."""
 
     def work() -> list[Any]:
-        made = asked_for(context, own, live, values)
-        return [notice_value(plan_lines(made.study, made.refused)), gr.Button(interactive=True)]
+        study_request = asked_for(context, own, live, values)
+        return [
+            notice_value(plan_lines(study_request.study, study_request.refused)),
+            gr.Button(interactive=True),
+        ]
 
     def refusal(message: str) -> list[Any]:
         return [notice_value([Line("error", message)]), gr.Button(interactive=False)]
@@ -145,12 +148,12 @@ def drawn_of(opened: OpenedStudy | None) -> list[Any]:
     if opened is None:
         return [notice_value([]), {}, {}, {}]
     study, results, _ = opened
-    found = tuning_result(study, results)
+    tuned = tuning_result(study, results)
     return [
-        notice_value([*found_lines(study, found, len(results)), *_auto_lines(results)]),
-        pack(grid_value(study, found, "speed")),
-        pack(grid_value(study, found, "length")),
-        pack(points_value(study, found)),
+        notice_value([*found_lines(study, tuned, len(results)), *_auto_lines(results)]),
+        pack(grid_value(study, tuned, "speed")),
+        pack(grid_value(study, tuned, "length")),
+        pack(points_value(study, tuned)),
     ]
 
 
@@ -167,12 +170,12 @@ def point_beside(opened: OpenedStudy | None) -> list[Any]:
     return [gr.update(value={}), None, gr.Button(interactive=False)]
 
 
-def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def point_shown(mine: Studies, event_data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The point that was chosen in the browser: its figures with its runs, and which it is."""
 
     def work() -> tuple[dict[str, Any], dict[str, Any]]:
-        study, results, _ = mine.open(str(told.get("study", "")))
-        point = told.get("point")
+        study, results, _ = mine.open(str(event_data.get("study", "")))
+        point = event_data.get("point")
         if not isinstance(point, int):
             return {}, {}
         value = point_value(study, results, tuning_result(study, results), point)
@@ -201,7 +204,7 @@ def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
     if not study_id:
         raise ConfigError(NO_STUDY)
     study, results, _ = mine.open(study_id)
-    found = tuning_result(study, results)
-    rows = summary_rows(found) if what == "points" else run_rows(study, results, found)
+    tuned = tuning_result(study, results)
+    rows = summary_rows(tuned) if what == "points" else run_rows(study, results, tuned)
     name = f"specscope-{study_id}-{what}.csv"
     return {"name": name, "media_type": "text/csv", "text": to_csv(rows)}

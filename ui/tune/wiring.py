@@ -40,9 +40,9 @@ def wire_tune(
     _wire_form(tune, own, tab, live)
     wire_study_board(tune.board, visitor, tab, tune.pictures)
 
-    def make(kept: dict[str, Any] | None, *values: Any) -> Study:
+    def make(form_values: dict[str, Any] | None, *values: Any) -> Study:
         count = len(live.form.inputs)
-        return asked_for(context, kept, values[:count], values[count:]).study
+        return asked_for(context, form_values, values[:count], values[count:]).study
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.pictures)
@@ -60,8 +60,8 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     tab.select(base_menu, own, form.base, **LATEST)
     count = len(live.form.inputs)
 
-    def plan(kept: dict[str, Any] | None, *values: Any) -> list[Any]:
-        return plan_values(context, kept, values[:count], values[count:])
+    def plan(form_values: dict[str, Any] | None, *values: Any) -> list[Any]:
+        return plan_values(context, form_values, values[:count], values[count:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
     # One event for all of them: the last change is answered last, whichever control it was of.
@@ -98,14 +98,14 @@ def _point_handler(tune: Tune) -> Callable[..., Any]:
     board = tune.board
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> Any:
-        desk, told = board.desk(request), event._data or {}
+        desk, event_data = board.desk(request), event._data or {}
 
         def work() -> tuple[Any, Any, Any]:
             mine = studies_of(board.context, request, key)
-            value, chosen = point_shown(mine, told)
+            value, chosen = point_shown(mine, event_data)
             return desk.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
 
-        return desk.presses.last("point", told, work)
+        return desk.presses.last("point", event_data, work)
 
     return choose
 

@@ -40,26 +40,26 @@ class Settings:
         return f"{self.name}: {', '.join(parts)}" if parts else self.name
 
 
-def settings_of(asked: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
+def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
     """Of a request as it was asked, where these SSMs were loaded."""
-    sampling = asked.get("sampling", {})
-    told = _sampling(sampling)
+    sampling = request_fields.get("sampling", {})
+    words = _sampling(sampling)
     try:
-        config = SpeculationConfig.from_plain(asked["speculation"])
+        config = SpeculationConfig.from_plain(request_fields["speculation"])
         temperature = float(sampling.get("temperature", 0.0))
     except (ConfigError, KeyError):
-        return Settings("settings of another version", (), told)
+        return Settings("settings of another version", (), words)
     meant = _comparable(config, ssms)
     for name in PRESETS:
         if meant == _comparable(SpeculationConfig.preset(name, temperature), ssms):
-            return Settings(name, (), told)
+            return Settings(name, (), words)
     usual = SpeculationConfig().to_plain()
     differ = [
         f"{field}={_value(value)}"
         for field, value in config.to_plain().items()
         if field not in NOT_TOLD and value != usual[field]
     ]
-    return Settings(OWN, tuple(differ), told)
+    return Settings(OWN, tuple(differ), words)
 
 
 def settings_line(view: View) -> str:
@@ -68,8 +68,8 @@ def settings_line(view: View) -> str:
         return ""
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
     settings = settings_of(view.started.asked, ssms)
-    who = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
-    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{who}."
+    drafters = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
+    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{drafters}."
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ UNSEEN = re.compile(f"[{''.join(SIGNS)}\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
 
 def visible(text: str) -> str:
     """`text` with a sign for each such character; blanks, tabs, line ends and joiners stay."""
-    return UNSEEN.sub(lambda found: _sign(found[0]), text)
+    return UNSEEN.sub(lambda match: _sign(match[0]), text)
 
 
 def _sign(character: str) -> str:

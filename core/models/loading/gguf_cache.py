@@ -255,9 +255,9 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
     refused where it is not that of the tensors."""
     from transformers import AutoModelForCausalLM
 
-    made: Any = AutoModelForCausalLM
+    model_class: Any = AutoModelForCausalLM
     with torch.device("meta"):  # no memory, whatever the sizes
-        module = made.from_config(config)
+        module = model_class.from_config(config)
     described: int = sum(weight.numel() for weight in module.parameters())
     buffers = max((buffer.numel() for buffer in module.buffers()), default=0)
     if described > header.parameters or buffers > LARGEST_BUFFER:
@@ -271,11 +271,11 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
     """The module's weights by name, those that are tied once, each in the narrowest dtype that
     holds its values."""
-    kept: dict[int, str] = {}
+    tied: dict[int, str] = {}
     weights = module.state_dict()
     for name, weight in weights.items():
-        kept.setdefault(weight.data_ptr(), name)
-    return {name: narrow_exactly(weights[name]) for name in kept.values()}
+        tied.setdefault(weight.data_ptr(), name)
+    return {name: narrow_exactly(weights[name]) for name in tied.values()}
 
 
 def check_complete(report: dict[str, Any]) -> None:

@@ -37,10 +37,10 @@ IMPOSSIBLE = -1e4
 @cache
 def draft_step(keep: bool) -> Callable[..., tuple[int, int, int]]:
     """The compiled function that runs between two passes; see `step`. `keep` as in `kernel`."""
-    made: Any = _compile_step(
+    step: Any = _compile_step(
         source_hash_of(Path(__file__).parent), cached_entry if keep else entry
     )
-    return made  # type: ignore[no-any-return]
+    return step  # type: ignore[no-any-return]
 
 
 def empty_batch() -> DraftBatch:
@@ -78,36 +78,36 @@ def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInput
 
 
 @exact
-def compute_utilities(logits, noise, noise_at, temperature, found):
+def compute_utilities(logits, noise, noise_at, temperature, utilities):
     """Utilities by which children are chosen: the logit, or for coupled drafts logit / T + Gumbel
     noise, which is log q + G up to a constant."""
     if noise_at < 0:
         for i in range(logits.shape[0]):
-            found[i] = logits[i]
+            utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
             # Division in float32 and addition in float64, as the torch path does, so that ties fall
             # alike.
-            found[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
+            utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
 @exact
 def largest(utilities, wide, ids, values):
     """The `wide` largest utilities, descending, the lower id first among equals, into `ids` and
     `values`; returns how many."""
-    found = 0
+    count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
         # Insertion into a short sorted list; equal values keep the lower id, which came first.
-        if found == wide and value <= values[found - 1]:
+        if count == wide and value <= values[count - 1]:
             continue
-        found = min(found + 1, wide)
-        j = found - 1
+        count = min(count + 1, wide)
+        j = count - 1
         while j > 0 and values[j - 1] < value:
             ids[j], values[j] = ids[j - 1], values[j - 1]
             j -= 1
         ids[j], values[j] = i, value
-    return found
+    return count
 
 
 @reassociated
@@ -212,12 +212,12 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     compute_utilities(
         logits[at : at + count], batch.noise, noise_at, batch.temperature[i], utilities
     )
-    found = largest(utilities, wide, g.ids, g.values)
+    num_children = largest(utilities, wide, g.ids, g.values)
     total, mean, variance, whole = softmax_moments(utilities, g.values[0], calibration_temperature)
     g.moments[row, MEAN], g.moments[row, VARIANCE], g.moments[row, SUM] = mean, variance, whole
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
-    for k in range(found):
+    for k in range(num_children):
         # log(score_k / score_0), at most 0; `values` are descending, so the first too small one
         # ends it.
         below = (g.values[k] - g.values[0]) / calibration_temperature

@@ -103,8 +103,8 @@ class Evidence:
 
     def of(self, *labels: str) -> tuple[Measured, ...] | None:
         """These rows, None where one of them has not run."""
-        found = tuple(self.rows[label] for label in labels if label in self.rows)
-        return found if len(found) == len(labels) else None
+        rows = tuple(self.rows[label] for label in labels if label in self.rows)
+        return rows if len(rows) == len(labels) else None
 
 
 def leader(values: Mapping[str, float], within: float) -> str | None:

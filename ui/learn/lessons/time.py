@@ -29,9 +29,10 @@ def hits(evidence: Evidence) -> float | None:
 
 def told_of_hits(evidence: Evidence) -> str:
     rows = evidence.of(TURNS, AHEAD)
-    found = evidence.of(AHEAD)
-    assert found is not None
-    hit = f"{found[0].hits} of {found[0].early} drafts that were begun ahead could be used."
+    tokens_ahead = evidence.of(AHEAD)
+    assert tokens_ahead is not None
+    first = tokens_ahead[0]
+    hit = f"{first.hits} of {first.early} drafts that were begun ahead could be used."
     if rows is None:
         return hit
     before, after = (f"{row.round_ms:.1f} ms" for row in rows)
