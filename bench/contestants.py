@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from bench.clocked import time_call
 from bench.prompts import Prompt
 from bench.settings import Settings
+from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.engine.round_state import WITHOUT_IT

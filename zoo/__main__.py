@@ -1,8 +1,8 @@
 """The command line of the zoo: `python -m zoo prepare|train|distil|boost|evaluate|samples`.
 Arguments in, lines and an exit status out.
 
-0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
-same command goes on, from what is kept under --out.
+Exit status 0: success. 2: a one-line message with the field, its value and what is allowed. 130:
+interrupted; the same command resumes from what is stored under --out.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from core.models.loading.placing import expand_bundled as ssms_named
 from core.models.loading.placing import resolve_llm
 from zoo import samples
 from zoo.arguments import Command, parser_of
-from zoo.beginning import Start, folders_by_name
 from zoo.boost import boost
-from zoo.clocked import Workload
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
+from zoo.initial_weights import Start, folders_by_name
 from zoo.losses import Distillation
 from zoo.models import model_folder, named_id
-from zoo.pieces import UNKEPT, Pieces
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import only, preset
+from zoo.result_cache import NO_CACHE, ResultCache
+from zoo.round_times import Workload
+from zoo.speedup import as_json as as_plain
+from zoo.speedup import measure_speedups, prompts_of
+from zoo.speedup import table as table_of_speedups
 from zoo.students import Student, students, tuning_preset
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
-from zoo.worth import as_json as as_plain
-from zoo.worth import measure_worth, prompts_of
-from zoo.worth import table as table_of_worth
 
 _DEFAULT_PRESET = "cpu"
 _MAX_SEED = 2**32 - 1
@@ -75,10 +75,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> None:
-    size = preset(arguments.preset or _DEFAULT_PRESET)
+    chosen = preset(arguments.preset or _DEFAULT_PRESET)
     tokenizer = arguments.tokenizer and model_folder(arguments.tokenizer)
     inputs = Inputs(arguments.corpora, tokenizer, arguments.prompts)
-    manifest = prepare(size, inputs, arguments.out, arguments.seed)
+    manifest = prepare(chosen, inputs, arguments.out, arguments.seed)
     print("\n".join(report(manifest)))
 
 
@@ -124,14 +124,14 @@ def _judge(arguments: argparse.Namespace) -> None:
     if not arguments.ssm:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
-    pieces = _pieces(arguments, "worth", engine, asdict(workload))
-    measured = measure_worth(
-        engine, workload, lambda text: print(text, file=sys.stderr, flush=True), pieces
+    cache = _result_cache(arguments, "worth", engine, asdict(workload))
+    measured = measure_speedups(
+        engine, workload, lambda text: print(text, file=sys.stderr, flush=True), cache
     )
     if arguments.out is not None:
         write_json(arguments.out / "worth.json", as_plain(measured, workload))
-    print("\n".join(table_of_worth(measured)))
-    pieces.forget()
+    print("\n".join(table_of_speedups(measured)))
+    cache.clear()
 
 
 def _samples(arguments: argparse.Namespace) -> None:
@@ -141,9 +141,9 @@ def _samples(arguments: argparse.Namespace) -> None:
     )
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
     settings = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
-    pieces = _pieces(arguments, "samples", engine, settings)
+    cache = _result_cache(arguments, "samples", engine, settings)
     sampled: list[samples.Sample] = []
-    for sample in samples.samples(engine, prompts, sampling, pieces):
+    for sample in samples.samples(engine, prompts, sampling, cache):
         print(samples.sample_text(sample), flush=True)
         sampled.append(sample)
     verdicts = [sample.verdict for sample in sampled if sample.verdict]
@@ -151,15 +151,15 @@ def _samples(arguments: argparse.Namespace) -> None:
         print(samples.count_verdicts(verdicts))
     if arguments.out is not None:
         write_json(arguments.out / "samples.json", samples.as_json(sampled, sampling))
-    pieces.forget()
+    cache.clear()
 
 
 def _distil(arguments: argparse.Namespace) -> None:
-    trained, teaching = _teaching_of(arguments)
+    to_train, teaching = _teaching_of(arguments)
     by_model: dict[str, Distilled] = {}
-    for one in trained:
-        tuned = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
-        by_model[one.recipe.name] = distil(tuned, teaching)
+    for one in to_train:
+        tuning = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
+        by_model[one.recipe.name] = distil(tuning, teaching)
         write_json(
             arguments.out / "distilled.json", {n: asdict(each) for n, each in by_model.items()}
         )
@@ -184,23 +184,23 @@ def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching
     run = Run(
         tuning_preset(chosen, to_train), store, minutes, _device(arguments.device), arguments.seed
     )
-    own_batch = (arguments.own_share, arguments.own_batches)
-    limits = (arguments.remembered, arguments.corpus_tokens)
-    return to_train, Teaching(run, model_folder(arguments.llm), *own_batch, *limits)
+    own_texts = (arguments.own_share, arguments.own_batches)
+    cached = (arguments.remembered, arguments.corpus_tokens)
+    return to_train, Teaching(run, model_folder(arguments.llm), *own_texts, *cached)
 
 
-def _pieces(
+def _result_cache(
     arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
-) -> Pieces:
-    """What was found of this work before a kill; of other models or another question nothing."""
+) -> ResultCache:
+    """Results of the same work with the same models and settings, before an interruption."""
     if arguments.out is None:
-        return UNKEPT
+        return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
     weights = [named_id(name) for name in (resolve_llm(arguments.llm), *ssms)]
     infos = [asdict(info) for info in engine.models.infos]
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
     identity = {"weights": weights, "models": infos, "asked": run_identity, "here": here}
-    return Pieces.of(arguments.out / work, identity)
+    return ResultCache.of(arguments.out / work, identity)
 
 
 def _folders(paths: Sequence[Path]) -> list[Path]:

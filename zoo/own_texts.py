@@ -1,6 +1,6 @@
-"""The LLM's own continuations of corpus prefixes: what a drafter has to foresee.
+"""The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
-Drawn in batches of one form, each a file of its own, so that a kill costs one batch. A pure
+Generated in batches of one shape, each a file, so that an interruption loses at most one. A pure
 function of seed, teacher and tokens. Knows nothing of training.
 """
 
@@ -35,14 +35,14 @@ class Form:
 
 
 TRAIN_FORM = Form()
-# Greedy and sampled in turn; what is measured on it begins behind the prefix.
+# Greedy and sampled batches in turn; measurements use the positions after the prefix.
 HELD_OUT_FORM = Form(texts=16, length=129, prefixes=(48,), temperatures=(0.0, 0.8))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTexts:
-    """A teacher's texts, kept under `folder`; `tokens` are the rows that its prefixes come from,
-    with the `separator` before each document."""
+    """A teacher's texts, stored in `folder`. `tokens`: the rows that prefixes are taken from, with
+    `separator` before each document."""
 
     teacher: PreTrainedModel
     tokens: Mapping[str, np.ndarray]
@@ -52,13 +52,13 @@ class OwnTexts:
     separator: int = 0
 
     def prefix(self, number: int) -> int:
-        """Tokens of each text of a batch that the corpora wrote."""
+        """The number of tokens of each text of a batch that come from the corpora."""
         return self.form.prefixes[number % len(self.form.prefixes)]
 
     def batch(
         self, domain: str, number: int, say: Callable[[str], None] = lambda _: None
     ) -> np.ndarray:
-        """One batch of ids, (texts, length)."""
+        """The ids of one batch, (texts, length); generated and stored if it is not there yet."""
         path = self.folder / f"{domain}-{number:04}.npy"
         if path.is_file():
             return self._read(path)
@@ -86,7 +86,7 @@ class OwnTexts:
         return continue_prefixes(self.teacher, prefixes, form.length, temperature, seed)
 
     def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
-        """Every other one from where a document begins."""
+        """(texts, length); every other prefix is the beginning of a document."""
         last = len(row) - length
         if last < 1:
             raise ConfigError.of("corpora", len(row), f"more than {length} tokens of a domain")
@@ -101,8 +101,8 @@ class OwnTexts:
 def continue_prefixes(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
-    """Prefixes (texts, n) int64 continued by a model to `length` tokens: ids. An end of text is a
-    token like others; behind it another text begins, as in the corpora."""
+    """Prefixes (texts, n) int64 continued by a model to ids (texts, length). An end of text does
+    not stop a text: another one begins after it, as in the corpora."""
     was_training = model.training
     model.train(False)
     device = model.device

@@ -10,7 +10,8 @@ _BAR_CELLS = 24
 
 
 class ProgressLine:
-    """Rewrites one line on a terminal once a second; elsewhere writes one every `log_seconds`."""
+    """Rewrites one line on a terminal once a second; elsewhere writes a line every
+    `log_seconds`."""
 
     def __init__(self, name: str, budget: float, stream: TextIO, log_seconds: float = 15.0) -> None:
         self._name, self._budget, self._stream = name, budget, stream
@@ -20,7 +21,7 @@ class ProgressLine:
         self._is_open = False  # a line that is rewritten has no end yet
 
     def is_due(self, spent: float) -> bool:
-        """Whether enough time has passed: asking is cheap, showing waits for the device."""
+        """Whether enough time has passed. `show` needs the loss, which waits for the device."""
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
@@ -37,12 +38,12 @@ class ProgressLine:
         )
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that is not rewritten."""
         self.end()
         print(f"{self._name} {text}", file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Leaves the line last shown standing."""
+        """Ends the line that is being rewritten; later output begins on a new one."""
         if self._is_open:
             print(file=self._stream, flush=True)
         self._is_open = False

@@ -1,4 +1,4 @@
-"""Prompts kept as JSON lines."""
+"""Reads prompts from files of JSON lines."""
 
 from __future__ import annotations
 

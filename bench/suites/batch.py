@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.clocked import time_call
 from bench.contestants import DecodeCase, decode
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from bench.timing import time_call
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from bench.clocked import time_call
 from bench.contestants import new_ids
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -20,6 +19,7 @@ from bench.prompts import Prompt, take_round_robin
 from bench.settings import Settings
 from bench.suites import cpu_tables as cpu
 from bench.suites.cpu_tables import Contenders, Summon, Variant
+from bench.timing import time_call
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block

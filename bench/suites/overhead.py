@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from bench.clocked import PassClock, timing_passes
 from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -23,6 +22,7 @@ from bench.settings import Settings
 from bench.suites.grown import grown_models
 from bench.table_model import table_family
 from bench.tables import Group, Row, Table, figure, group_rows, table
+from bench.timing import PassClock, timing_passes
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Combined, RoundCompleted

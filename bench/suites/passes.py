@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
-from bench.clocked import time_call
 from bench.contestants import load_module
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, group_rows, long_rows
+from bench.timing import time_call
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels

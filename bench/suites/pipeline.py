@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.clocked import time_call
 from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.pipeline_tables import PipelineRow, pipeline_rows, report_of
+from bench.timing import time_call
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, domains, load_prompts
@@ -19,6 +18,7 @@ from bench.recorded import RecordedLlm, SplicedText, splice
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio, speed
+from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted

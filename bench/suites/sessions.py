@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.machine import load_average
 from bench.results import Results
 from bench.sessions_log import LLMS, RARE, LogContents, make_log
 from bench.settings import Settings
 from bench.tables import column, table
+from bench.timing import time_call
 from core.models.loading.catalog import bundled_ssms
 from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore

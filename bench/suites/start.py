@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from bench.application import Application, application, resident_mb
-from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.machine import load_average
@@ -26,6 +25,7 @@ from bench.settings import Settings
 from bench.suites.batch import failures, totals
 from bench.suites.first_runs import first_bounds, measure_first_runs
 from bench.tables import column, figure, long_rows, table
+from bench.timing import time_call
 from lab.figures import estimate, middle
 from lab.order import Block
 

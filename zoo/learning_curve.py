@@ -1,4 +1,4 @@
-"""What was measured on the way, a JSON line each, so that a run that goes on keeps what it knew."""
+"""Figures measured during a training run, one JSON line each; they survive an interruption."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from typing import Any
 
 from zoo.files import replace_file
 
-__all__ = ["Curve"]
+__all__ = ["LearningCurve"]
 
 
-class Curve:
-    """One file; lines in the order of their steps."""
+class LearningCurve:
+    """One file; its lines are in the order of their steps."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def add(self, step: int, figures: dict[str, Any]) -> None:
-        """A line more. Those of as many steps or more are of a run that was begun anew."""
+        """Adds a line. Lines of this step or later ones are removed: they come from steps that an
+        interrupted run took after its last checkpoint."""
         earlier = [line for line in self.lines() if line["step"] < step]
         text = "".join(json.dumps(line) + "\n" for line in [*earlier, {"step": step, **figures}])
         replace_file(self._path, lambda file: file.write(text.encode()))
 
     def begin(self) -> None:
-        """Nothing is known yet: what there is, is of a run that was begun anew."""
+        """Removes the lines of an earlier run."""
         self._path.unlink(missing_ok=True)
 
     def lines(self) -> tuple[dict[str, Any], ...]:

@@ -1,7 +1,9 @@
-"""`python -m zoo evaluate --llm ... --ssm ...`: whether SSMs are worth using with an LLM, here.
+"""`python -m zoo evaluate --llm ... --ssm ...`: how much faster an LLM is with SSMs on this
+machine.
 
-Of each SSM a chain is measured once, long; from it the best length is predicted, and what that
-brings; then both are measured against the LLM alone, one prompt after another, in turn.
+Long chains of each SSM are timed first; they predict the best chain length and its speedup. Then
+every SSM with its best length, and all SSMs together, are measured against the LLM alone, in turn
+on each prompt.
 """
 
 from __future__ import annotations
@@ -15,14 +17,14 @@ from core.config import SpeculationConfig, checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from lab.figures import estimate, middle
-from zoo.clocked import LONGEST, Clock, Workload, clock_runs
-from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
+from zoo.result_cache import NO_CACHE, ResultCache
+from zoo.round_times import LONGEST, RoundTimes, Workload, time_runs
 
 __all__ = [
-    "Worth",
+    "Speedup",
     "as_json",
-    "measure_worth",
+    "measure_speedups",
     "prompts_of",
     "table",
     "tokens_per_pass",
@@ -31,15 +33,15 @@ __all__ = [
 TOGETHER = "all, `best`"
 Measured = tuple[float, float | None, float | None]
 """A ratio, and the ends of its interval."""
-WORTH = 1.05  # a gain below is hardly felt
+NOTICEABLE = 1.05  # a gain below is hardly felt
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
-    """Of one SSM, or of all together (`length` 0: it changes by itself). `acceptance`: the share of
-    first drafted tokens that the LLM takes; `tokens_per_pass` of a chain of LONGEST; `cost`: an
-    SSM's pass over the LLM's; `predicted` and `measured`: how many times as fast as the LLM alone,
-    `low` and `high` the 95 % interval over prompts, None of a single one.
+class Speedup:
+    """Of one SSM, or of all together (then `length` is 0: it adapts). `acceptance`: the share of
+    first drafted tokens that the LLM accepts. `tokens_per_pass`: of chains of LONGEST. `cost`: the
+    time of an SSM's pass over that of the LLM's. `predicted` and `measured`: speed over the LLM's
+    alone; `low` and `high`: the 95 % interval over prompts, None for a single prompt.
     """
 
     name: str
@@ -53,61 +55,64 @@ class Worth:
     high: float | None = None
 
 
-def measure_worth(
-    engine: Engine, workload: Workload, say: Callable[[str], None], pieces: Pieces = UNKEPT
-) -> list[Worth]:
-    """Every SSM of the engine by itself, then all of them as the preset `best` uses them. `pieces`:
-    what was measured of these before."""
+def measure_speedups(
+    engine: Engine, workload: Workload, say: Callable[[str], None], cache: ResultCache = NO_CACHE
+) -> list[Speedup]:
+    """Every SSM of the engine by itself, then all of them as in the preset `best`. `cache`: earlier
+    results of the same work."""
     names = list(engine.models.ssms)
     if not names:
         raise ConfigError.of("ssm", 0, "one SSM or more")
     plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     say("the LLM alone")
-    alone = clock_runs(engine, workload, {"": plain}, pieces=pieces.part("alone"))[""]
+    alone = time_runs(engine, workload, {"": plain}, cache=cache.part("alone"))[""]
     long = {}
     for number, name in enumerate(names):
         say(f"{name}, chains of {LONGEST}")
         chains = {name: _chain(plain, name, LONGEST)}
-        long[name] = clock_runs(engine, workload, chains, pieces=pieces.part(f"long-{number}"))[
-            name
-        ]
+        long[name] = time_runs(engine, workload, chains, cache=cache.part(f"long-{number}"))[name]
 
     def best_lengths() -> list[tuple[int, float]]:
-        return [_best_length(engine, alone, clock) for clock in long.values()]
+        return [_best_length(engine, alone, own) for own in long.values()]
 
-    # Pieces too: passes timed in another process would choose others.
+    # Cached too: passes timed anew after an interruption might give other lengths.
     lengths: dict[str, tuple[int, float]] = dict(
-        zip(names, pieces.once("lengths", best_lengths), strict=True)
+        zip(names, cache.get_or_compute("lengths", best_lengths), strict=True)
     )
     say("all in turn")
     contest = {"": plain, TOGETHER: SpeculationConfig.preset("best", workload.temperature)}
     contest |= {name: _chain(plain, name, lengths[name][0]) for name in names}
-    clocks = clock_runs(engine, workload, contest, workload.repeats, pieces.part("contest"))
+    times = time_runs(engine, workload, contest, workload.repeats, cache.part("contest"))
     count = len(workload.prompts)
-    measured = {name: _ratio(clock, clocks[""], count) for name, clock in clocks.items()}
-    together = clocks[TOGETHER].tokens_per_pass
+    measured = {name: _ratio(own, times[""], count) for name, own in times.items()}
+    together = times[TOGETHER].tokens_per_pass
     return [
         *(_of(name, long[name], alone, *lengths[name], measured[name]) for name in names),
-        Worth(TOGETHER, None, together, None, 0, None, *measured[TOGETHER]),
+        Speedup(TOGETHER, None, together, None, 0, None, *measured[TOGETHER]),
     ]
 
 
 def tokens_per_pass(engine: Engine, name: str, workload: Workload) -> float:
-    """Of one SSM's chains of LONGEST, as the engine makes them."""
+    """Tokens per LLM pass of one SSM's chains of LONGEST, measured with the engine."""
     plain = SpeculationConfig.preset("autoregressive", workload.temperature)
     chains = {name: _chain(plain, name, LONGEST)}
-    return clock_runs(engine, workload, chains)[name].tokens_per_pass
+    return time_runs(engine, workload, chains)[name].tokens_per_pass
 
 
 def _of(
-    name: str, clock: Clock, alone: Clock, length: int, predicted: float, measured: Measured
-) -> Worth:
-    step = clock.mean("further") / (LONGEST - 1)
-    return Worth(
+    name: str,
+    own: RoundTimes,
+    alone: RoundTimes,
+    length: int,
+    predicted: float,
+    measured: Measured,
+) -> Speedup:
+    step = own.median_ms("further") / (LONGEST - 1)
+    return Speedup(
         name=name,
-        acceptance=clock.expected_tokens(1) - 1.0,
-        tokens_per_pass=clock.tokens_per_pass,
-        cost=step / max(alone.mean("llm"), 1e-9),
+        acceptance=own.expected_tokens(1) - 1.0,
+        tokens_per_pass=own.tokens_per_pass,
+        cost=step / max(alone.median_ms("llm"), 1e-9),
         length=length,
         predicted=predicted,
         measured=measured[0],
@@ -116,35 +121,37 @@ def _of(
     )
 
 
-def _best_length(engine: Engine, alone: Clock, clock: Clock) -> tuple[int, float]:
-    """The chain that is to gain most, and how many times the LLM alone it is to be."""
-    plain = alone.mean("llm") + alone.mean("rest")
+def _best_length(engine: Engine, alone: RoundTimes, own: RoundTimes) -> tuple[int, float]:
+    """The chain length with the highest predicted speedup, and that speedup:
+    E[tokens](l) x ms per plain token / (LLM pass over l + 1 tokens + drafting + rest)."""
+    plain = alone.median_ms("llm") + alone.median_ms("rest")
     step, first, rest = (
-        clock.mean("further") / (LONGEST - 1),
-        clock.mean("first"),
-        clock.mean("rest"),
+        own.median_ms("further") / (LONGEST - 1),
+        own.median_ms("first"),
+        own.median_ms("rest"),
     )
     verify = engine.costs.verify.curve(LONGEST)
     gains = {}
     for length in range(1, LONGEST + 1):
-        llm = alone.mean("llm") * verify[length] / max(verify[0], 1e-9)
+        llm = alone.median_ms("llm") * verify[length] / max(verify[0], 1e-9)
         cost = llm + first + step * (length - 1) + rest
-        gains[length] = clock.expected_tokens(length) * plain / max(cost, 1e-9)
+        gains[length] = own.expected_tokens(length) * plain / max(cost, 1e-9)
     best = max(gains, key=lambda length: gains[length])
     return best, gains[best]
 
 
 def _chain(plain: SpeculationConfig, name: str, length: int) -> SpeculationConfig:
-    """A draft of one SSM in each round."""
+    """One SSM drafts a chain of this length in every round."""
     return replace(
         plain, drafters=(name,), expansion=(1,), length="fixed", speculation_length=length,
         max_tree_nodes="uncut",
     )  # fmt: skip
 
 
-def _ratio(clock: Clock, alone: Clock, num_prompts: int) -> Measured:
-    """The median over prompts and repeats; runs are kept repeat by repeat."""
-    ratios = [a / max(b, 1e-9) for a, b in zip(clock.rates, alone.rates, strict=True)]
+def _ratio(own: RoundTimes, alone: RoundTimes, num_prompts: int) -> Measured:
+    """The median of the ratio of rates over prompts and repeats."""
+    # Rates are in order of repeats, then prompts: every `num_prompts`-th is of one prompt.
+    ratios = [a / max(b, 1e-9) for a, b in zip(own.rates, alone.rates, strict=True)]
     measured = estimate([ratios[number::num_prompts] for number in range(num_prompts)], middle)
     assert measured is not None
     return (
@@ -158,16 +165,16 @@ def _ratio(clock: Clock, alone: Clock, num_prompts: int) -> Measured:
 
 
 def prompts_of(path: Path, count: int) -> list[str]:
-    """So many of a file of JSON lines with a `prompt` each, spread over it. ConfigError for another
-    file."""
+    """`count` prompts, evenly spread over a file of JSON lines that each have a `prompt`.
+    ConfigError for another file."""
     checks.integer("count", count, 1, 10_000)
     prompts = [row["prompt"] for row in rows_of(path, "prompt")]
     step = max(1, len(prompts) // count)
     return prompts[::step][:count]
 
 
-def table(worths: Sequence[Worth]) -> list[str]:
-    """A line an SSM, then a sentence on each."""
+def table(worths: Sequence[Speedup]) -> list[str]:
+    """A table with a row for each SSM, then a sentence about each."""
     head = ("SSM", "accepted", "tokens/pass", "cost", "length", "predicted", "measured")
     rows = [head, *(_cells(one) for one in worths)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
@@ -175,7 +182,7 @@ def table(worths: Sequence[Worth]) -> list[str]:
     return [*(line.rstrip() for line in lines), "", *(_sentence(one) for one in worths)]
 
 
-def _cells(one: Worth) -> tuple[str, ...]:
+def _cells(one: Speedup) -> tuple[str, ...]:
     return (
         one.name,
         "" if one.acceptance is None else f"{one.acceptance:.0%}",
@@ -187,7 +194,7 @@ def _cells(one: Worth) -> tuple[str, ...]:
     )
 
 
-def _sentence(one: Worth) -> str:
+def _sentence(one: Speedup) -> str:
     how = f"chains of {one.length}" if one.length else "lengths that change by themselves"
     return (
         f"{one.name}: {_verdict(one)}: with {how} {one.measured:.2f} times as fast as the LLM "
@@ -195,15 +202,15 @@ def _sentence(one: Worth) -> str:
     )
 
 
-def _verdict(one: Worth) -> str:
+def _verdict(one: Speedup) -> str:
     if one.low is None or one.high is None:
         return "not decided by one prompt"
     if one.low > 1.0:
-        return "worth using here" if one.measured >= WORTH else "hardly worth using here"
-    return "not worth using here" if one.high < WORTH else "not decided by these prompts"
+        return "worth using here" if one.measured >= NOTICEABLE else "hardly worth using here"
+    return "not worth using here" if one.high < NOTICEABLE else "not decided by these prompts"
 
 
-def as_json(rows: Sequence[Worth], workload: Workload) -> dict[str, Any]:
+def as_json(rows: Sequence[Speedup], workload: Workload) -> dict[str, Any]:
     """The same as plain values."""
     settings = {name: getattr(workload, name) for name in ("tokens", "temperature", "repeats")}
     return settings | {"prompts": len(workload.prompts), "pairs": [asdict(one) for one in rows]}

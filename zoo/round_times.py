@@ -1,7 +1,7 @@
-"""Runs of an engine, timed round by round: prompt by prompt every configuration in turn.
+"""Times the rounds of an engine's runs; on each prompt all configurations run in turn.
 
-Each run is a piece that may be kept; what is gone on with is warmed up anew. Knows nothing of what
-the figures are for.
+Each run is one cached result; resumed work is warmed up again. Knows nothing of what the figures
+are used for.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from core.config import Request, SamplingParams, SpeculationConfig, checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.events import RoundCompleted, RunCompleted
-from zoo.pieces import UNKEPT, Pieces
+from zoo.result_cache import NO_CACHE, ResultCache
 
-__all__ = ["LONGEST", "Workload", "Clock", "Round", "clock_runs"]
+__all__ = ["LONGEST", "Workload", "RoundMs", "RoundTimes", "time_runs"]
 
 LONGEST = 8
 """Tokens of the longest chain that is timed."""
@@ -27,7 +27,7 @@ OTHERS = ("combine", "llm", "verify", "commit")  # lanes that are no drafter's
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is measured: prompts, each continued by `tokens`, at a temperature."""
+    """The runs to measure: each prompt is continued by `tokens` new tokens, `repeats` times."""
 
     prompts: Sequence[str]
     tokens: int = 48
@@ -43,9 +43,9 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One round's milliseconds: the LLM's pass, the drafter's first pass, those after it, and what
-    is left; and how many drafted tokens the LLM took."""
+class RoundMs:
+    """Milliseconds of one round: the LLM's pass, the drafter's `first` pass, its `further` passes,
+    and the `rest`; and the number of `accepted` drafted tokens."""
 
     llm: float
     first: float
@@ -55,55 +55,55 @@ class Round:
 
 
 @dataclass(slots=True)
-class Clock:
-    """Rounds of runs, less the first of each, which reads the prompt, and those that had no room
-    for a whole chain."""
+class RoundTimes:
+    """Rounds of several runs, without each run's first, which includes prefill, and without those
+    that had no room left for a whole chain."""
 
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[RoundMs] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)  # tokens per second of each run
 
     def add(self, rounds: Sequence[Mapping[str, Any]], rates: Sequence[float]) -> None:
-        """Runs as plain values, `asdict` of another clock."""
-        self.rounds += [Round(**one) for one in rounds]
+        """Adds the fields of another RoundTimes, as plain values."""
+        self.rounds += [RoundMs(**one) for one in rounds]
         self.rates += rates
 
-    def mean(self, part: str) -> float:
+    def median_ms(self, part: str) -> float:
         """Median milliseconds of a part; 0 where there was no round."""
         values: list[float] = [getattr(one, part) for one in self.rounds]
         return median(values or [0.0])
 
     @property
     def tokens_per_pass(self) -> float:
-        """1 and what was accepted."""
+        """1 + the accepted tokens per round."""
         return 1.0 + sum(one.accepted for one in self.rounds) / max(len(self.rounds), 1)
 
     def expected_tokens(self, length: int) -> float:
-        """Tokens of a round whose chain is cut to `length`."""
+        """Tokens per round if every chain were cut to `length`."""
         accepted = sum(min(one.accepted, length) for one in self.rounds)
         return 1.0 + accepted / max(len(self.rounds), 1)
 
 
-def clock_runs(
+def time_runs(
     engine: Engine,
     workload: Workload,
     contest: Mapping[str, SpeculationConfig],
     repeats: int = 1,
-    pieces: Pieces = UNKEPT,
-) -> dict[str, Clock]:
-    """A clock of each configuration. `pieces`: what was timed of these before."""
-    clocks = {name: Clock() for name in contest}
+    cache: ResultCache = NO_CACHE,
+) -> dict[str, RoundTimes]:
+    """The times of each configuration. `cache`: earlier results of the same work."""
+    times = {name: RoundTimes() for name in contest}
     runs = {
         f"{repeat}-{number}-{place}": (name, _request(workload, repeat, number, speculation))
         for repeat in range(repeats)
         for number in range(len(workload.prompts))
         for place, (name, speculation) in enumerate(contest.items())
     }
-    if not all(map(pieces.has, runs)):
+    if not all(map(cache.has, runs)):
         for speculation in contest.values():  # a warm-up of one prompt
             _run(engine, _request(workload, 0, 0, speculation))
-    for piece, (name, request) in runs.items():
-        clocks[name].add(**pieces.once(piece, partial(_run, engine, request)))
-    return clocks
+    for result, (name, request) in runs.items():
+        times[name].add(**cache.get_or_compute(result, partial(_run, engine, request)))
+    return times
 
 
 def _request(
@@ -119,21 +119,21 @@ def _request(
 
 
 def _run(engine: Engine, request: Request) -> dict[str, Any]:
-    """A clock of this run alone, as plain values."""
-    clock, last, left = Clock(), None, request.sampling.max_new_tokens
+    """The fields of this run's RoundTimes, as plain values."""
+    times, last, left = RoundTimes(), None, request.sampling.max_new_tokens
     for event in engine.generate(request):
         if isinstance(event, RoundCompleted):
             if last is not None and left > LONGEST:
-                clock.rounds.append(_round(event, event.at_ms - last))
+                times.rounds.append(_round(event, event.at_ms - last))
             last, left = event.at_ms, left - len(event.token_ids)
         elif isinstance(event, RunCompleted):
-            clock.rates.append(event.stats.tokens_per_second)
-    return asdict(clock)
+            times.rates.append(event.stats.tokens_per_second)
+    return asdict(times)
 
 
-def _round(event: RoundCompleted, whole: float) -> Round:
+def _round(event: RoundCompleted, whole: float) -> RoundMs:
     llm = sum(s.ms for s in event.spans if s.lane == "llm")
     drafting = [s for s in event.spans if s.lane not in OTHERS]
     first = sum(s.ms for s in drafting if s.name != "draft")
     further = sum(s.ms for s in drafting if s.name == "draft")
-    return Round(llm, first, further, whole - llm - first - further, event.num_accepted)
+    return RoundMs(llm, first, further, whole - llm - first - further, event.num_accepted)
