@@ -40,26 +40,22 @@ def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
 
 
 def _common_arguments(parser: argparse.ArgumentParser, out: bool = True) -> None:
-    parser.add_argument(
-        "--out", type=Path, required=out, metavar="DIR", help="folder of all results"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--out", type=Path, required=out, metavar="DIR", help="folder of all results")
+    add(
         "--preset",
         choices=tuple(PRESETS),
         help="sizes and budgets; default: as prepared, for prepare cpu",
     )
-    parser.add_argument(
-        "--corpora", type=Path, metavar="DIR", help="folders of text files, read by prepare"
-    )
-    parser.add_argument("--seed", type=int, default=0)
+    add("--corpora", type=Path, metavar="DIR", help="folders of text files, read by prepare")
+    add("--seed", type=int, default=0)
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser)
-    parser.add_argument(
-        "--tokenizer", type=Path, metavar="DIR", help="reuse this tokenizer; default: train one"
-    )
-    parser.add_argument(
+    add("--tokenizer", type=Path, metavar="DIR", help="reuse this tokenizer; default: train one")
+    add(
         "--prompts",
         type=Path,
         metavar="FILE",
@@ -69,11 +65,10 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser)
-    parser.add_argument(
-        "--minutes", type=float, help="training time of all models; default: the preset's"
-    )
-    parser.add_argument(
+    add("--minutes", type=float, help="training time of all models; default: the preset's")
+    add(
         "--start",
         type=Path,
         nargs="+",
@@ -81,63 +76,61 @@ def _train_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folders of weights to start from; a folder's name is its model's",
     )
-    parser.add_argument(
+    add(
         "--embeddings",
         type=Path,
         metavar="DIR",
         help="take the embeddings of new models from this wider model",
     )
-    parser.add_argument(
+    add(
         "--only",
         nargs="+",
         default=[],
         metavar="NAME",
         help="train only these models of the preset; default: all",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
 def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser)
-    parser.add_argument(
+    add(
         "--llm",
         type=Path,
         required=True,
         metavar="DIR",
         help="the LLM whose tokens the SSMs predict: a folder or a GGUF file",
     )
-    parser.add_argument(
-        "--minutes", type=float, help="training time of all SSMs; default: the preset's"
-    )
-    parser.add_argument("--rate", type=float, help="peak learning rate; default: the recipe's")
-    parser.add_argument(
+    add("--minutes", type=float, help="training time of all SSMs; default: the preset's")
+    add("--rate", type=float, help="peak learning rate; default: the recipe's")
+    add(
         "--own-share",
         type=float,
         default=0.5,
         help="fraction of windows taken from the LLM's own texts",
     )
-    parser.add_argument(
-        "--own-batches", type=int, default=16, help="batches of 64 own texts for each domain"
-    )
-    parser.add_argument(
+    add("--own-batches", type=int, default=16, help="batches of 64 own texts for each domain")
+    add(
         "--remembered",
         type=int,
         default=0,
         metavar="N",
         help="cache the LLM's N likeliest tokens; 0: run the LLM in each step",
     )
-    parser.add_argument(
+    add(
         "--corpus-tokens",
         type=int,
         default=500_000,
         help="corpus tokens of each domain, with --remembered",
     )
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
 def _distil_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _teaching_arguments(parser)
-    parser.add_argument(
+    add(
         "--ssm",
         type=Path,
         nargs="+",
@@ -149,8 +142,9 @@ def _distil_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _boost_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _teaching_arguments(parser)
-    parser.add_argument(
+    add(
         "--ssm",
         type=Path,
         nargs="+",
@@ -158,22 +152,21 @@ def _boost_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the SSMs in the order in which they are tuned",
     )
-    parser.add_argument(
-        "--by", choices=WAYS, default=WAYS[0], help="what is dropped if an earlier SSM predicts it"
-    )
+    add("--by", choices=WAYS, default=WAYS[0], help="what is dropped if an earlier SSM predicts it")
 
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser, out=False)
-    parser.add_argument(
+    add(
         "--models",
         type=Path,
         nargs="+",
         metavar="DIR",
         help="model folders; default: those trained in --out",
     )
-    parser.add_argument("--context", type=int, help="tokens in a window; default: the preset's")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--context", type=int, help="tokens in a window; default: the preset's")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     pair = parser.add_argument_group("how much faster an LLM is with SSMs")
     pair.add_argument("--llm", metavar="ID", help=f"the LLM: {ANY_MODEL}")
     pair.add_argument("--ssm", nargs="+", default=[], metavar="ID", help="SSMs to measure with it")
@@ -194,32 +187,28 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _samples_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--out",
         type=Path,
         metavar="DIR",
         help="folder for the texts; default: they are only printed",
     )
-    parser.add_argument(
-        "--llm",
-        default=BUNDLED,
-        metavar="ID",
-        help=f"the LLM: {ANY_MODEL}",
-    )
-    parser.add_argument(
+    add("--llm", default=BUNDLED, metavar="ID", help=f"the LLM: {ANY_MODEL}")
+    add(
         "--prompts",
         type=Path,
         metavar="FILE",
         default=DEFAULT_PROMPTS,
         help="JSON lines with a prompt and its domain",
     )
-    parser.add_argument("--domains", nargs="+", default=[], metavar="NAME", help="default: all")
-    parser.add_argument("--count", type=int, default=3, help="prompts of each domain")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens for each prompt")
-    parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--domains", nargs="+", default=[], metavar="NAME", help="default: all")
+    add("--count", type=int, default=3, help="prompts of each domain")
+    add("--tokens", type=int, default=100, help="new tokens for each prompt")
+    add("--temperature", type=float, default=0.8)
+    add("--seed", type=int, default=0)
+    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.set_defaults(ssm=())
 
 

@@ -1,5 +1,5 @@
-"""A row of `laws` held against its reference: every prompt decoded, every text compared; the
-tables, and which rows failed.
+"""Checks a row of suite `laws`: decodes every prompt and compares the tokens with the reference.
+Also the suite's tables and its list of failed rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.models.loading.catalog import bundled_llm
 from core.trees.noise import SeededNoise
 
 Prompts = Sequence[dict[str, Any]]
-"""What came of a row, prompt by prompt; empty where it was not run."""
+"""A row's comparisons, one for each prompt; empty if the row was not run."""
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
 
@@ -30,7 +30,7 @@ Reference = dict[tuple[str, int], list[int]]
 def check_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], task: tuple[LawRow, Reference]
 ) -> dict[str, Any]:
-    """The row's sample: what came of it, prompt by prompt."""
+    """Decodes the row's prompts and compares each with its reference; the row's sample."""
     row, reference = task
     task_cases = cases(settings, prompts, row.temperature)
     engine.schedule = row.schedule
@@ -50,14 +50,14 @@ def _compare(case: DecodeCase, outcome: dict[str, Any], expected: list[int]) -> 
     figures |= {"diverged_at": at, "margin": None}
     if at is not None:
         figures["token_ids"] = ids
-        if at < min(len(ids), len(expected)):  # else one of them merely ended: no tie excuses it
+        if at < min(len(ids), len(expected)):  # else one ended early, which no near tie explains
             seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
             figures["margin"] = margin(seen, pair, case.temperature, case.seed)
     return figures
 
 
 def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """The first index where they differ, also where only one has ended; None if they are equal."""
+    """The first index at which they differ or one has ended; None if they are equal."""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
             return i
@@ -66,15 +66,15 @@ def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
 
 @cache
 def _float64_llm() -> Any:
-    """Loaded when first asked for: most runs never differ."""
+    """Loaded at first use: in most runs no tokens differ."""
     return load_module(bundled_llm(), torch.float64)
 
 
 @torch.inference_mode()
 def margin(context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int) -> float:
-    """How far the worse of `tokens` lies under the best choice after `context`, in float64 and
-    teacher-forced (law 1): at temperature 0 in logits; above, in log p + G(position) of that seed,
-    which is what `match` compares."""
+    """By how much the lesser of `tokens` is below the best token after `context`, in float64 and
+    teacher-forced (law 1). At temperature 0 the difference of logits; above, of
+    log p + G(position) with that seed, which is what `match` compares."""
     utilities = _float64_llm()(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
@@ -98,8 +98,8 @@ def verdict(prompts: Prompts) -> str:
 
 
 def report_of(context: Context, rows: Sequence[LawRow]) -> Report:
-    """A summary by temperature and rules, every row, and every divergence; a failure for each row
-    that was run and did not hold."""
+    """Tables: a summary by temperature and rules, every row, every divergence. A row that was run
+    and is neither exact nor a near tie is a failure."""
     none: dict[str, Any] = {"prompts": []}
     samples = {row: next(context.results.where(**row.key), none) for row in rows}
     by_row = {row: sample["prompts"] for row, sample in samples.items()}
@@ -163,7 +163,7 @@ def _divergences(by_row: Mapping[LawRow, Prompts]) -> str:
 
 
 def _cells(row: LawRow) -> dict[str, object]:
-    """What tells a row apart."""
+    """A row's settings, as cells of the tables."""
     config = row.speculation
     return {
         "T": f"{row.temperature:g}",

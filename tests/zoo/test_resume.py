@@ -15,7 +15,7 @@ from core.models.loading.load import load_models
 from tests.zoo.killing import ROOT, killed_before, killed_when
 from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
-from zoo import clocked, samples, worth
+from zoo import round_times, samples, speedup
 from zoo.evaluate import as_json, evaluate_folder, measure, trained_models
 from zoo.files import replace_folder, sha256_of
 from zoo.learning_curve import LearningCurve
@@ -168,8 +168,8 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
     killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
     kept = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
-    calls, pieces = counting(monkeypatch, clocked, "_run"), 2 + 2 + 3 * 2 * 4
-    chosen = counting(monkeypatch, worth, "_best_length")
+    calls, pieces = counting(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
+    chosen = counting(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
     assert not chosen, "passes timed in another process would choose other lengths"
     assert len(calls) == pieces - len(kept) + 3, "and a warm-up of each"

@@ -14,7 +14,7 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.length.cost_model.verify_costs import VerifyCosts
 from core.models.loading.load import load_models
-from zoo import worth
+from zoo import speedup
 from zoo.round_times import LONGEST, RoundMs, RoundTimes, Workload
 from zoo.speedup import Speedup, measure_speedups, prompts_of, table
 
@@ -32,7 +32,7 @@ def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
     """Beside an LLM whose pass takes `t` times as long with each node more."""
     costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
     engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
-    return worth._best_length(engine, clock(0, 0, step=0.0), drafts)
+    return speedup._best_length(engine, clock(0, 0, step=0.0), drafts)
 
 
 def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
@@ -81,9 +81,9 @@ def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, said):
 
 def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> None:
     alone, ours = RoundTimes([], [10.0, 20.0, 10.0, 20.0]), RoundTimes([], [10.0, 40.0, 12.0, 44.0])
-    measured, low, high = worth._ratio(ours, alone, 2)
+    measured, low, high = speedup._ratio(ours, alone, 2)
     assert (measured, low, high) == pytest.approx((1.6, 1.1, 2.1))
-    assert worth._ratio(ours, alone, 1) == (1.6, None, None)
+    assert speedup._ratio(ours, alone, 1) == (1.6, None, None)
 
 
 def test_the_llm_foresees_itself_wholly() -> None:

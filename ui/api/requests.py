@@ -1,4 +1,5 @@
-"""The endpoints of all live requests: what the engine decodes now, and how they share the LLM."""
+"""The endpoints of all live requests: the requests that run now, and the schedule by which they
+share the LLM."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ __all__ = ["add_request_endpoints"]
 
 
 def add_request_endpoints(context: Context) -> None:
-    """Inside Blocks: `/requests`, `/schedule`."""
+    """Adds `/requests` and `/schedule`; call it inside `gr.Blocks`."""
     api(_requests(context), api_name="requests", concurrency_limit=None)
     api(_schedule(context), api_name="schedule", concurrency_limit=None)
 
 
 def _requests(context: Context) -> Callable[..., Any]:
     def requests(gradio_request: gr.Request) -> dict[str, Any]:
-        """The requests that are decoded now with what each was granted, how many wait, and how
-        busy each model was in the last rounds.
+        """The running requests with the length and nodes granted to each, the number of waiting
+        ones, and how busy each model was in the last rounds.
 
-        Of others' requests there are numbers only; their names are null off loopback.
+        Of other visitors' requests only numbers are given; off loopback their run ids are null.
         """
         access = context.access
         key, whole = access.key(gradio_request), access.open(gradio_request)
@@ -45,8 +46,8 @@ def _requests(context: Context) -> Callable[..., Any]:
 
 def _schedule(context: Context) -> Callable[..., Any]:
     def schedule(gradio_request: gr.Request, name: str = "") -> dict[str, Any]:
-        """The schedule of all requests, and those to choose from; `name` chooses one for
-        everybody, from the next round on. Allowed on the server's own machine, or with its login.
+        """The schedule, and all schedules there are. `name` sets it for all requests, from the next
+        round on; allowed on the server's own machine or with its login.
         """
         with spoken_errors():
             if name != "":

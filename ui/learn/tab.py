@@ -125,7 +125,7 @@ def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
     def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
         own_progress = _progress_of(progress)
         return _turn(
-            learn, learn.board.desk(request), which(request, at or 1, own_progress), own_progress
+            learn, learn.board.session(request), which(request, at or 1, own_progress), own_progress
         )
 
     return turn
@@ -133,17 +133,17 @@ def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
 
 def _choose_handler(learn: Learn) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Any:
-        desk, event_data = learn.board.desk(request), event._data or {}
+        session, event_data = learn.board.session(request), event._data or {}
         number = _number(event_data.get("lesson")) or at or 1
-        return desk.presses.last(
-            "lesson", event_data, lambda: _turn(learn, desk, number, _progress_of(progress))
+        return session.clicks.last(
+            "lesson", event_data, lambda: _turn(learn, session, number, _progress_of(progress))
         )
 
     return choose
 
 
-def _turn(learn: Learn, desk: TabSession, number: float, progress: dict[str, Any]) -> Values:
-    return [{**progress, "at": int(number)}, *open_lesson(learn, desk, number, progress)]
+def _turn(learn: Learn, session: TabSession, number: float, progress: dict[str, Any]) -> Values:
+    return [{**progress, "at": int(number)}, *open_lesson(learn, session, number, progress)]
 
 
 def _progress_of(progress: Any) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def _follow_handler(learn: Learn) -> Callable[..., Values]:
         version = learn.board.context.model_host.version
         if known_version == version:
             return [gr.skip() for _ in range(1 + len(learn.models_outputs))]
-        return [version, *lesson_values(learn, learn.board.desk(request), at)]
+        return [version, *lesson_values(learn, learn.board.session(request), at)]
 
     return follow
 
@@ -168,25 +168,25 @@ def _run_handler(
     ) -> Iterator[Values]:
         board = learn.board
         may = board.context.access.may_schedule(request)
-        board.desk(request).lecture.may_schedule = may
+        board.session(request).lecture.may_schedule = may
         owner = board.context.access.key(request, visitor or "")
-        yield from work(learn, board.desk(request), at, owner, Pace(mode, rate))
+        yield from work(learn, board.session(request), at, owner, Pace(mode, rate))
 
     return press
 
 
 def _look_handler(learn: Learn) -> Callable[..., Any]:
     def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
-        desk, event_data = learn.board.desk(request), event._data or {}
+        session, event_data = learn.board.session(request), event._data or {}
         label = str(event_data.get("label", ""))
-        return desk.presses.last("row", event_data, lambda: looked_at(learn, desk, at, label))
+        return session.clicks.last("row", event_data, lambda: looked_at(learn, session, at, label))
 
     return look
 
 
 def _stop_handler(learn: Learn) -> Callable[..., Values]:
     def stop(request: gr.Request) -> Values:
-        return stop_runs(learn, learn.board.desk(request))
+        return stop_runs(learn, learn.board.session(request))
 
     return stop
 
@@ -195,13 +195,13 @@ def _answer_handler(learn: Learn) -> Callable[..., Values]:
     def answer(
         request: gr.Request, at: float, number: float | None, choice: str | None, progress: Any
     ) -> Values:
-        return judge_answer(learn.board.desk(request), at, (number, choice), progress)
+        return judge_answer(learn.board.session(request), at, (number, choice), progress)
 
     return answer
 
 
 def _request_handler(learn: Learn) -> Callable[..., Request]:
     def ask(request: gr.Request, at: float) -> Request:
-        return asked_for(learn, learn.board.desk(request), at)
+        return asked_for(learn, learn.board.session(request), at)
 
     return ask

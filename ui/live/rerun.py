@@ -78,15 +78,15 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
     preset_chosen.then(None, None, None, js=changed)
 
 
-def before_of(desk: TabSession) -> Before | None:
-    """What to compare the next run of this desk with: its run, if that came to its end.
+def before_of(session: TabSession) -> Before | None:
+    """What to compare the next run of this session with: its run, if that came to its end.
 
     One that was cut short by a further change is no measure: the one before it stays.
     """
-    player = desk.player
+    player = session.player
     if player is None:
-        return desk.before
+        return session.before
     view = reduce_all(player.source.events(0, player.source.count))
-    if view.state != "completed" and (desk.before is not None or not view.rounds):
-        return desk.before
+    if view.state != "completed" and (session.before is not None or not view.rounds):
+        return session.before
     return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)

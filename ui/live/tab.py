@@ -36,7 +36,7 @@ __all__ = ["Live", "build_live", "wire_live"]
 
 # A press of Stop overtakes a press of Run that still queues. So the browser counts the presses of
 # Stop (ui/shared/assets/presses.js), and each press carries the count as its last value: a Run that
-# brings a smaller one than the desk has seen was pressed before that Stop.
+# brings a smaller one than the session has seen was pressed before that Stop.
 # Set by ui/shared/assets/keys.js when the page goes while a run is under way; asked once.
 WAS_RUNNING = """() => { try {
   const left = sessionStorage.getItem("specscope-left");
@@ -152,7 +152,7 @@ def _press_handler(
         owner = live.board.context.access.key(request, visitor or "")
         *form, stops = values
         click = Press(owner, form, bool(compare), stops, (mode, rate))
-        yield from work(live, live.board.desk(request), click)
+        yield from work(live, live.board.session(request), click)
 
     return press
 
@@ -161,7 +161,7 @@ def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Value
     def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         yield from answer_question(
-            live, live.board.desk(request), Press(owner, stops=stops), question
+            live, live.board.session(request), Press(owner, stops=stops), question
         )
 
     return ask
@@ -169,14 +169,14 @@ def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Value
 
 def _stop_handler(live: Live) -> Callable[..., Values]:
     def stop(request: gr.Request, stops: int) -> Values:
-        return stop_run(live, live.board.desk(request), stops)
+        return stop_run(live, live.board.session(request), stops)
 
     return stop
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:
     def look(request: gr.Request, was_running: int | None) -> Any:
-        return left_notice(live, live.board.desk(request), was_running)
+        return left_notice(live, live.board.session(request), was_running)
 
     return look
 
@@ -188,11 +188,11 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
         name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
-        desk = live.board.desk(request)
-        here = desk.sent is None or desk.sent.has_arrived(values[-count:], time.monotonic())
+        session = live.board.session(request)
+        here = session.sent is None or session.sent.has_arrived(values[-count:], time.monotonic())
         if here:
-            desk.sent = None
-        updates = [*check_form(values), clear_trouble(live, desk), int(here)]
+            session.sent = None
+        updates = [*check_form(values), clear_trouble(live, session), int(here)]
         return [gr.skip() if name == shown else name, *updates]
 
     return settle
@@ -200,7 +200,7 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
 
 def _mend_handler(live: Live) -> Callable[..., Any]:
     def mend(request: gr.Request) -> Any:
-        return clear_trouble(live, live.board.desk(request))
+        return clear_trouble(live, live.board.session(request))
 
     return mend
 
@@ -214,7 +214,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         if name == OWN:
             return [name, *(gr.skip() for _ in shown)]
         values = preset_values(name, temperature or 0.0, context.drafter_names, own)
-        return [name, *_send(live.board.desk(request), shown, values)]
+        return [name, *_send(live.board.session(request), shown, values)]
 
     return choose
 
@@ -226,14 +226,14 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
         values = at_temperature(name, temperature, context.drafter_names, shown)
         if values is None:
             return [gr.skip() for _ in shown]
-        return _send(live.board.desk(request), shown, values)
+        return _send(live.board.session(request), shown, values)
 
     return follow
 
 
-def _send(desk: TabSession, values_now: Sequence[Any], values: list[Any]) -> list[Any]:
+def _send(session: TabSession, values_now: Sequence[Any], values: list[Any]) -> list[Any]:
     """`values` for the fields, which until they come show what is `shown`."""
-    desk.sent = PendingFields.of(values_now, values, time.monotonic())
+    session.sent = PendingFields.of(values_now, values, time.monotonic())
     return values
 
 

@@ -27,11 +27,11 @@ NOTHING = "There are no rows to save yet: measure prompts, open a study, or look
 
 
 def file_of(
-    context: Context, figures: RunFigures, mine: Studies, desk: TabSession
+    context: Context, figures: RunFigures, mine: Studies, session: TabSession
 ) -> dict[str, Any]:
-    """`name`, `media_type` and `text` of all rows that the desk's table has, whatever the filters
-    above it leave out. ConfigError where it has none."""
-    look, study_id = desk.study.past, desk.study.study_id
+    """`name`, `media_type` and `text` of all rows that the session's table has, whatever the
+    filters above it leave out. ConfigError where it has none."""
+    look, study_id = session.study.past, session.study.study_id
     lines: tuple[PromptLine, ...] = ()
     if look is not None:
         name = "past-runs"
@@ -72,19 +72,19 @@ def wire_file(
 
 def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]:
     def write(request: gr.Request, key: str) -> list[Any]:
-        desk = board.desk(request)
+        session = board.session(request)
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
-            exported = file_of(board.context, figures, mine, desk)
+            exported = file_of(board.context, figures, mine, session)
             # A number of its own each time: the same file may be wanted twice.
-            number = desk.stamps.on("file", {"again": object()})["n"]
+            number = session.stamps.on("file", {"again": object()})["n"]
             return [{**exported, "n": number}, gr.skip()]
 
         def refusal(message: str) -> list[Any]:
             return [gr.skip(), notice_value([Said("error", message)])]
 
-        with desk.drawing:
+        with session.drawing:
             return guard_once(work, refusal)
 
     return write

@@ -102,15 +102,15 @@ def known_domains() -> dict[str, str]:
 
 def past_drawn(
     context: Context,
-    desk: TabSession,
+    session: TabSession,
     figures: RunFigures,
     look: PastLook,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
     """Table, notice and the button for more of a look, a few more runs each time. Ends as soon as
     the tab turns to a study or to another look."""
-    with desk.drawing:
-        desk.study.past = look
+    with session.drawing:
+        session.study.past = look
 
     def frames() -> Iterator[Values]:
         for found_prompts in looked_at(context, figures, known_domains(), look):
@@ -121,10 +121,10 @@ def past_drawn(
         return [{"of": "past", "empty": NO_RUN}, notice_shown, gr.Button(visible=False)]
 
     for values in guard(frames(), refusal):
-        with desk.drawing:
-            if desk.study.past is not look:
+        with session.drawing:
+            if session.study.past is not look:
                 return
-            shown = past_study_values(desk, values)
+            shown = past_study_values(session, values)
         yield shown
 
 
@@ -175,16 +175,16 @@ def wire_past(
         yield from show(request, key, past_look)
 
     def more(request: gr.Request, key: str) -> Iterator[Values]:
-        past_look = board.desk(request).study.past
+        past_look = board.session(request).study.past
         if past_look is None:
             yield [gr.skip() for _ in outputs]
         else:
             yield from show(request, key, past_look.more())
 
     def show(request: gr.Request, key: str, past_look: PastLook) -> Iterator[Values]:
-        desk, mine = board.desk(request), studies_of(context, request, key)
-        for values in past_drawn(context, desk, figures, past_look, drafters()):
-            yield [*turned_to_past(board, desk, mine), *values]
+        session, mine = board.session(request), studies_of(context, request, key)
+        for values in past_drawn(context, session, figures, past_look, drafters()):
+            yield [*turned_to_past(board, session, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:
         choices = drafter_choices(context, asker_of(context, request, key))

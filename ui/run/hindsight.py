@@ -1,6 +1,6 @@
 """Regret of a routed run: each SSM reads the recorded text once, for what it would have drafted.
 
-A generator like `prove`: it yields while the SSMs read, and leaves what it found on the desk.
+A generator like `prove`: it yields while the SSMs read, and stores its result in the session.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ NOT_ROUTED = "every SSM drafted in every round: without a choice there is nothin
 CHECK_S = 0.1
 
 
-def measure_regret(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
-    """Leave `desk.regret`: what the routed choice of SSMs cost beside the best one in hindsight.
+def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
+    """Sets `session.regret`: what the routed choice of SSMs cost beside the best one in hindsight.
 
     If the tab session looks at another run meanwhile, nothing is stored.
     """
-    player, view = desk.player, finished_view(hub, desk)
+    player, view = session.player, finished_view(hub, session)
     names = _scorable(view, hub.model_host.infos)
     own_tokens = _OwnTokens(view, names)
     aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids if view.started else ())
     try:
         while not aside.wait(CHECK_S):
             queued = f", {aside.place} in the queue" if aside.place else ""
-            desk.doing = f"Each SSM reads the recorded text once{queued}."
-            if desk.player is not player:
+            session.doing = f"Each SSM reads the recorded text once{queued}."
+            if session.player is not player:
                 return
             yield
-        desk.regret = find_regret(view, aside.result)
+        session.regret = find_regret(view, aside.result)
     finally:
-        desk.doing = ""
+        session.doing = ""
         aside.cancel()
     yield
 

@@ -56,7 +56,7 @@ class Context:
     query: Callable[..., Any]
     conductor: Conductor
     exports: Mapping[str, Any] = field(default_factory=dict)
-    desks: TabSessions = field(default_factory=TabSessions)
+    tab_sessions: TabSessions = field(default_factory=TabSessions)
 
     @property
     def drafting_preset(self) -> str:

@@ -141,7 +141,7 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
 
 def _leave(context: Context) -> Any:
     def leave(request: gr.Request) -> None:
-        context.desks.leave(request.session_hash)
+        context.tab_sessions.leave(request.session_hash)
 
     return leave
 

@@ -84,14 +84,14 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     board, context = sessions.board, sessions.board.context
 
     def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
-        desk, event_data = board.desk(request), event._data or {}
+        session, event_data = board.session(request), event._data or {}
         run_id = str(event_data.get("run", ""))
-        one, two = (half.desk(context, request) for half in sessions.beside.halves)
+        one, two = (half.session(context, request) for half in sessions.beside.halves)
         asker = asker_of(context, request, visitor)
-        return desk.presses.last(
+        return session.clicks.last(
             "run",
             event_data,
-            lambda: choose_run(sessions, (desk, one, two), asker, run_id, comparing),
+            lambda: choose_run(sessions, (session, one, two), asker, run_id, comparing),
         )
 
     return choose
@@ -131,15 +131,15 @@ def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
 
     def run_again(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker, owner = asker_of(context, request, visitor), context.access.key(request, visitor)
-        yield from repeat_run(sessions, sessions.board.desk(request), asker, owner, run_id)
+        yield from repeat_run(sessions, sessions.board.session(request), asker, owner, run_id)
 
     return run_again
 
 
 def stop_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     def stop(request: gr.Request) -> list[Any]:
-        desk = sessions.board.desk(request)
-        return [*stop_again(sessions, desk), *sessions.board.place(desk)]
+        session = sessions.board.session(request)
+        return [*stop_again(sessions, session), *sessions.board.place(session)]
 
     return stop
 
@@ -168,8 +168,8 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
 
 def scrub_handler(sessions: Sessions) -> Callable[..., Values]:
     def move(request: gr.Request, number: float | None) -> Values:
-        desk = sessions.board.desk(request)
-        return [*scrub(sessions, desk, number), *scrub_place(sessions, desk, number)]
+        session = sessions.board.session(request)
+        return [*scrub(sessions, session, number), *scrub_place(sessions, session, number)]
 
     return move
 
@@ -179,7 +179,7 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
     def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
         asker = asker_of(board.context, request, visitor)
-        return delete_run(sessions, board.desk(request), asker, run_id)
+        return delete_run(sessions, board.session(request), asker, run_id)
 
     return delete
 
@@ -191,7 +191,7 @@ def studies_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     board = sessions.board
 
     def show(request: gr.Request, visitor: str) -> list[Any]:
-        return listed_studies(board.desk(request), studies_of(board.context, request, visitor))
+        return listed_studies(board.session(request), studies_of(board.context, request, visitor))
 
     return show
 
@@ -201,7 +201,7 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
     def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
         mine = studies_of(board.context, request, visitor)
-        return press_list(board.desk(request), mine, event._data or {})
+        return press_list(board.session(request), mine, event._data or {})
 
     return press
 

@@ -140,7 +140,7 @@ def list_values(
         value = {"rows": rows, "selected": opened, "empty": empty}
         lines = [Line("info", f"{_runs(runs_page.total)}, page {number} of {last}.")]
         log = log_line(context.store.status())
-        lines += [log, *_whereabouts(context, asker)]
+        lines += [log, *_log_location(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
@@ -150,7 +150,7 @@ def _runs(total: int) -> str:
     return "1 run" if total == 1 else f"{total} runs"
 
 
-def _whereabouts(context: Context, asker: Asker) -> list[Line]:
+def _log_location(context: Context, asker: Asker) -> list[Line]:
     if not asker.paths:
         return [Line("info", "You see the runs of this browser.")]
     command = context.store.datasette()
@@ -159,35 +159,36 @@ def _whereabouts(context: Context, asker: Asker) -> list[Line]:
 
 
 def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
-    """LLMs to choose from: those of the log; to whom the log is not open, the loaded one."""
+    """The menu of LLMs: all of the log, or the loaded one if the visitor may not see the whole
+    log."""
     if asker.owner is None:
         return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
     return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
 
 
 def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
-    """Drafters to choose from, in the same way."""
+    """The menu of drafters: all of the log, or the loaded ones, as in `llm_choices`."""
     own = (*context.drafter_names, *MODEL_FREE)
     names = context.store.choices().drafters if asker.owner is None else own
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
 def parse_whole_number(field: str, typed: float) -> int:
-    """A typed number without what is behind its point. ConfigError where it is none."""
+    """A typed number, rounded towards zero. ConfigError if it is not a finite number."""
     if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
         raise ConfigError.of(field, typed, "a whole number")
     return int(typed)
 
 
 def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
-    """A menu of names; one that no run has any more is no longer chosen."""
+    """A menu's new choices; if the chosen one is no longer among them, it is reset to any."""
     if chosen in (value for _, value in choices):
         return gr.update(choices=choices)
     return gr.update(choices=choices, value="")
 
 
 def row_value(summary: Any) -> dict[str, Any]:
-    """What the list shows of a run; a RunSummary in."""
+    """A run's row in the list, from its RunSummary."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     return {

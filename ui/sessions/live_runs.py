@@ -21,19 +21,19 @@ __all__ = ["follow_opened", "follow_run"]
 
 
 def follow_run(
-    sessions: Sessions, desk: TabSession, asker: Asker, run_id: str
+    sessions: Sessions, session: TabSession, asker: Asker, run_id: str
 ) -> Iterator[list[Any]]:
     """The board and the scrubber as the run goes on, then once what is said of the opened run.
-    Nothing of a run that has ended, or that the desk has turned from."""
+    Nothing of a run that has ended, or that the session no longer shows."""
     board, outputs = sessions.board, sessions.on.about_outputs
-    player = desk.player
+    player = session.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
     if player is None or player.source.run_id != run_id or player.source.done:
         yield quiet
         return
-    for values in board.stream(desk, play(desk)):
-        yield [*values, *board.place(desk), *(gr.skip() for _ in outputs)]
-    if desk.player is player and player.source.done:
+    for values in board.stream(session, play(session)):
+        yield [*values, *board.place(session), *(gr.skip() for _ in outputs)]
+    if session.player is player and player.source.done:
         yield [*quiet[: -len(outputs)], *about_run(board.context, asker, run_id)]
 
 
@@ -57,6 +57,6 @@ def _follow_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker = asker_of(context, request, visitor)
-        yield from follow_run(sessions, sessions.board.desk(request), asker, run_id)
+        yield from follow_run(sessions, sessions.board.session(request), asker, run_id)
 
     return follow

@@ -92,9 +92,9 @@ def build_bar() -> Bar:
 # -- where both are --
 
 
-def bar_players(desks: Sequence[TabSession]) -> list[Player]:
+def bar_players(tab_sessions: Sequence[TabSession]) -> list[Player]:
     """The players of both halves; none before two runs were chosen."""
-    return [desk.player for desk in desks if desk.player is not None]
+    return [session.player for session in tab_sessions if session.player is not None]
 
 
 def place_of(players: Sequence[Player]) -> Any:
@@ -118,12 +118,12 @@ def _to(players: Sequence[Player], stage: int) -> None:
         one.seek_stage(stage)
 
 
-# -- presses --
+# -- handlers --
 
 
-def moved_both(desks: Sequence[TabSession], name: str) -> None:
+def moved_both(tab_sessions: Sequence[TabSession], name: str) -> None:
     """One press of a button that moves at once."""
-    players = bar_players(desks)
+    players = bar_players(tab_sessions)
     here = stage_of(players)
     if name in ("round-previous", "round-next"):
         # From within a round, back to its beginning.
@@ -132,28 +132,30 @@ def moved_both(desks: Sequence[TabSession], name: str) -> None:
     _to(players, here + MOVES[name] if target is None else target)
 
 
-def scrubbed_both(desks: Sequence[TabSession], number: float | None) -> None:
+def scrubbed_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
     """To the end of a round; an emptied box is no move."""
     if number is not None:
-        _to(bar_players(desks), EVENTS_A_ROUND * parse_whole_number("round", number))
+        _to(bar_players(tab_sessions), EVENTS_A_ROUND * parse_whole_number("round", number))
 
 
-def paced_both(desks: Sequence[TabSession], rate: float | None) -> None:
+def paced_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
     """Another speed, for what plays now too."""
-    for one in bar_players(desks):
+    for one in bar_players(tab_sessions):
         if rate is not None:
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
 def played_both(
-    desks: Sequence[TabSession], rate: float | None, clock: Callable[[], float] = time.monotonic
+    tab_sessions: Sequence[TabSession],
+    rate: float | None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
     """Yield whenever both have moved on; restarts if both are at their ends."""
-    players = bar_players(desks)
+    players = bar_players(tab_sessions)
     if not players:
         yield None
         return
-    paced_both(desks, rate)
+    paced_both(tab_sessions, rate)
     if all(one.at_end for one in players):
         _to(players, 0)
     turns = [one.take_turn() for one in players]
@@ -161,7 +163,9 @@ def played_both(
     yield None
     while not all(one.at_end for one in players):
         time.sleep(FRAME_S)
-        if [desk.player for desk in desks] != players or [one.turn for one in players] != turns:
+        if [session.player for session in tab_sessions] != players or [
+            one.turn for one in players
+        ] != turns:
             return
         now = clock()
         credit += (now - before) * players[0].pace.rounds_per_second * EVENTS_A_ROUND

@@ -78,12 +78,12 @@ def followed_fields(
     return preset, new_values
 
 
-def legend_of(board: Board, desk: TabSession) -> Any:
+def legend_of(board: Board, session: TabSession) -> Any:
     """The legend of a board that shows no run; one of a run tells of that run's models."""
-    if desk.player is not None:
+    if session.player is not None:
         return gr.skip()
-    with desk.drawing:
-        return desk.stamps.on("legend", pack(names_value(board.context.models)))
+    with session.drawing:
+        return session.stamps.on("legend", pack(names_value(board.context.models)))
 
 
 # -- wiring --
@@ -125,12 +125,14 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
             return [gr.skip() for _ in range(count)]
         now = (context.model_host.version, context.drafter_names)
         name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
-        desk = live.board.desk(request)
-        legends = [legend_of(board, board.desk(request)) for board in (live.board, sessions.board)]
+        session = live.board.session(request)
+        legends = [
+            legend_of(board, board.session(request)) for board in (live.board, sessions.board)
+        ]
         chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
         if not context.chat or context.answers:
             words = chat_words(context.chat)
             chat = gr.Checkbox(interactive=context.chat, info=words, value=context.answers)
-        return [now, live_values(live, desk, [])[0], *legends, name, name, chat, *fields]
+        return [now, live_values(live, session, [])[0], *legends, name, name, chat, *fields]
 
     return follow

@@ -62,7 +62,7 @@ def into_live(
             arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 
-        shown = fill_form(live, live.board.desk(request), ask, on_change, bool(notice_outputs))
+        shown = fill_form(live, live.board.session(request), ask, on_change, bool(notice_outputs))
         return shown if notice_outputs else shown[:-1]
 
     form = live.form
@@ -86,7 +86,7 @@ def into_live(
 
 def fill_form(
     live: Live,
-    desk: TabSession,
+    session: TabSession,
     ask: Callable[[], Request],
     on_change: bool = False,
     beside: bool = False,
@@ -101,20 +101,28 @@ def fill_form(
         values = form_values_of(request, board.context)
         name = preset_of(values, board.context.drafter_names)
         values = values if name == OWN else _recorded_here(values)
-        desk.trouble = ""
+        session.trouble = ""
         # A changed control would run at once; the visitor wants to look first.
-        desk.doing = FILLED + (SWITCHED if on_change else "")
+        session.doing = FILLED + (SWITCHED if on_change else "")
         switch = False if on_change else gr.skip()
         opened = gr.Tabs(selected="live")
-        return [opened, switch, name, name, *values, board.current_notice(desk), notice_value([])]
+        return [
+            opened,
+            switch,
+            name,
+            name,
+            *values,
+            board.current_notice(session),
+            notice_value([]),
+        ]
 
     def refusal(message: str) -> list[Any]:
         nothing = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
         if beside:
             line = notice_value([Line("error", message)])
             return [gr.skip(), *nothing, gr.skip(), line]
-        desk.trouble = message
-        return [gr.Tabs(selected="live"), *nothing, board.current_notice(desk), gr.skip()]
+        session.trouble = message
+        return [gr.Tabs(selected="live"), *nothing, board.current_notice(session), gr.skip()]
 
     return guard_once(work, refusal)
 

@@ -31,7 +31,7 @@ def into_sessions(
     def open_run(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         run_id = str((event._data or {}).get("run", ""))
         asker = asker_of(board.context, request, key)
-        opened = opened_run(sessions, board.desk(request), asker, run_id)
+        opened = opened_run(sessions, board.session(request), asker, run_id)
         return [gr.Tabs(selected="sessions"), *opened]
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)

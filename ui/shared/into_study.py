@@ -37,7 +37,7 @@ def into_study(
             if row is None:
                 return [gr.skip(), gr.Button(visible=False), notice_value([Line("warn", GONE)])]
             board = board_of[row.kind]
-            asked_for(board.desk(request), row.study_id)
+            asked_for(board.session(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip(), gr.skip()]
 
         def refusal(message: str) -> list[Any]:
@@ -56,7 +56,7 @@ def into_study(
             mine = Studies(context, asker_of(context, request, key).owner, "")
             row = mine.line(str(event_data.get("study", "")))
             board = board_of[row.kind]
-            asked_for(board.desk(request), row.study_id)
+            asked_for(board.session(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip()]
 
         def refusal(message: str) -> list[Any]:

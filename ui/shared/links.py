@@ -50,16 +50,16 @@ def _number_or_zero(text: str) -> int:
 
 
 def linked_run(
-    sessions: Sessions, desk: TabSession, asker: Asker, query: Mapping[str, str]
+    sessions: Sessions, session: TabSession, asker: Asker, query: Mapping[str, str]
 ) -> list[Any]:
     """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
-    shown = opened_run(sessions, desk, asker, query["run"])
+    shown = opened_run(sessions, session, asker, query["run"])
     number = _number_or_zero(query.get("round", ""))
-    player = desk.player
+    player = session.player
     if not shown[-1] or not number or player is None:
         return shown
-    values = scrub(sessions, desk, number)
-    return [*values, *sessions.board.place(desk), shown[-1]]
+    values = scrub(sessions, session, number)
+    return [*values, *sessions.board.place(session), shown[-1]]
 
 
 # -- wiring --
@@ -108,7 +108,7 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
         run: list[Any] = [gr.skip()] * (1 + count)
         if tab == "sessions" and query.get("run"):
             asker = asker_of(context, request, visitor)
-            opened = linked_run(sessions, sessions.board.desk(request), asker, query)
+            opened = linked_run(sessions, sessions.board.session(request), asker, query)
             run = [{"run": opened[-1]}, *opened]
         return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
 

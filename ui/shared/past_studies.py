@@ -43,31 +43,31 @@ def build_past_studies() -> PastStudies:
     return PastStudies(section, rows, message_box)
 
 
-def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
+def listed_studies(session: TabSession, mine: Studies) -> list[Any]:
     """The list at its page, which never runs past the end; nothing said."""
 
     def work() -> list[Any]:
-        return [_rows(desk, mine), notice_value([])]
+        return [_rows(session, mine), notice_value([])]
 
-    with desk.drawing:
+    with session.drawing:
         return guard_once(work, _refusal)
 
 
-def press_list(desk: TabSession, mine: Studies, event_data: dict[str, Any]) -> list[Any]:
+def press_list(session: TabSession, mine: Studies, event_data: dict[str, Any]) -> list[Any]:
     """A page was turned or a study deleted; `event_data` comes from the browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
-            desk.study.page = max(0, desk.study.page + int(event_data["by"]))
+            session.study.page = max(0, session.study.page + int(event_data["by"]))
         if event_data.get("do") == "open":
-            return [_rows(desk, mine), gr.skip()]  # whoever opens it says what there is to say
+            return [_rows(session, mine), gr.skip()]  # whoever opens it says what there is to say
         lines = []
         if event_data.get("do") == "delete":
             mine.delete(str(event_data.get("study", "")))
             lines = [Line("good", "Deleted; its runs stay in the list above.")]
-        return [_rows(desk, mine), notice_value(lines)]
+        return [_rows(session, mine), notice_value(lines)]
 
-    with desk.drawing:
+    with session.drawing:
         return guard_once(work, _refusal)
 
 
@@ -75,8 +75,8 @@ def _refusal(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
-def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
-    place = desk.study
+def _rows(session: TabSession, mine: Studies) -> dict[str, Any]:
+    place = session.study
     page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
     while not page_rows and place.page:
         place.page -= 1
@@ -88,7 +88,7 @@ def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
         "newer": place.page > 0,
         "older": len(page_rows) > ROWS,
     }
-    return desk.stamps.on("studies", value)
+    return session.stamps.on("studies", value)
 
 
 def _row(row: Any, standing: Any) -> dict[str, Any]:

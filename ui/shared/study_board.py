@@ -3,7 +3,7 @@
 A study is the server's: this board only looks. It follows whatever is measured now, in any tab,
 after a reload and after a restart, and hands what is kept so far to the tab's own pictures. The
 browser asks again by itself (assets/progress.js): each second while something is measured and the
-board can be seen, seldom otherwise. Where a tab stands is its desk's `study`.
+board can be seen, seldom otherwise. The study that a tab shows is its session's `study`.
 
 For a tab of its own:
 
@@ -74,13 +74,13 @@ def wire_study_board(
     def look(opening: bool) -> Callable[..., list[Any]]:
         def handler(request: gr.Request, key: str) -> list[Any]:
             mine = studies_of(board.context, request, key)
-            return look_at_study(board, board.desk(request), mine, drawn, opening)
+            return look_at_study(board, board.session(request), mine, drawn, opening)
 
         return handler
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         mine = studies_of(board.context, request, key)
-        return press_button(board, board.desk(request), mine, drawn, event._data or {})
+        return press_button(board, board.session(request), mine, drawn, event._data or {})
 
     tab.select(look(True), [visitor], outputs, **LATEST)
     board.progress.tick(look(False), [visitor], outputs, **LATEST)
@@ -101,7 +101,7 @@ def wire_begin(
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
         mine = studies_of(board.context, request, key)
-        return begin_study(board, board.desk(request), mine, drawn, lambda: make(*values))
+        return begin_study(board, board.session(request), mine, drawn, lambda: make(*values))
 
     outputs = [board.progress, board.studies, *drawn.outputs]
     return trigger(begin, [visitor, *inputs], outputs, trigger_mode="once", **QUICK)

@@ -1,7 +1,7 @@
 """Stamps: numbers what a tab is shown, so that its browser can tell late answers from new ones.
 
-Answers to presses in quick succession travel apart and may overtake each other. A browser leaves
-out a value with a lower number than the one it shows. Knows no picture.
+Answers to clicks in quick succession are sent separately and may overtake each other. A browser
+leaves out a value with a lower number than the one it shows. Knows no picture.
 """
 
 from __future__ import annotations

@@ -98,14 +98,14 @@ def _point_handler(tune: Tune) -> Callable[..., Any]:
     board = tune.board
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> Any:
-        desk, event_data = board.desk(request), event._data or {}
+        session, event_data = board.session(request), event._data or {}
 
         def work() -> tuple[Any, Any, Any]:
             mine = studies_of(board.context, request, key)
             value, chosen = point_shown(mine, event_data)
-            return desk.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
+            return session.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
 
-        return desk.presses.last("point", event_data, work)
+        return session.clicks.last("point", event_data, work)
 
     return choose
 
@@ -114,13 +114,13 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
     board = tune.board
 
     def write(request: gr.Request, key: str) -> list[Any]:
-        desk = board.desk(request)
+        session = board.session(request)
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
             # A number of its own each time: the same file may be wanted twice.
-            number = desk.stamps.on("file", {"again": object()})["n"]
-            return [{**file_of(mine, desk.study.study_id, what), "n": number}, notice_value([])]
+            number = session.stamps.on("file", {"again": object()})["n"]
+            return [{**file_of(mine, session.study.study_id, what), "n": number}, notice_value([])]
 
         return guard_once(work, lambda message: [gr.skip(), notice_value([Line("error", message)])])
 
