@@ -38,19 +38,25 @@ def parser() -> Parser:
     p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
     p.add_argument("--list", action="store_true", help="name the suites with their defaults")
     p.add_argument("--prompts", type=int_argument("prompts"), help="spread evenly over the domains")
-    p.add_argument("--tokens", type=int_argument("tokens"), help="new tokens a prompt")
-    p.add_argument("--repeats", type=int_argument("repeats"), help="times each, or seeds each")
+    p.add_argument("--tokens", type=int_argument("tokens"), help="new tokens for each prompt")
+    p.add_argument(
+        "--repeats", type=int_argument("repeats"), help="measurements of each prompt, or seeds"
+    )
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=int_argument("threads"), help="default: cores - 1")
     p.add_argument(
         "--processes",
         type=int_argument("processes"),
-        help="of `laws`, `acceptance`: how many share it",
+        help="processes of `laws` and `acceptance`",
     )
-    p.add_argument("--grown", type=Path, help="keeps `cpu-grown`'s models; `overhead` of them too")
-    p.add_argument("--family", type=Path, help="of `acceptance`: a folder of llm and ssm-*")
+    p.add_argument(
+        "--grown", type=Path, help="folder for `cpu-grown`'s models; `overhead` measures them too"
+    )
+    p.add_argument(
+        "--family", type=Path, help="models of `acceptance`: a folder with llm and ssm-*"
+    )
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
-    p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
+    p.add_argument("--fresh", action="store_true", help="overwrite --out instead of continuing it")
     return p
 
 

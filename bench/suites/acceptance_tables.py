@@ -1,8 +1,7 @@
-"""The tables of the `acceptance` suite, and the figures of a row's samples. Reads samples, runs
-nothing.
+"""The tables of the `acceptance` suite, made from its samples.
 
-A figure is pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval over
-prompts. Continuations that repeat themselves are easy to draft: they are counted separately.
+Tokens per pass are pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval
+over prompts. Continuations that repeat themselves are easy to draft and get tables of their own.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def value_of(prompts: Prompts, wanted: Wanted = is_fresh) -> float:
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of two rows over the continuations that loop in neither, prompt by prompt."""
+    """The ratio of two rows, paired by prompt, over continuations that repeat in neither."""
     base = {(p["id"], p["seed"]): p for p in other if is_fresh(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_fresh, one):
@@ -62,7 +61,7 @@ def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
 
 
 def nodes_of(prompts: Prompts) -> float:
-    """Nodes verified a round."""
+    """Verified nodes per round."""
     return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
 
 
@@ -73,7 +72,7 @@ def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[Acce
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
-    """Everything that can be made of the samples that are there."""
+    """All tables for which there are samples."""
     by_row, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
         _by_row(by_row, names),
@@ -98,7 +97,7 @@ def _table(
 
 
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
-    """Nodes, and tokens per LLM pass over all and by domain."""
+    """Columns: nodes, and tokens per LLM pass over all prompts and by domain."""
 
     def of(wanted: Wanted) -> Column:
         return lambda _, prompts: length_of(prompts, wanted)
@@ -132,7 +131,7 @@ def _shape(row: AcceptanceRow) -> str:
 
 
 def _by_length(by_row: Found, names: Iterable[str]) -> str:
-    """Chains of all SSMs, merged, by how long they are."""
+    """Merged chains of all SSMs, by length."""
     columns: dict[str, Column] = {
         "kind": lambda row, _: row.kind,
         "length": lambda row, _: len(row.speculation.expansion),
@@ -144,7 +143,7 @@ def _by_length(by_row: Found, names: Iterable[str]) -> str:
 
 
 def _combine_table(by_row: Found, names: Iterable[str]) -> str:
-    """The combine rules beside each other, and the pool against the union of as many nodes."""
+    """The combine rules, and `log_pool` against the union with as many nodes."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
@@ -204,14 +203,14 @@ def _comparisons(by_row: Found) -> str:
 def _counterparts(
     by_row: Found, kind: Kind, other: Kind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
-    """The rows of one kind, each with the row that differs from it in its kind alone."""
+    """The rows of `kind`, each with its counterpart of kind `other`."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
     pairs = [(row, base.get((row.part, row.name))) for row in by_row if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]
 
 
 def _block_wise(by_row: Found) -> list[list[str]]:
-    """`traversal` against `mss` on drafts drawn alike: one by one, and all of them as one."""
+    """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
     every: tuple[Prompts, Prompts] = ([], [])
@@ -231,8 +230,8 @@ def _rows(by_row: Found, part: str, kind: Kind) -> list[AcceptanceRow]:
 
 
 def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
-    """Whether the best tree of a kind may be this: proposed and verified so, or best first in its
-    place; of SSMs, n-grams apart, and of few nodes."""
+    """Whether a row competes as the best small tree of a kind: of that kind, or `best_first` with
+    the same verification; drafted by SSMs only; with few nodes."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(Kind(kind.temperature, "best_first", kind.verify))
@@ -241,7 +240,7 @@ def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
 
 
 def _widths(by_row: Found, names: Iterable[str]) -> Iterator[str]:
-    """Over all prompts, and by domain."""
+    """Tables by width, over all prompts and by domain."""
     whole, by_domain = [], []
     for kind in KINDS:
         rows = _rows(by_row, "width", kind)
@@ -271,7 +270,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
 
 
 def _loops(by_row: Found, names: Sequence[str]) -> str:
-    """Lossless rows share their text: one row a kind tells how much of it repeats."""
+    """How many texts repeat themselves; lossless rows have the same texts, so one row a kind."""
     lines = []
     for kind in KINDS:
         rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]

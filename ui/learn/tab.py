@@ -1,4 +1,4 @@
-"""The Learn tab: guided lessons, each beside a real run that it drives. Its wiring."""
+"""Wiring of the Learn tab: guided lessons, each next to a real run that it controls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
 def wire_learn(
     learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
 ) -> None:
-    """Connect everything of the tab. What a visitor has finished stays in their browser."""
+    """Connect the tab's components. A visitor's progress is stored in their browser."""
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
@@ -65,8 +65,8 @@ def wire_learn(
 
 
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
-    """The open lesson follows the models at each of `triggers`; nothing is sent where none were
-    exchanged."""
+    """At each of `triggers`, update the open lesson if the models were swapped; else send
+    nothing."""
     loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
         trigger(
@@ -102,7 +102,7 @@ Which = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson of the link, else the one where the visitor was."""
+    """The lesson that the link names, else the one that the visitor had open last."""
     number = wanted_lesson(request.query_params)
     return number or int(_number(progress.get("at"))) or 1
 

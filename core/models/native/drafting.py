@@ -1,9 +1,9 @@
-"""What drafting does between forward passes, as native code: takes in logits, chooses children,
-decides on another level, writes the next pass's inputs. In Python this takes longer than a small
-model's pass.
+"""The part of drafting between two forward passes, as native code: reads logits, adds children,
+decides whether to draft another level, writes the next pass's inputs. In Python this takes longer
+than a small model's pass.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def compute_utilities(logits, noise, noise_at, temperature, utilities):
             utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
-            # Division in float32 and addition in float64, as the torch path does, so that ties fall
-            # alike.
+            # Division in float32 and addition in float64, as in the torch path, so that ties are
+            # broken in the same way.
             utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
@@ -116,7 +116,7 @@ def softmax_moments(utilities, most, calibration_temperature):
     variance under these weights; and the plain sum of the utilities."""
     total, first, second, whole = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
-        # NaN if any utility is: comparisons skip a NaN, so it could not be seen otherwise.
+        # NaN if any utility is: the comparisons below ignore NaN, so only this sum shows it.
         whole += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
         below = max(utilities[i] - most, IMPOSSIBLE)
@@ -275,8 +275,8 @@ def absorb_logits(batch, g, level, logits, outputs):
 def _compile_step(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
     def step(batch, g, inputs, logits, outputs, level, row):
-        """Takes in the `logits` (`row` rows so far, outputs), flat, of the pass before `level`, if
-        there was one; writes the next pass's `inputs` and returns their sizes."""
+        """Absorbs the logits of the pass before `level`, if there was one, then writes the next
+        pass's `inputs` and returns their sizes. `logits`: flat (`row` rows so far, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)
