@@ -106,8 +106,8 @@ def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
 def _configurations(
     context: Context, names_or_fields: Any, temperature: float
 ) -> tuple[Configuration, ...]:
-    """Plain decoding, then what is asked for; nothing beside the figures is recorded, as on the
-    page."""
+    """Plain decoding, then the requested configurations; as on the page, nothing beyond the figures
+    is recorded."""
     if names_or_fields is None:
         names_or_fields = [context.drafting_preset]
     if not isinstance(names_or_fields, list):
@@ -187,7 +187,7 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
 
 
 def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
-    """A study's rows whose prompts have all the words."""
+    """A study's rows whose prompts contain all the words."""
     words = search.lower().split()
     lines = tuple(
         line

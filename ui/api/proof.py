@@ -1,6 +1,5 @@
-"""The endpoints that ask about a finished run of the caller's: how much faster it was than plain
-decoding, whether it told the truth, what its choice of SSMs cost. What the page's buttons do.
-"""
+"""The endpoints that ask about a finished run of the caller's: its speed-up over plain decoding,
+whether its text is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
 
 from __future__ import annotations
 
@@ -114,6 +113,7 @@ async def _answer(
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """One frame's time of it; False at the end. A generator must not end inside a future."""
+    """Advances by one frame; False at the end. A StopIteration must not be raised inside a
+    future."""
     end = object()
     return next(steps, end) is not end

@@ -1,4 +1,4 @@
-"""`/tune`: a grid measured to its end, as on the Tune tab; typed defaults, a plain result."""
+"""`/tune`: measures a grid to its end, as on the Tune tab; typed defaults, a plain result."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _request(
 
 
 async def _wait_ended(context: Context, study_id: str) -> None:
-    """Until the study rests; leaving early stops it. Holds no thread."""
+    """Waits until the study has ended; cancelling the wait stops it. Holds no thread."""
     try:
         while (standing := context.conductor.progress()).live and standing.study_id == study_id:
             await asyncio.sleep(WAIT_S)

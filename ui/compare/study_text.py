@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
-Answered from the recorded runs by the rules of ui/run/proof.py; no run is made for it. The log is
-read through a function that is passed in; knows no component.
+Decided from the recorded runs by the rules of ui/run/proof.py, without another run. The log is read
+through a function argument; knows no component.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ANSWERS = MappingProxyType(
         "unknown": "–",
     }
 )
-"""What a table says of each kind of answer."""
+"""The table's words for each kind of answer."""
 WORST = ("bug", "differs", "tie")
-"""`differs`: the texts do, and the runs have not recorded enough to weigh why."""
+"""`differs`: the texts differ, and too little was recorded to explain why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:

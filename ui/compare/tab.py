@@ -64,7 +64,7 @@ class Compare:
 
     @property
     def inputs(self) -> list[Component]:
-        """What `study_of` takes before the visitor's presets and Live's fields."""
+        """What `study_of` takes, before the visitor's presets and Live's fields."""
         return [self.prompt, self.configurations, self.repeats, *self.sampling.values()]
 
 
@@ -72,7 +72,7 @@ class Compare:
 
 
 def build_compare(context: Context) -> Compare:
-    """What to compare at the left; progress, table and charts at the right."""
+    """The settings at the left; progress, table and charts at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             compare_form = _build_form()
@@ -155,7 +155,7 @@ def _build_pictures() -> dict[str, gr.HTML]:
 
 
 def compare_choices(own: dict[str, Any] | None) -> list[str]:
-    """What can be ticked: our presets, what Live is set to, the visitor's own presets."""
+    """The choices: built-in presets, Live's settings, the visitor's own presets."""
     ours = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
     return [*ours, LIVE, *(own or {})]
 
@@ -164,8 +164,8 @@ def compare_choices(own: dict[str, Any] | None) -> list[str]:
 
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
-    """What Compare measures: the values of `Compare.inputs`, then the visitor's presets, then the
-    fields of Live's form. ConfigError names the field."""
+    """The study that Compare measures, from the values of `Compare.inputs`, the visitor's presets
+    and the fields of Live's form. ConfigError names the field."""
     prompt, chosen, repeats = values[:3]
     sampled = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
@@ -219,7 +219,8 @@ def wire_compare(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect everything of the tab; a configuration goes into Live, its run opens in Sessions."""
+    """Connect the tab's components, including sending a configuration to Live and opening a run in
+    Sessions."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     drawn = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
@@ -235,8 +236,8 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices as the tab opens. What is ticked is sent back only where a preset of the
-    visitor's is gone: on its way it would undo what was ticked meanwhile."""
+    """The choices when the tab opens. The selection is sent back only if a preset of the visitor's
+    was deleted, since it would overwrite a selection made in the meantime."""
     choices = compare_choices(own)
     left = [name for name in chosen or () if name in choices]
     if left == list(chosen or ()):

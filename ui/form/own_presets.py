@@ -1,4 +1,4 @@
-"""Presets of a visitor's own: saved and deleted by name, kept in the visitor's browser."""
+"""A visitor's own presets: saved and deleted by name, stored in the visitor's browser."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_OWN = 40
 LONGEST_NAME = 60
 
 Changed = tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]
-"""The presets kept now, the menu, what is chosen, what to say."""
+"""The presets stored now, the menu, the chosen one, the notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPresets:
-    """The components: a name, and what to do with it."""
+    """The components: a box for the name, Save and Delete."""
 
     name: gr.Textbox
     save: gr.Button
@@ -57,7 +57,7 @@ def wire_own_presets(
     own: gr.BrowserState,
     **quick: Any,
 ) -> None:
-    """Saving and deleting; `quick`: how such events go."""
+    """Connect saving and deleting; `quick`: options of such events."""
     changed = [own, form.preset, chosen, validity]
     options = {"js": after_settled_script(), **quick}
     presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **options)
@@ -69,7 +69,7 @@ def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Change
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
-    """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
+    """Store the fields under a name: the presets, the menu, the chosen one, the notice."""
     presets = dict(own or {})
     name = _name(name)
     try:
@@ -85,7 +85,7 @@ def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) ->
 
 
 def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
-    """Forget the preset of that name, without one that which is chosen; the fields stay."""
+    """Delete the preset of that name, or the chosen one if the name is empty; the fields stay."""
     presets = dict(own or {})
     name = _name(name) or chosen
     if name not in presets:

@@ -49,7 +49,7 @@ STOP_WAIT_S = 2.0
 def open_lesson(
     learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Open lesson `number`: `learn.lesson_outputs`. Its last run is on the board again."""
+    """Open lesson `number`: `learn.lesson_outputs`. The board shows its last run again."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
     follow(learn, session)
@@ -75,9 +75,9 @@ def open_lesson(
 
 
 def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Values:
-    """The open lesson for the loaded models: what `learn.models_outputs` shows.
+    """The open lesson for the loaded models: `learn.models_outputs`.
 
-    A run that goes on keeps the board: it ends on the models that it was begun with.
+    A running example stays on the board: it ends on the models with which it began.
     """
     lesson = lesson_of(number)
     follow(learn, session)
@@ -98,7 +98,7 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
-    """The box for a number or the names to choose from, empty; the other is out of sight."""
+    """An empty box for a number, or the names to choose from; the other control is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -127,7 +127,7 @@ def _look_again(learn: Learn, session: TabSession, lesson: Lesson) -> None:
 
 
 def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") -> Values:
-    """The table of runs, and below the question what has to run before there is an answer."""
+    """The table of runs, the question, and which runs it needs first."""
     evidence = session.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
@@ -137,7 +137,7 @@ def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") ->
 
 
 def looked_at(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
-    """A run of the table is on the board again: what `learn.run_outputs` shows."""
+    """Show a run of the table on the board again: `learn.run_outputs`."""
     lesson = lesson_of(number)
 
     def work() -> None:
@@ -168,7 +168,7 @@ def _removed_words(rows: int) -> str:
 def example(
     learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Run the lesson's example: what `learn.run_outputs` shows, frame by frame."""
+    """Run the lesson's example; yields `learn.run_outputs` for each frame."""
     lesson = lesson_of(number)
     yield from _stream(
         learn, session, lesson, runs(learn, session, lesson, lesson.example, owner, pace)
@@ -178,7 +178,7 @@ def example(
 def try_lesson(
     learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Do the lesson's thing to try."""
+    """Run the lesson's experiment ("Try it")."""
     lesson = lesson_of(number)
     setup = lesson.attempt.setup
     if setup is not None:
@@ -196,7 +196,7 @@ def _stream(
 
 
 def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:
-    """Stop the session's runs; the board shows how far they came."""
+    """Stop the session's runs; the board shows their last state."""
 
     def work() -> None:
         player = session.player
@@ -234,7 +234,8 @@ def judge_answer(
 
 
 def asked_for(learn: Learn, session: TabSession, number: float | None) -> Request:
-    """The request on the board, else the example's last. ConfigError where it cannot run."""
+    """The request of the run on the board, else the example's last. ConfigError if it cannot
+    run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
     if cannot := missing_reason(lesson, names):

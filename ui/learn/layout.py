@@ -47,25 +47,25 @@ class Learn:
 
     @property
     def run_outputs(self) -> list[Component]:
-        """What a run changes."""
+        """The outputs that a run changes."""
         return [*self.board.outputs, self.rows, self.verdict]
 
     @property
     def models_outputs(self) -> list[Component]:
-        """What other models change."""
+        """The outputs that a swap of models changes."""
         controls = [self.run, self.attempted, self.check, self.into_live, self.choice]
         return [*controls, *self.run_outputs]
 
     @property
     def lesson_outputs(self) -> list[Component]:
-        """What another lesson changes."""
+        """The outputs that opening another lesson changes."""
         controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]
         moves = [self.check, self.previous, self.next, self.into_live]
         return [self.lesson, self.at, *controls, *moves, *self.run_outputs]
 
 
 def build_learn(context: Context) -> Learn:
-    """The lesson beside the pictures, in sight while they scroll; above them on a narrow screen."""
+    """The lesson next to the pictures, visible while they scroll; above them on a narrow screen."""
     with gr.Row(equal_height=False, elem_classes="sp-learn"):
         with gr.Column(scale=2, min_width=340, elem_classes="sp-lesson", elem_id="learn-side"):
             learn = _side()
@@ -88,7 +88,7 @@ def try_words(words: str) -> str:
 
 
 def _side() -> dict[str, Any]:
-    """Everything beside the board, from the first lesson on."""
+    """The column beside the board, showing the first lesson."""
     lesson = LESSONS[0]
     small: dict[str, Any] = {"size": "sm", "min_width": 90}
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}

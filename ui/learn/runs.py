@@ -1,4 +1,4 @@
-"""The runs that a lesson is read beside: begun one after the other, played, put into its table."""
+"""Runs the runs of a lesson one after the other: starts, plays and records them in its table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEASURING = (
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Where the runs of a lesson go that `models` have completed."""
+    """The table to which finished runs of a lesson with these `models` are added."""
 
     log: StoreApi
     session: TabSession
@@ -39,7 +39,8 @@ class _Table:
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Whether the run was completed; one of the LLM alone is made the baseline too."""
+        """Adds the run; returns whether it was completed. A run of the LLM alone becomes the
+        baseline."""
         source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
@@ -52,7 +53,7 @@ class _Table:
 
 
 def follow(learn: Learn, session: TabSession) -> Hashable:
-    """Use the loaded models from here on; drops a baseline that other models measured."""
+    """Use the loaded models from now on; a baseline measured with other models is dropped."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
     if session.lecture.follow(models):
@@ -68,7 +69,7 @@ def runs(
     owner: str,
     pace: Pace,
 ) -> Iterator[object]:
-    """One run after the other, until the visitor turns to something else or stops one."""
+    """One run after the other, until the visitor opens something else or stops one."""
     if cannot := missing_reason(lesson, learn.board.context.drafter_names):
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
@@ -84,7 +85,7 @@ def runs(
 
 @contextmanager
 def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
-    """The schedule of a run, and the requests that run beside it; both end with it."""
+    """Sets a run's schedule and starts the requests beside it; both end with the run."""
     context = learn.board.context
     host, before = context.model_host, context.model_host.schedule
     if setup.schedule and setup.schedule != before:
@@ -104,8 +105,8 @@ def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iter
 
 
 def _play(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
-    """Show a run; whether it was completed. Its row is in the table as soon as the engine has
-    finished: the pictures may be far behind, and a visitor need not wait for them."""
+    """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
+    has finished: the pictures may be far behind, and a visitor need not wait for them."""
     session, stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
         session.doing = MEASURING

@@ -39,10 +39,10 @@ Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """What came with one press: its owner, the form's `values`, the speed of the pictures.
+    """One click: its owner, the form's `values`, the speed of the pictures.
 
-    `compare` keeps the run before as a pale line. `stops`: how often Stop had been pressed then, as
-    the browser counts it; None where no browser counts.
+    `compare`: keep the previous run as a pale line. `stops`: clicks on Stop before this one, as
+    counted by the browser; None without a browser.
     """
 
     owner: str
@@ -52,12 +52,13 @@ class Press:
     pace: tuple[str, float] = ("full", 2.0)
 
     def overtaken(self, session: TabSession) -> bool:
-        """Whether a Stop that was pressed later has come first: what begins now is to end."""
+        """Whether Stop was clicked after this click but arrived first: then the new run must end at
+        once."""
         return self.stops is not None and self.stops < session.stops
 
 
 def live_values(live: Live, session: TabSession, values: Values) -> Values:
-    """The board's values with the header's before them."""
+    """The header's value, then the board's values."""
     with session.drawing:
         frame = session.frame()
         state = "queued" if frame.place else "ready"
@@ -71,7 +72,7 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """Run the form's request: check it, queue it, play it until it rests."""
+    """Run the form's request: check it, queue it, play it to its end."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
@@ -92,7 +93,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
-    """A control was moved: run, if "Run on change" is on and that is another request.
+    """A control was changed: run, if "Run on change" is on and the request differs.
 
     Settings that cannot run change nothing; the reason is shown beside Run.
     """
@@ -110,9 +111,9 @@ def _is_same_request(session: TabSession, values: Sequence[Any]) -> bool:
 
 
 def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
-    """Stop the session's runs, and the pictures where they are; at full speed show the end.
+    """Stop the session's runs and freeze the pictures; at full speed show the end.
 
-    `stops` counts the presses of Stop in this tab, this one included.
+    `stops`: clicks on Stop in this tab, including this one.
     """
 
     def work() -> None:
@@ -134,7 +135,7 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
 def answer_question(
     live: Live, session: TabSession, press: Press, question: Question
 ) -> Iterator[Values]:
-    """Run `measure_baseline` or `prove` for the run on the board."""
+    """Run `measure_baseline` or `prove` for the displayed run."""
 
     def frames() -> Iterator[object]:
         for frame in question(live.board.context.hub, session, press.owner):
@@ -148,7 +149,7 @@ def answer_question(
 
 
 def clear_trouble(live: Live, session: TabSession) -> Any:
-    """The board's notice once the form has changed: an earlier refusal no longer applies."""
+    """The board's notice after the form has changed: an earlier refusal no longer applies."""
     if not session.trouble:
         return gr.skip()
     session.trouble = ""
@@ -156,7 +157,7 @@ def clear_trouble(live: Live, session: TabSession) -> Any:
 
 
 def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:
-    """The notice of a tab that has just been opened: where its run went, if one was under way."""
+    """The notice of a tab that was just opened: where its run is, if one was running."""
     if not was_running or session.player is not None:
         return gr.skip()
     session.doing = LEFT
@@ -164,7 +165,7 @@ def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:
-    """Check the form: the reason against Run, Run itself, the controls that follow."""
+    """Check the form: the reason why it cannot run, the Run button, dependent controls."""
     reason = validity(values)
     lines = [Line("error", reason)] if reason else []
     return [

@@ -1,4 +1,4 @@
-"""The Live tab: a request, a run of it as it happens, and whether it told the truth."""
+"""The Live tab: enter a request, watch its run, check that its text is the LLM's."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ STOPS = "() => [window.specscopeStops('live-stop')]"
 def wire_live(
     live: Live, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks
 ) -> None:
-    """Connect everything of the tab; `blocks` tells when it is opened."""
+    """Connect the tab's components; `blocks` signals when the page is opened."""
     board, form = live.board, live.form
     wire_board(board)
     wire_all_requests(live.requests, visitor)
@@ -93,7 +93,7 @@ def wire_live(
 
 
 def _with_stops(button: str) -> str:
-    """A script that puts the count of Stops in the place of the last value."""
+    """A script that replaces the last value by the count of clicks on Stop."""
     return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
 
 
@@ -232,7 +232,7 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
 
 
 def _send(session: TabSession, values_now: Sequence[Any], values: list[Any]) -> list[Any]:
-    """`values` for the fields, which until they come show what is `shown`."""
+    """Send `values` to the fields; until they arrive, the fields show `values_now`."""
     session.sent = PendingFields.of(values_now, values, time.monotonic())
     return values
 

@@ -1,4 +1,4 @@
-"""Is a visitor's answer right? Judged by the runs that they made, never by a figure of ours."""
+"""Judges a visitor's answer by the runs that they made, not by fixed figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judge(question: Question, evidence: Evidence, guess: float | str | None) -> 
 
 
 def is_right(question: Question, answer: float | str, guess: float | str) -> bool:
-    """A number as near as its decimals, or the allowed share of it; the very name."""
+    """Whether a number is within its decimals or the allowed fraction; a name must be equal."""
     if isinstance(answer, str):
         return guess == answer
     try:

@@ -22,7 +22,7 @@ TURNS, AHEAD = "one after the other", "draft ahead"
 
 
 def hits(evidence: Evidence) -> float | None:
-    """How many drafts made ahead came true."""
+    """The number of drafts made ahead that were used."""
     rows = evidence.of(AHEAD)
     return float(rows[0].hits) if rows else None
 
@@ -85,7 +85,7 @@ PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
 def needed_tokens(evidence: Evidence) -> float | None:
-    """Tokens a round of the long drafts has to write to be as fast as the LLM alone."""
+    """Tokens that a round with long drafts has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
     return rows[1].round_ms / rows[0].round_ms if rows else None
 
