@@ -27,10 +27,10 @@ def add_request_endpoints(context: Context) -> None:
 
 def _requests(context: Context) -> Callable[..., Any]:
     def requests(gradio_request: gr.Request) -> dict[str, Any]:
-        """The running requests with the length and nodes granted to each, the number of waiting
-        ones, and how busy each model was in the last rounds.
+        """The requests that are decoded now with what each was granted, how many wait, and how
+        busy each model was in the last rounds.
 
-        Of other visitors' requests only numbers are given; off loopback their run ids are null.
+        Of others' requests there are numbers only; their names are null off loopback.
         """
         access = context.access
         key, whole = access.key(gradio_request), access.open(gradio_request)
@@ -46,8 +46,8 @@ def _requests(context: Context) -> Callable[..., Any]:
 
 def _schedule(context: Context) -> Callable[..., Any]:
     def schedule(gradio_request: gr.Request, name: str = "") -> dict[str, Any]:
-        """The schedule, and all schedules there are. `name` sets it for all requests, from the next
-        round on; allowed on the server's own machine or with its login.
+        """The schedule of all requests, and those to choose from; `name` chooses one for
+        everybody, from the next round on. Allowed on the server's own machine, or with its login.
         """
         with spoken_errors():
             if name != "":

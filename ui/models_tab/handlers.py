@@ -1,6 +1,5 @@
-"""Handlers of the Models tab: ask what a pair needs, load it, cancel that. Plain functions;
-ui/models_tab/tab.py connects them.
-"""
+"""Handlers of the Models tab: report what a pair needs, load it, cancel loading. Plain functions;
+ui/models_tab/tab.py connects them."""
 
 from __future__ import annotations
 
@@ -41,14 +40,14 @@ Told = list[Any]
 
 
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """The form's values as a pair; SSMs one a line. ConfigError names the field."""
+    """The form's values as a pair; SSMs one per line. ConfigError names the field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
 
 def state_values(context: Context, mine: bool, *first: Line) -> Told:
-    """The notice, the stages, the buttons that load and give up. `mine`: the visitor may load, and
-    is told names and reasons."""
+    """The notice, the stages, the buttons Load and Cancel. `mine`: the visitor may load models and
+    sees names and reasons."""
     lines = [*first, *state_lines(context.model_host, mine)]
     if not mine:
         lines.append(Line("info", NOT_YOURS))
@@ -68,7 +67,7 @@ def _buttons(mine: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
 
 
 def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
-    """What can be loaded with its needs, and what is free."""
+    """The table of models that can be loaded with the memory they need, and the free memory."""
 
     def work() -> Told:
         all_offers, there = offers(context.model_host, dtype, device, mine)
@@ -78,7 +77,7 @@ def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
 
 
 def need_values(context: Context, mine: bool, *form: Any) -> Told:
-    """What the form's pair needs, or why it cannot be asked."""
+    """The memory that the form's pair needs, or why that cannot be determined."""
 
     def work() -> Told:
         _refuse_others(mine)
@@ -88,14 +87,14 @@ def need_values(context: Context, mine: bool, *form: Any) -> Told:
 
 
 def _press_result(context: Context, mine: bool, *lines: Line) -> Told:
-    """What a press led to, without how the last exchange ended: that is another matter."""
+    """The result of a click, without the result of the last swap, which is unrelated."""
     if context.model_host.exchange.loading or not mine:
         return state_values(context, mine, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
 
 
 def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
-    """Load the form's pair; yields the state until it is loaded or refused."""
+    """Load the form's pair; yields the state until it is loaded or has failed."""
 
     def frames() -> Iterator[Told]:
         _refuse_others(mine)
@@ -109,7 +108,7 @@ def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
 
 
 def given_up(context: Context, mine: bool) -> Told:
-    """End the loading at its next stage."""
+    """Cancel the loading at its next stage."""
 
     def work() -> Told:
         _refuse_others(mine)
@@ -125,8 +124,8 @@ def _refuse_others(mine: bool) -> None:
 
 
 def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Told]:
-    """The form's LLM and SSMs once an offer was chosen, then the state; of one that is to be loaded
-    at once, until it is loaded or refused."""
+    """The form's LLM and SSMs after an offer was chosen, then the state; if the offer is to be
+    loaded at once, until it is loaded or has failed."""
     offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
         yield [*offer, *[gr.skip()] * 4]  # the state stays as it is
@@ -136,9 +135,9 @@ def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) ->
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
-    """What the form holds once an offer was chosen; `data` comes from the browser.
+    """The form's values after an offer was chosen; `data` comes from the browser.
 
-    A pair takes the place of what was there; an SSM alone joins those that are there.
+    A pair replaces both fields; a single SSM is added to those in the field.
     """
     offer = data if isinstance(data, dict) else {}
     names = offer.get("ssms")

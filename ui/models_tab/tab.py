@@ -137,7 +137,7 @@ def wire_models(
     page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
-    """Connect everything of the tab; every part of the page follows an exchange."""
+    """Connect the tab's components; all parts of the page are updated after a swap."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
@@ -221,7 +221,7 @@ def _header_handler() -> gr.Tabs:
 
 
 def _quick_handler(models: Models) -> Callable[..., Iterator[Told]]:
-    """What the header offers, loaded at once."""
+    """Load the header's offer at once."""
 
     def load(request: gr.Request, *form: Any) -> Iterator[Told]:
         offer = {"llm": SMOLLM2, "ssms": {}, "load": True}

@@ -1,4 +1,4 @@
-"""The rows of the Prompts tab as a CSV file: of the study shown there, or of past runs."""
+"""The rows of the Prompts tab as a CSV file: of the displayed study, or of past runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ NOTHING = "There are no rows to save yet: measure prompts, open a study, or look
 def file_of(
     context: Context, figures: RunFigures, mine: Studies, session: TabSession
 ) -> dict[str, Any]:
-    """`name`, `media_type` and `text` of all rows that the session's table has, whatever the
-    filters above it leave out. ConfigError where it has none."""
+    """`name`, `media_type` and `text` of all rows of the session's table, ignoring the filters
+    above it. ConfigError if there are none."""
     look, study_id = session.study.past, session.study.study_id
     lines: tuple[PromptLine, ...] = ()
     if look is not None:
@@ -48,7 +48,7 @@ def file_of(
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Lists as one cell each."""
+    """Each list as one cell."""
     return {name: _cell(value) for name, value in row.items()}
 
 
@@ -66,7 +66,7 @@ def wire_file(
     save: gr.Button,
     outputs: tuple[gr.HTML, gr.HTML],
 ) -> None:
-    """On `save` the file goes to the first of `outputs`, what went wrong to the second."""
+    """On `save`, the file goes to the first of `outputs`, an error message to the second."""
     save.click(_handler(board, figures), [visitor], list(outputs), **LATEST)
 
 

@@ -1,4 +1,4 @@
-"""Past runs in the Prompts tab: what to look for, the look itself, more of them."""
+"""Past runs in the Prompts tab: the controls of a search, the search itself, and more results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BESIDE = (
     "Speed-up: beside the plain runs of the same prompt, sampling and LLM, where there are any."
 )
 EXAMPLE_DOMAINS = {"Dialogue": "dialogue", "Story": "stories", "Code": "code", "Math": "math"}
-"""Live's examples are of the domains that the bundled prompts have."""
+"""The domains of Live's example prompts, by their names."""
 
 Values = list[Any]
 
@@ -60,7 +60,7 @@ class Past:
 
 
 def build_past(drafters: Sequence[str]) -> dict[str, Any]:
-    """The controls of a look."""
+    """The controls of a search."""
     return {
         "search": gr.Textbox(
             label="Search", info="Words of prompt, text or note.", elem_id="prompts-search"
@@ -76,7 +76,7 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def build_past_said() -> dict[str, Any]:
-    """What was found in words, and the way to older runs."""
+    """The sentence about the results, and the button for older runs."""
     message_box = notice("prompts-said")
     more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
     return {"said": message_box, "more": more}
@@ -86,7 +86,7 @@ _MORE = f"Take in {MOST_RUNS} older runs"
 
 
 def past_hidden() -> Values:
-    """What `said` and `more` show where the table shows a study."""
+    """Values of `said` and `more` while the table shows a study."""
     return [notice_value([]), gr.Button(visible=False)]
 
 
@@ -95,7 +95,7 @@ def past_hidden() -> Values:
 
 @cache
 def known_domains() -> dict[str, str]:
-    """The domain of each prompt that comes along, by its text."""
+    """The domain of each bundled prompt and example, by its text."""
     domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
     return domain_of | {prompt.text: prompt.domain for prompt in example_prompts()}
 
@@ -107,8 +107,8 @@ def past_drawn(
     look: PastLook,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
-    """Table, notice and the button for more of a look, a few more runs each time. Ends as soon as
-    the tab turns to a study or to another look."""
+    """Table, notice and the button for more results, updated every few runs. Ends as soon as the
+    tab shows a study or another search."""
     with session.drawing:
         session.study.past = look
 
@@ -136,7 +136,7 @@ def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]
 
 
 def told_of(found_prompts: FoundPrompts) -> str:
-    """How many prompts of how many runs, and which runs were looked at."""
+    """How many prompts and runs were found, and which runs were read."""
     prompts = len({line.row.prompt for line in found_prompts.lines})
     drafted = _count(found_prompts.drafted, "completed run")
     sentence = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
@@ -164,7 +164,7 @@ def wire_past(
     tab: gr.Tab,
     drafters: Callable[[], Sequence[str]],
 ) -> None:
-    """Connect the look and the way to older runs; the drafters to choose from are the log's."""
+    """Connect the search and the button for older runs; the menu of drafters is the log's."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.said, past.more]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}

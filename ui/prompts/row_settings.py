@@ -1,6 +1,5 @@
-"""With what a past run was made, but for its prompt and seed: what makes one row of the Prompts
-tab, its name in words, and which plain runs are its baseline. Pure: a RunStarted in.
-"""
+"""The settings of a past run except prompt and seed: they identify a row of the Prompts tab, give
+it a name, and determine which plain runs are its baseline. Pure: a RunStarted in."""
 
 from __future__ import annotations
 
@@ -18,14 +17,14 @@ from ui.words.settings import OWN, Settings, settings_of
 __all__ = ["RunSettings", "labels_of", "settings_of_run"]
 
 TOLD = 3
-"""A name has so many differences; all of them where two names would be the same."""
+"""The most differences in a name; a name that would not be unique has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """`base`: what a plain run must have asked, of which LLM, to be the baseline; `speculation`:
-    the settings and the drafters. Both are texts to be compared. `parts`: in words, what was set,
-    the temperature, other sampling, limits, what `auto` came to, the drafters, the LLM."""
+    """`base`: what a baseline run must have in common (request and LLM); `speculation`: the
+    settings and the drafters; both are texts, to be compared. `parts`, in words: what was set, the
+    temperature, other sampling, limits, what `auto` resolved to, the drafters, the LLM."""
 
     base: str
     speculation: str
@@ -35,12 +34,12 @@ class RunSettings:
 
     @property
     def detail(self) -> str:
-        """All but what was set, in a line."""
+        """All parts but the first, in a line."""
         return ", ".join(part for part in self.parts[1:] if part)
 
 
 def settings_of_run(started: RunStarted) -> RunSettings:
-    """Of a run as it was asked for."""
+    """The settings of a run as it was requested."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
@@ -74,8 +73,8 @@ def settings_of_run(started: RunStarted) -> RunSettings:
 
 
 def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
-    """A name for each, no two the same: the preset or what differs from the defaults, and as much
-    of the rest as tells it from those that would have its name."""
+    """A unique name for each: the preset or the differences from the defaults, and as many other
+    parts as are needed to distinguish it."""
     alike: dict[str, list[RunSettings]] = {}
     for one in dict.fromkeys(settings):
         alike.setdefault(one.short, []).append(one)
@@ -104,7 +103,7 @@ def _label(short: str, one: RunSettings, group: list[RunSettings]) -> str:
 
 
 def _auto(started: RunStarted) -> str:
-    """How large the trees of a run could get, where the machine decided that."""
+    """The largest tree of a run whose `max_tree_nodes` was resolved by the machine."""
     try:
         speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # of another version
@@ -126,7 +125,7 @@ def _limits(sampling: dict[str, Any]) -> list[str]:
 
 
 def _normalized_value(value: Any) -> Any:
-    """A temperature may have been written as 0 or as 0.0."""
+    """Numbers as floats, since a temperature may have been written as 0 or as 0.0."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if whole else value
 

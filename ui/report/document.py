@@ -1,7 +1,7 @@
-"""The HTML file itself: a head that says what it is, the places of the pictures, everything sealed.
+"""The HTML file itself: a head with facts about the run, elements for the pictures, encoded data.
 
-Whatever a model or a visitor wrote goes through `_text` into the head, or sealed to the pictures,
-which make text nodes of it.
+Texts of models and visitors are escaped by `_text` in the head; in the data they are encoded, and
+the pictures turn them into text nodes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def report_html(
 
 
 def _text(text: str) -> str:
-    """Text for HTML; a character that cannot be seen or turns the line about is a dot."""
+    """Text for HTML; invisible characters and those that reverse the line become dots."""
     return html.escape(re.sub(UNSEEN, "·", text))
 
 
@@ -71,7 +71,7 @@ def _title(prompt: str) -> str:
 
 
 def _places() -> dict[str, str]:
-    """By picture, the element that it is drawn into."""
+    """The element of each picture, by the picture's name."""
     place = Template(
         '<div class="rp-picture" id="report-$name" data-label="$label" '
         'style="min-height:${height}px">'
@@ -95,7 +95,8 @@ def _rows(facts: Iterable[tuple[str, str]]) -> str:
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head; settings stand in the notice and in print here."""
+    """Name and value of each line of the head. Settings are in the pictures' notice too; here for
+    print."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):
@@ -115,7 +116,7 @@ def _model(model: ModelInfo) -> str:
 
 
 def _figures_sentence(view: View, baseline: Baseline | None) -> str:
-    """The figures in a sentence, as the run measured them on its machine."""
+    """The run's figures in a sentence."""
     stats = view.stats
     amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
     parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]

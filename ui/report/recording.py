@@ -1,14 +1,14 @@
-"""Everything a visitor can see of one run, as plain JSON for a browser that has no Python.
+"""All that a visitor can see of one run, as plain JSON for a browser without Python.
 
-A Player walks through the run as it does on the page, and the pictures' values come from the same
-functions. What depends on the place in the run is kept apart from what depends on the selected
-round and node, so that each is told once:
+A Player walks through the run as on the page, and the same functions give the pictures' values.
+What depends on the position in the run is separate from what depends on the selected round and
+node, so that each is stored once:
 
-- `base`: one delta a stop, the values of all pictures but for what is selected;
-- `rounds`: what a selected round adds, at its first stage whole, then a delta a stage;
-- `nodes`: what a selected node of it adds to the inspector, a delta a stage.
+- `base`: a delta for each stop, of all values except those of the selection;\n- `rounds`: the
+values of a selected round: whole at its first stage, then a delta for each stage;\n- `nodes`: the
+inspector's values of a selected node, a delta for each stage.
 
-`assets/recording.js` puts them together again. A long run leaves out what tells least, and says so.
+`assets/recording.js` combines them again. A long run is stored in part, with a note that says so.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is told: `bytes` of JSON for the selected rounds before it is compressed; stage by
-    stage up to so many `rounds`, of longer runs so many places, each at the end of a round."""
+    """How much of a run is stored. `bytes`: of JSON for the selected rounds, before compression.
+    `rounds`: runs of up to so many rounds are stored stage by stage; of longer ones as many ends of
+    rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500
@@ -46,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`values` is what the file holds, `view` the whole run; `notes` say what is left out."""
+    """`values`: the file's data; `view`: the whole run; `notes`: what was left out."""
 
     view: View
     values: Value
@@ -80,7 +81,7 @@ BEGINNING = "the events of one run, RunStarted first"
 
 
 def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
-    """Every stop, as a visitor who steps sees it; of a long run the ends of some rounds."""
+    """Every stop, as while stepping; of a long run only the ends of some rounds."""
     player.set_pace(Pace("step"))
     player.rewind()
     tape.rounds = player.frame().known_rounds
@@ -92,7 +93,7 @@ def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
 
 
 def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
-    """What is seen first: the whole run, and the round that it ends with on the page."""
+    """The first picture: the whole run, and the round that the page shows at its end."""
     player = Player(source)
     player.advance(0.0)
     frame = player.frame()
@@ -101,7 +102,7 @@ def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
 
 @dataclass(slots=True)
 class _Tape:
-    """What is told of the stops so far."""
+    """The data collected so far."""
 
     baseline: Baseline | None
     limits: Limits
@@ -120,7 +121,7 @@ class _Tape:
 
     @property
     def every(self) -> int:
-        """One round in so many is a stop."""
+        """Every `every`-th round is a stop."""
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:
@@ -135,7 +136,7 @@ class _Tape:
         self.last = frame
 
     def _stops_at(self, frame: Frame) -> bool:
-        """A round's end is told in any case; of a long run nothing in between."""
+        """Whether to stop here: always at a round's end, within a round only in short runs."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
     def _base(self, frame: Frame, mine: Value) -> None:
@@ -190,7 +191,8 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The rounds recorded with their trees: all, or those with most accepted tokens that fit."""
+    """The rounds recorded with their trees: all, or as many as fit, those with most accepted tokens
+    first."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
     room = tape.limits.bytes
@@ -209,7 +211,7 @@ def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tu
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The lines that the page says above a run; its settings are in the report's head."""
+    """The notice above a run, without the settings, which are in the report's head."""
     return notice_value(run_lines(frame, baseline))
 
 

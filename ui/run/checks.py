@@ -1,7 +1,7 @@
-"""Plain decoding of a run's request as a second run: for its baseline and for its proof.
+"""Plain decoding of a run's request as a second run, for its baseline and for its proof.
 
-Generators like `play`: they yield while the second run goes on and leave what they found on the
-session. Both questions share one plain run; only a difference asks for another with more recorded.
+Generators like `play`: they yield while the second run goes on and store their result in the
+session. Both questions use the same plain run; only a difference needs another, with more recorded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def prove(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
 
 def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
-    """Raises ConfigError where another LLM wrote the run: nothing of it can be compared."""
+    """Raises ConfigError if another LLM wrote the run, so that it cannot be compared."""
     old, new = llm_of(wrote), llm_of(loaded)
     if old is not None and new is not None and old.is_same(new):
         return
@@ -79,8 +79,7 @@ def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | No
 
 
 def finished_view(hub: Hub, session: TabSession) -> View:
-    """The session's run as a whole; ConfigError where it goes on, or nothing can be asked about
-    it."""
+    """The session's run as a whole; ConfigError if it is still running or unsuitable."""
     player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")

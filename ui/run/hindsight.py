@@ -1,4 +1,4 @@
-"""Regret of a routed run: each SSM reads the recorded text once, for what it would have drafted.
+"""Regret of a routed run: each SSM reads the recorded text once, to see what it would have drafted.
 
 A generator like `prove`: it yields while the SSMs read, and stores its result in the session.
 """
@@ -51,7 +51,7 @@ def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
 
 
 def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
-    """The run's SSMs; ConfigError where regret cannot be counted."""
+    """The run's SSMs; ConfigError if regret cannot be computed."""
     assert view.started is not None, "checked by finished_view"
     names = drafting_ssms(view)
     if not names:
@@ -72,7 +72,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _OwnTokens:
-    """What the engine is asked: each SSM's token at every place of the text."""
+    """The work for the engine: each SSM's own token at every position of the text."""
 
     view: View
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ class _OwnTokens:
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
-    """`tokens`: each SSM's own at every place of the text, as far as its context goes."""
+    """`tokens`: each SSM's own token at every position of the text, as far as its context goes."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]

@@ -1,8 +1,8 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
-Pure: token ids and recorded top-k lists in, a sentence out. Law 1 and law 2 say when the
-ids must be equal. Where they are not, the difference of the LLM's log probabilities of the two
-tokens, as the plain run recorded them, is compared with the rounding seen between the two runs.
+Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 say when the ids must be
+equal. If they are not, the difference of the two tokens' log-probabilities in the plain run is
+compared with the rounding differences between the two runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FLOAT32_TIE = 1e-4
-"""Law 1: in float32 a first divergence is rounding only under this margin (nats)."""
+"""Law 1: in float32 a first divergence can be rounding only below this margin (nats)."""
 # Not the very largest move: one freak among many thousands would excuse a bug.
 SHARE_OF_NOISE = 0.999
 
@@ -66,7 +66,7 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
 
 
 def same_distribution(view: View) -> Answer | None:
-    """The answer for rules that draw other tokens of the same distribution; None for the rest."""
+    """The answer for rules that keep the distribution but not the tokens; None for other rules."""
     return distribution_of(_speculation(view).get("verify", ""))
 
 
@@ -111,10 +111,10 @@ def tie_or_bug(
     events: tuple[Iterable[Event], Iterable[Event]],
     names: tuple[str, str],
 ) -> Answer | None:
-    """Whether runs that should have written the same differ at token `at` by rounding alone: a
-    `tie` or a `bug`. None where the `other` run did not record how likely both tokens were.
+    """Whether runs that should be equal differ at token `at` by rounding alone: a `tie`, or a
+    `bug`. None if the `other` run did not record the probabilities of both tokens.
 
-    `events` of both runs; `names`: what the answer calls them, the first at a sentence's beginning.
+    `events`: of both runs. `names`: how the answer names them; the first begins a sentence.
     """
     ours, theirs = (_tops(some) for some in events)
     margin = _margin(view, other, at, theirs)
@@ -131,9 +131,8 @@ def tie_or_bug(
 
 
 def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
-    """Whether `compare` can tell a rounding tie from a bug where the two differ: the plain run has
-    recorded both tokens in dispute. Where one text ends before the other there is nothing to weigh.
-    """
+    """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
+    differing tokens. True if one text ends before the other, since then there is no such pair."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
@@ -192,9 +191,9 @@ def _rounding_bound(
 def _logp_differences(
     at: int, disputed: set[int], ours: dict[int, TopK], theirs: dict[int, TopK]
 ) -> Iterable[float]:
-    """How far the same token's log probability differs between the runs, up to token `at`.
+    """By how much the same token's log-probability differs between the runs, up to token `at`.
 
-    There the two tokens in dispute are left out: a bug must not be the measure of itself.
+    At token `at` the two differing tokens are left out: a bug must not set its own bound.
     """
     for i in range(at + 1):
         if i not in ours or i not in theirs:

@@ -14,7 +14,7 @@ Value = dict[str, Any]
 
 
 def regret_value(regret: Regret, drafters: tuple[str, ...]) -> Value:
-    """What the picture shows: the sentence and a row for each choice."""
+    """The picture's value: the sentence, and a row for each choice."""
     names = {name: f"{letter(i)} {name}" for i, name in enumerate(drafters)}
     rows: list[tuple[str, RoutingTrial]] = [("what was routed", regret.routed)]
     if regret.group is not None:
@@ -39,7 +39,7 @@ def regret_value(regret: Regret, drafters: tuple[str, ...]) -> Value:
 
 
 def regret_plain(regret: Regret) -> Value:
-    """What the endpoint returns. A regret is a share of the other choice's passes."""
+    """The endpoint's value. A regret is a fraction of the other choice's passes."""
     names = {name: name for one in regret.alone for name in one.drafters}
     group = regret.group
     return {
@@ -66,7 +66,7 @@ def _many(one: RoutingTrial, names: dict[str, str]) -> str:
 
 
 def _regret(regret: Regret, other: RoutingTrial) -> str:
-    """Passes more or fewer than the other choice's, and their share of those."""
+    """The difference in passes from the other choice, also as a fraction."""
     more = regret.routed.passes - other.passes
     sign = "+" if more > 0 else "−" if more < 0 else "±"
     return f"{sign}{abs(more)} ({sign}{100 * abs(regret.against(other)):.1f} %)"

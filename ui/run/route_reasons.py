@@ -1,5 +1,5 @@
-"""A router's reason in plain words. What is recorded is short and never changes: logs are read for
-ever; core/routing makes it."""
+"""A router's reason in plain words. The recorded reasons (core/routing) are short and never change,
+since logs are read for ever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNASKED = "before the first audition: the first in order"
 
 
 def route_reason(recorded: str, number: int) -> str:
-    """Of round `number`; what no router of ours has written stays as it is."""
+    """The reason of round `number` in words; an unknown one is returned unchanged."""
     granted = GRANTED.search(recorded)
     reason = _in_words(GRANTED.sub("", recorded), number)
     if granted is None:

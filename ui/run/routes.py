@@ -1,7 +1,7 @@
 """Which SSMs draft, round by round: the routing picture's value and its sentences.
 
-Pure: a Frame in, plain JSON and words out. What a score is depends on the rule; its record in
-core/config/mechanisms has the words, core/routing the rule.
+Pure: a Frame in, plain JSON and words out. The meaning of a score depends on the rule; its record
+in core/config/mechanisms has the words, core/routing the rule.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CHOSEN = "chosen"
 
 
 def routing_value(frame: Frame) -> Value:
-    """Each SSM's part and score in each round, where the routed set changed and why; the selected
-    round and the cost of asking in sentences; of a whole run, which drafter served which part of
-    the text. `rule` is empty where all SSMs draft."""
+    """Each SSM's part and score in each round, where and why the routed set changed; sentences
+    about the selected round and the cost of auditions; for a whole run, which drafter served which
+    part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
     rule = _rule(view)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
@@ -54,14 +54,14 @@ def routing_value(frame: Frame) -> Value:
 
 
 def chosen_route(frame: Frame) -> Value:
-    """What follows from the selected round."""
+    """The fields that depend on the selected round."""
     rule = _rule(frame.view)
     sentence = _sentence(frame.view, frame.detail) if rule else ""
     return {"sel": frame.selected_round, "sentence": sentence}
 
 
 def route_in_short(frame: Frame) -> str:
-    """Which SSMs drafted in the selected round, and why; empty where none was chosen."""
+    """Which SSMs drafted in the selected round, and why; empty without routing."""
     view, detail = frame.view, frame.detail
     completed = detail.completed if detail else None
     if completed is None or not completed.routing or _rule(view) is None:
@@ -79,12 +79,12 @@ def route_in_short(frame: Frame) -> str:
 
 
 def drafting_ssms(view: View) -> tuple[str, ...]:
-    """The SSMs that a rule chose from; none where all draft."""
+    """The SSMs among which a rule chose; empty if all draft."""
     return tuple(_ssms(view)) if _rule(view) else ()
 
 
 def _rule(view: View) -> RoutingRule | None:
-    """The run's rule, None where all of its SSMs draft."""
+    """The run's rule; None if all of its SSMs draft."""
     config = view.started.config if view.started else {}
     rule = ROUTING_RULES.get(config.get("speculation", {}).get("routing", ""))
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
@@ -95,7 +95,7 @@ def _ssms(view: View) -> list[str]:
 
 
 def _cells(line: RoundView, index: dict[str, str]) -> Value:
-    """Part and score of each SSM; CHOSEN where nothing was drafted in the round."""
+    """Part and score of each SSM; CHOSEN if nothing was drafted in the round."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
@@ -111,7 +111,7 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
 
 
 def _switches(rounds: Sequence[RoundView]) -> list[int]:
-    """Rounds in which other SSMs draft than in the routed round before."""
+    """Rounds whose routed SSMs differ from those of the previous routed round."""
     routed = [line for line in rounds if line.routing]
     pairs = zip(routed, routed[1:], strict=False)
     return [
@@ -122,7 +122,7 @@ def _switches(rounds: Sequence[RoundView]) -> list[int]:
 
 
 def _reasons(routed: Sequence[RoundView]) -> Value:
-    """The reason of each round that has another one than the round before it."""
+    """The reason of each round whose reason differs from the previous one's."""
     reasons: Value = {}
     before = ""
     for line in routed:
@@ -179,7 +179,7 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
 
 
 def _cost(view: View, rule: RoutingRule) -> str:
-    """How often the choice changed, how often the SSMs were asked, and what that took."""
+    """How often the choice changed, how many auditions there were, and their time."""
     routed = [line for line in view.rounds if line.routing]
     if not routed:
         return ""

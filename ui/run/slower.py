@@ -1,7 +1,7 @@
 """Why a run was slower than plain decoding, and what to change.
 
-Pure: figures and the run's own configuration in, a sentence or two out. Only what does something
-under that configuration is named (ui/form/menus.py knows what is idle).
+Pure: figures and the run's configuration in, a sentence or two out. Only fields that have an effect
+under that configuration are named (ui/form/menus.py knows the others).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEW_ACCEPTED = 0.2
 AS_MUCH_AS = 0.4
 A_TRIFLE_MS = 0.05
 HARDLY_ANY = 0.1
-"""Draft tokens a round: with fewer, a run is plain decoding in all but name."""
+"""Draft tokens per round; with fewer, a run is practically plain decoding."""
 SUMMED = (
     "num_new_tokens",
     "num_rounds",
@@ -34,13 +34,13 @@ SUMMED = (
     "verify_ms",
 )
 NOISE = 1.25
-"""Rounds of the same work differ by as much between two runs."""
+"""Rounds of the same work differ by this fraction between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A mean round: milliseconds in all, of `draft` beside no pass of the LLM and `hidden` beside
-    one, of `verify`, and of plain decoding's round."""
+    """Milliseconds of a mean round: in all, of drafting outside (`draft`) and during (`hidden`) LLM
+    passes, of `verify`, and of a round of plain decoding."""
 
     ms: float
     draft: float
@@ -57,8 +57,8 @@ def slower_because(
 ) -> str:
     """One sentence on where the time went, one on what to change, for a run below 1x.
 
-    `speculation`: the run's, as its RunStarted has it; defaults where it is left out.
-    `beside_others_ms`: its drafting that passed beside the LLM's work for other requests.
+    `speculation`: the run's, from its RunStarted; missing fields have their defaults.
+    `beside_others_ms`: its drafting during the LLM's passes for other requests.
     """
     if not stats.num_rounds or plain_tokens_per_second <= 0:
         return ""
@@ -79,7 +79,7 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """The figures that are read here, over all rounds of several runs."""
+    """The figures used here, summed over all rounds of several runs."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -113,7 +113,7 @@ def _other_requests_words(fields: Mapping[str, Any]) -> str:
 
 
 def _hardly_drafted_words(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that hardly drafted: drafts are not the reason, and why there are none."""
+    """For a run that hardly drafted: drafts are not the reason, and why there are so few."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
     small = mean.ms <= NOISE * mean.plain
@@ -169,12 +169,12 @@ def _advice(what: str, ways: list[str]) -> str:
 
 
 def _many(fields: Mapping[str, Any]) -> bool:
-    """`all` may be several."""
+    """Whether there may be several drafters (`all` counts as several)."""
     return "all" in fields["drafters"]
 
 
 def _deep(fields: Mapping[str, Any], length: int) -> int:
-    """How deep a draft of `length` steps can be, for the nodes that are left for it."""
+    """The possible depth of a draft of `length` steps within its part of the node budget."""
     try:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
@@ -186,7 +186,7 @@ def _deep(fields: Mapping[str, Any], length: int) -> int:
 
 
 def _asked_by(fields: Mapping[str, Any]) -> str:
-    """The field that says how long drafts may be."""
+    """The field that sets the length of drafts."""
     return (
         "speculation_length" if length_policy(fields["length"]).given else "max_speculation_length"
     )
@@ -205,8 +205,8 @@ def _grows(nodes: object) -> bool:
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """What makes drafts shorter: of a policy that finds the length, only its bound. Where the
-    budget of nodes bounds them already, only less than that makes a difference."""
+    """The change that makes drafts shorter: for a policy that chooses the length, its maximum. If
+    the node budget already limits the length, only a smaller value has an effect."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
@@ -231,7 +231,7 @@ def _nodes(fields: Mapping[str, Any]) -> int:
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
-    """What makes the verified tree smaller."""
+    """The change that makes the verified tree smaller."""
     idle = idle_fields(fields)
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
@@ -243,7 +243,7 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
-    """Fewer rounds, or less to write down in each."""
+    """The change that reduces rounds or what is recorded in each."""
     ways = []
     if length_policy(fields["length"]).given and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1

@@ -1,7 +1,7 @@
 """A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
 
-Before the tree is combined the picture shows the union of the drafts, so that a visitor who steps
-sees the branches of each drafter before anything is cut.
+Before drafts are combined the picture shows their union, so that stepping shows each drafter's
+branches before nodes are dropped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, parent, depth, outcome, LLM probability and proposers; of fused drafts
-    whose token it is, and whether it is part of the trunk."""
+    """Node number -> text, parent, depth, outcome, LLM probability and proposers; for fused drafts
+    also whose token it is and whether it is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes = _node_values(detail.combined, detail.verified, index)
@@ -51,7 +51,7 @@ def _with_origins(
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """By drafter; a token that a drafter drew twice counts `n` = 2, with its first numbers."""
+    """By drafter; a token that a drafter drew twice has `n` = 2 and the figures of the first."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -68,7 +68,7 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 
 
 def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """The union of the drafts, before anything is cut; no outcome, no LLM probability."""
+    """The union of the drafts before nodes are dropped; no outcome, no LLM probability."""
     nodes: dict[str, Any] = {}
     node_at: dict[tuple[int, int], int] = {}
     for draft in drafts:
@@ -120,7 +120,7 @@ def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
 
 
 def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Each drafter's own tree, to be drawn before the drafts are combined; then nothing."""
+    """Each drafter's own tree, to draw before the drafts are combined; afterwards empty."""
     if detail.combined is not None or detail.drafted is None:
         return {}
     return {
@@ -142,7 +142,7 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
     """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent` is a node's number or d<k>, another dropped token; `mass` its vote mass, where there
+    `parent`: a node's number, or d<k> for another dropped token; `mass`: its vote mass, if there
     was a vote.
     """
     tree = detail.combined

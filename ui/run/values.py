@@ -1,8 +1,8 @@
 """Frame -> the values of the page's pictures: plain JSON, dicts only, bounded while a run is live.
 
-What each picture's value holds is said here, function by function; the components draw it and ask
-nothing more. Dicts keyed by token, node or round and never a list: Gradio's stream diff is wrong
-for lists inside lists and dear for sliding ones. Every call makes fresh objects. Knows no Gradio.
+Each function's docstring describes its picture's value; the components only draw it. Dicts are
+keyed by token, node or round, never lists: Gradio's stream diff is wrong for lists inside lists and
+expensive for sliding ones. Every call makes new objects. Knows no Gradio.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def picture_values(
     before: Before | None = None,
     cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The value of every picture, by name; `charts` takes the place of the two charts' values.
+    """The value of every picture, by name; `charts` replaces the values of the two charts.
 
-    `cache` keeps the tokens' values for a walk through one run: they are not fresh objects then.
+    `cache`: token values that are reused while walking through one run.
     """
     drawn = charts or {
         "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
@@ -79,9 +79,10 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab, the charts at most four times a second at full speed.
+    """`picture_values` for one tab, with the charts updated at most four times a second at full
+    speed.
 
-    They cost a browser most, and a bar shown for 60 ms cannot be read. The text is not delayed.
+    Charts cost a browser most, and a bar shown for 60 ms cannot be read. The text is not delayed.
     """
 
     def __init__(self) -> None:
@@ -92,7 +93,7 @@ class PictureMaker:
     def values(
         self, frame: Frame, baseline: Baseline | None, now: float, before: Before | None = None
     ) -> dict[str, Value]:
-        """The value of every picture; `now` in seconds of any monotonic clock."""
+        """The value of every picture; `now`: seconds of a monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
         # A round that was pinned is drawn at once: a visitor clicked it and waits.
@@ -112,7 +113,7 @@ def legend_value(view: View) -> Value:
 
 
 def names_value(models: Iterable[ModelInfo]) -> Value:
-    """The legend before there is a run: the loaded models."""
+    """The legend before the first run: the loaded models."""
     infos = tuple(models)
     names = [model.name for model in infos if model.role == "ssm"]
     return {
@@ -154,7 +155,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 
 def chosen_words(frame: Frame) -> Value:
-    """What of the text follows from the selected round: which SSMs a rule chose, and why."""
+    """The text's fields that depend on the selected round: which SSMs a rule chose, and why."""
     return {"sel": frame.selected_round, "said": route_in_short(frame)}
 
 
@@ -187,7 +188,7 @@ def _token(token: TokenView, tail: str) -> Value:
 
 
 def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None = None) -> Value:
-    """The run's figures, None where there is nothing to say yet; in `before` the last run's.
+    """The run's figures, None for those not known yet; `before`: those of the previous run.
 
     Not rounded: the picture rounds once, as the sentences do.
     """
@@ -205,7 +206,7 @@ def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None
 
 
 def _state(frame: Frame) -> str:
-    """The run's state as shown: the picture may be behind an engine that has finished."""
+    """The state to show; the picture may be behind an engine that has finished."""
     state = frame.view.state
     if not state:
         return "queued" if frame.place else ""
@@ -215,7 +216,7 @@ def _state(frame: Frame) -> str:
 
 
 def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:
-    """What a visitor compares at a glance."""
+    """The figures to compare at a glance."""
     plain: Value = {name: getattr(stats, name) for name in FIGURES}
     return {**plain, "speedup": _speedup(stats, baseline)["speedup"]}
 
@@ -250,7 +251,7 @@ def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
 
 
 def tree_value(frame: Frame) -> Value:
-    """The selected round's tree, as far as its stage has come."""
+    """The selected round's tree at its present stage."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -291,8 +292,8 @@ def _rule(detail: Detail | None) -> str:
 
 
 def _root(view: View, detail: Detail | None) -> Value:
-    """The last committed token; before the tree exists it is looked up among the tokens, before
-    the first round it is the prompt's last; no text before a run."""
+    """The last committed token. Before the tree exists it is looked up among the tokens; before the
+    first round it is the prompt's last; empty without a run."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     here = detail.round if detail else 0
@@ -306,7 +307,7 @@ def _root(view: View, detail: Detail | None) -> Value:
 
 
 def inspector_value(frame: Frame) -> Value:
-    """One node explained: the distributions it was chosen from and the verdict in a sentence."""
+    """One node explained: the distributions it was chosen from, and the verdict in a sentence."""
     view, detail = frame.view, frame.detail
     explanation = explain(detail, frame.node, view.drafters, _sampling(view))
     return {

@@ -1,7 +1,7 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
-Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
-in core/config/mechanisms has the words, core/trees/combine the rule.
+Pure: a Frame in, plain JSON and words out. The meaning of a mass depends on the combine rule; its
+record in core/config/mechanisms has the words, core/trees/combine the rule.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Value = dict[str, Any]
 
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
-"""Of the weights over the rounds, which are drawn and not written."""
+"""Digits of the weights over the rounds, which are drawn, not written."""
 
 
 def proposals_value(frame: Frame) -> Value:
-    """What each drafter proposed in the selected round, with the mass behind each token; weights
-    before and after it and over time; how many of the drafted nodes were kept."""
+    """Each drafter's proposals in the selected round with the mass of each token; weights before
+    and after the round and over time; how many of the drafted nodes are in the tree."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -66,7 +66,7 @@ def proposals_value(frame: Frame) -> Value:
 
 
 def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Drafters that the budget has no node for: why their rows are empty."""
+    """Drafters without a node of the budget: why their rows are empty."""
     drafted = {draft.drafter for draft in drafts}
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     config = view.started.config["speculation"] if view.started else {}
@@ -76,7 +76,7 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
 
 
 def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """SSMs that routing did not let draft in this round."""
+    """SSMs that routing excluded in this round."""
     routing = detail.completed.routing if detail and detail.completed else ()
     waiting = (one.drafter for one in routing if one.role == "waiting")
     return {index[name]: "left out by routing" for name in waiting if name in index}
@@ -90,7 +90,7 @@ def _rule(view: View) -> str:
 def _by_index(
     weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
 ) -> Value:
-    """`digits` None: as they are, for figures that the picture rounds once."""
+    """Values by slot; `digits` None: not rounded, for figures that the picture rounds."""
     return {
         index[name]: weight if digits is None else round(weight, digits)
         for name, weight in weights.items()
@@ -127,7 +127,7 @@ def _is_accepted(verdict: Any, node: int) -> bool:
 
 
 def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
-    """Index in the drafter's draft -> mass, of tokens kept and dropped; empty without a vote."""
+    """Index in the drafter's draft -> mass, for tokens kept and dropped; empty without a vote."""
     if not tree.masses and not tree.dropped_masses:
         return {}
     masses = {j: tree.masses[node] for j, node in nodes.items()}
@@ -136,8 +136,8 @@ def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int,
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
-    """Of a pool: tokens from the root -> the geometric mean, by weight, of the scores of the last
-    one; a mass is the product of these along the path. Empty for other rules."""
+    """For a pool: tokens from the root -> the weighted geometric mean of the last one's scores; a
+    mass is the product of these along the path. Empty for other rules."""
     if tree is None or not combine_rule(tree.rule).pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
@@ -148,14 +148,14 @@ def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple
 
 
 def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The weighted mean; a weight of 0 is left out, since 0 x -inf would be NaN."""
+    """The weighted mean; weights of 0 are skipped, since 0 x -inf would be NaN."""
     own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
     total = sum(own.values())
     return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Nodes in the tree, of how many different ones; `longest`: what a vote would keep."""
+    """Nodes in the tree and distinct drafted nodes; `longest`: the nodes that a vote would keep."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     everything = {path for draft in drafts for path in _paths(draft)}
@@ -176,7 +176,7 @@ def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:
-    """What the vote or the pool of this round came to, with its numbers; empty for `union`."""
+    """The result of this round's vote or pool with its numbers; empty for `union`."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).weighted or not tree.weights:
         return ""
@@ -236,7 +236,7 @@ def _rewards(view: View) -> str:
 
 
 def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
-    """What was accepted of the winner's sequence, and what that did to its weight."""
+    """How much of the winner's sequence was accepted, and how that changed its weight."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not line.winner:
         return []
@@ -257,7 +257,7 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
 
 
 def _rescaled_words(before: float, after: float) -> str:
-    """The weight's change by a step of `eta`, which rescaling to mean 1 makes smaller."""
+    """The weight's change by a step of `eta`; rescaling to mean 1 makes it smaller."""
     return f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
 
 
@@ -269,7 +269,7 @@ def _against(line: RoundView) -> str:
 
 
 def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
-    """`full_information`: what the tokens committed before this vote did to the weights."""
+    """`full_information`: how the tokens committed before this vote changed the weights."""
     earlier = (x for x in reversed(view.rounds) if x.number < detail.round and x.weights)
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
@@ -278,7 +278,7 @@ def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The drafter whose weight moved most, if that shows at two digits."""
+    """The drafter whose weight changed most, if two digits show it."""
     was = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
     if moved:
