@@ -4,9 +4,9 @@ A Player walks through the run as on the page, and the same functions give the p
 What depends on the position in the run is separate from what depends on the selected round and
 node, so that each is stored once:
 
-- `base`: a delta for each stop, of all values except those of the selection;\n- `rounds`: the
-values of a selected round: whole at its first stage, then a delta for each stage;\n- `nodes`: the
-inspector's values of a selected node, a delta for each stage.
+- `base`: a delta for each stop, of all values except those of the selection;
+- `rounds`: the values of a selected round, whole at its first stage, then a delta for each stage;
+- `nodes`: the inspector's values of a selected node, a delta for each stage.
 
 `assets/recording.js` combines them again. A long run is stored in part, with a note that says so.
 """

@@ -1,6 +1,6 @@
-"""A past run as a file to take away: which formats there are, and the run written in one.
+"""A past run as a file: the formats, and writing one.
 
-The writers are handed in (ui/server/context.py); only the report with its pictures is made here.
+The writers are passed in (ui/server/context.py); only the report with its pictures is made here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "html": "HTML report",
     }
 )
-"""Name of each format -> what its button says."""
+"""Name of each format -> its button's label."""
 
 FROM_STORE: Mapping[str, str] = MappingProxyType(
     {"json": "events", "csv": "rounds", "trace": "trace"}
 )
-"""Those that the store's EXPORTS write, by their names there."""
+"""The formats that the store's EXPORTS write, by their names there."""
 
 LONGEST_NAME = 80
 TELL_S = 0.3
@@ -43,8 +43,8 @@ TELL_S = 0.3
 def export_progress(
     context: Context, asker: Asker, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
-    """How far it is, several times a second; then what `written` gives. A long run's trees take
-    seconds. ConfigError, StoreError."""
+    """Progress several times a second, then the result of `written`: a long run takes seconds.
+    ConfigError, StoreError."""
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, asker, run_id, name, shares.append)
@@ -83,5 +83,5 @@ def write_export(
 
 
 def _safe(run_id: str) -> str:
-    """As a file's name on any system."""
+    """The run's id as a file name that is valid on any system."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME] or "run"

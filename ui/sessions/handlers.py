@@ -1,7 +1,5 @@
-"""Event handlers of the Sessions tab: each finds the caller and the tab, then calls a function.
-
-Each makes the handler of one event; the functions it calls know no Gradio request.
-"""
+"""Event handlers of the Sessions tab. Each function makes the handler of one event, which finds
+caller and tab session and calls a plain function that knows no Gradio request."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ __all__ = [
 
 
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
-    """`turn`: pages forward or back; None begins at the first page again."""
+    """`turn`: pages forward or back; None: the first page."""
 
     def show(request: gr.Request, visitor: str, opened: str, *values: Any) -> list[Any]:
         text, status, order, page, *more = values
@@ -108,7 +106,7 @@ def about_handler(context: Context) -> Callable[..., list[Any]]:
 
 
 def whose_handler(context: Context) -> Callable[..., list[Any]]:
-    """What is said of the opened run and the way to its study, without its note."""
+    """What is shown about the opened run and the link to its study, without its note."""
 
     def whose(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
         _, about, _, _, study = about_run(context, asker_of(context, request, visitor), run_id)

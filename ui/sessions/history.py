@@ -1,6 +1,6 @@
-"""Past runs as a visitor may see them: the list, one run, its owner. Knows the store's answers.
+"""Past runs as a visitor may see them: the list, single runs, access rights. Queries the store.
 
-Shared by the Sessions tab and the endpoints, so that the same rules hold for both.
+Used by the Sessions tab and the endpoints, so that both have the same rules.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ SINCE = MappingProxyType(
         "the last 30 days": 24 * 30,
     }
 )
-"""What the menu says -> hours, 0 for all."""
+"""Menu entry -> hours, 0 for all."""
 
 TO_END = MappingProxyType(
     {
@@ -72,14 +72,15 @@ DIFFERENCES = 3
 
 
 def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
-    """What this caller may see."""
+    """The caller's rights."""
     access = context.access
     return Asker(access.owner(request, visitor or ""), access.shows_paths(request))
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The caller's rights: the owner that lists are restricted to (None: all), and `paths`."""
+    """A caller's rights. `owner`: the only owner whose runs are listed, None for all; `paths`:
+    whether server paths may be shown."""
 
     owner: str | None
     paths: bool
@@ -87,7 +88,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; empty ones restrict nothing. `since` is a name in SINCE."""
+    """Further filters of the list; empty ones have no effect. `since`: a name in SINCE."""
 
     llm: str = ""
     drafter: str = ""
@@ -116,7 +117,7 @@ def list_values(
     page: float,
     more: RunFilters = NO_FILTERS,
 ) -> list[Any]:
-    """The list, its notice and the page number, which never runs past the end."""
+    """The list, its notice, and the page number, limited to existing pages."""
 
     def work() -> list[Any]:
         query = {
@@ -210,19 +211,19 @@ def row_value(summary: Any) -> dict[str, Any]:
 
 
 def excerpt(text: str) -> str:
-    """One line of a list: short, without characters that break or reverse the line."""
+    """Text for one line of a list: short, without characters that break or reverse the line."""
     flat = visible(" ".join(text.split()))
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
 
 def check_ended(context: Context, run: Any) -> None:
-    """StoreError where a run is under way, with what can be done about it."""
+    """StoreError if a run is still running, with what the visitor can do."""
     if maker := under_way(context, run):
         raise StoreError(f"run is still running: {TO_END[maker]}")
 
 
 def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
-    """The run's summary. UnknownRunError also where it is another visitor's."""
+    """The run's summary. UnknownRunError also for another visitor's run."""
     if asker.owner is None:
         return context.store.run(run_id)
     # One answer for both: it must not tell which ids other visitors' runs have.

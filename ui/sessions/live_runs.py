@@ -1,6 +1,6 @@
-"""Follows a run under way that was opened in Sessions to its end, on the same board.
+"""Follows a running run that was opened in Sessions, on the same board, to its end.
 
-Opening it from the list, a link or another tab starts that.
+It starts when the run is opened from the list, a link or another tab.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ __all__ = ["follow_opened", "follow_run"]
 def follow_run(
     sessions: Sessions, session: TabSession, asker: Asker, run_id: str
 ) -> Iterator[list[Any]]:
-    """The board and the scrubber as the run goes on, then once what is said of the opened run.
-    Nothing of a run that has ended, or that the session no longer shows."""
+    """The board and the scrubber while the run goes on, and at its end once the facts about the
+    run. Yields nothing for a run that has ended or is no longer shown."""
     board, outputs = sessions.board, sessions.on.about_outputs
     player = session.player
     quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
@@ -38,7 +38,7 @@ def follow_run(
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """On `opened`, a trigger of when a run was opened; at its end the list is read again."""
+    """Follow the run on `opened`, a trigger; at its end, refresh the list."""
     board, filters = sessions.board, sessions.filters
     event = opened(
         _follow_handler(sessions),

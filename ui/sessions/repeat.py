@@ -1,6 +1,5 @@
-"""A past run once more: the same request with the seed that was drawn, and whether it wrote the
-same text. The old run stays beside the new one as grey figures and a pale line.
-"""
+"""Repeats a past run: the same request with the recorded seed, and whether its text is the same.
+The old run stays as grey figures and a pale line."""
 
 from __future__ import annotations
 
@@ -32,9 +31,8 @@ NAMES = ("This run", "the one before")
 
 
 def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
-    """The request of a past run as it was asked, with `seed` the one that was drawn for it.
-    StoreError, ConfigError.
-    """
+    """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
+    StoreError, ConfigError."""
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
     run = allowed_run(context, asker, run_id)
@@ -47,8 +45,8 @@ def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) ->
 def repeat_run(
     sessions: Sessions, session: TabSession, asker: Asker, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
-    """Run the opened run's request once more on the same board: the board, the scrubber, and at the
-    end the new run's id."""
+    """Repeat the opened run on the same board: yields the board, the scrubber, and at the end the
+    new run's id."""
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:
@@ -79,8 +77,8 @@ def repeat_run(
 
 
 def _same_tokens(request: Request, before: Sequence[Event], models: Sequence[ModelInfo]) -> Request:
-    """The request with the prompt tokens of before, where this LLM made them: a chat template may
-    write the time."""
+    """The request with the old run's prompt tokens, if the same LLM made them: a chat template may
+    contain the time."""
     first = before[0] if before else None
     if not isinstance(first, RunStarted):
         return request
@@ -105,7 +103,7 @@ def _judge(session: TabSession, before: Sequence[Event]) -> None:
 
 
 def stop_again(sessions: Sessions, session: TabSession) -> Values:
-    """Stop the repeated run; a past run pauses where it is."""
+    """Stop the repeated run; if none is running, pause the playback."""
 
     def work() -> None:
         player = session.player

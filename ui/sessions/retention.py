@@ -1,4 +1,4 @@
-"""What is kept of past runs: the opened run's note, and for how many runs whole trees are kept."""
+"""The opened run's note, and for how many runs whole trees are stored."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """Whether there is an opened run, what is said about it, its note, whether it can be
-    stopped from here, the way to its study."""
+    """The opened run's section: what is said about it, its note, whether it can be stopped here,
+    the link to its study."""
     try:
         run = allowed_run(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
@@ -79,7 +79,7 @@ def _rounds_a_second(stats: Any) -> float:
 
 
 def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
-    """Keep the note of the opened run; what to say of it."""
+    """Store the note of the opened run; returns the notice."""
 
     def work() -> dict[str, Any]:
         if not run_id:
@@ -98,7 +98,7 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
 
 
 def kept_runs(typed: Any) -> int | None:
-    """What was typed as a number of runs; None for all. ConfigError."""
+    """The typed number of runs; None for all. ConfigError."""
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
         return None
@@ -110,10 +110,10 @@ def kept_runs(typed: Any) -> int | None:
 
 
 def retention_shown(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
-    """Whether the control is seen, what it says, and what the log says, for the next time.
+    """Visibility and value of the control, its notice, and the log's value for the next call.
 
-    `told` is what the log said then. Where the box shows something else, the visitor has typed
-    it, and it is left alone.
+    `message`: the log's value at the last call. If the box shows another one, the visitor has typed
+    it, and it is not changed.
     """
     if not asker.paths:
         return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
@@ -130,7 +130,8 @@ def retention_shown(context: Context, asker: Asker, typed: Any, message: str | N
 def set_retention(
     context: Context, asker: Asker, typed: Any, sure: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Set how many runs stay whole. What goes, goes for ever: that is asked first."""
+    """Set how many runs stay whole. Trees are removed for ever, so this asks for confirmation
+    first."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not asker.paths:

@@ -1,6 +1,6 @@
-"""The Sessions tab: past runs, found, opened and played again on a board like Live's.
+"""The Sessions tab: past runs are found, opened and replayed on a board like Live's.
 
-What is done with the opened run; ui/sessions/wiring.py connects it.
+Functions for the opened run; ui/sessions/wiring.py connects them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def opened_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: st
 
 
 def scrub(sessions: Sessions, session: TabSession, number: float | None) -> Values:
-    """To the end of a round; a number past either end is that end, an emptied box no move."""
+    """Move to the end of a round; numbers out of range are clipped, an empty box has no effect."""
 
     def work() -> None:
         if session.player is not None and number is not None:
@@ -68,20 +68,20 @@ def scrub(sessions: Sessions, session: TabSession, number: float | None) -> Valu
 
 
 def scrub_place(sessions: Sessions, session: TabSession, number: float | None) -> list[Any]:
-    """What `board.places` show after that. The slider is in the visitor's hand: it is set only
-    where it says another round than the one that is shown."""
+    """The values of `board.places` after `scrub`. The visitor is moving the slider, so it is set
+    only if it shows another round than the board."""
     slider, *rest = sessions.board.place(session)
     unchanged = number is None or number == slider["value"]
     return [gr.skip() if unchanged else slider, *rest]
 
 
 def shows(session: TabSession, run_id: str) -> bool:
-    """Whether this visitor's board has the run open: so it was theirs to see."""
+    """Whether this visitor's board shows the run, so that they were allowed to open it."""
     return session.player is not None and session.player.source.run_id == run_id
 
 
 def delete_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
-    """Remove the opened run; the board becomes empty, also where another tab was first."""
+    """Delete the opened run and clear the board, also if another tab has deleted it already."""
     board = sessions.board
 
     def empty_values(values: Values) -> list[Any]:
@@ -112,9 +112,9 @@ def delete_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: st
 
 
 def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
-    """A second run was asked for: the run it is chosen for, the button's label, what to say.
+    """A second run was requested: the run to compare with, the button's label, the notice.
 
-    Pressed once more, nothing is chosen after all.
+    A second click cancels the choice.
     """
     if not run_id or comparing:
         return ["", gr.Button(COMPARE_LABEL), notice_value([])]
@@ -128,10 +128,11 @@ def choose_run(
     run_id: str,
     comparing: str,
 ) -> list[Any]:
-    """A run of the list was chosen: open it, or show it beside the one it is `comparing` with.
+    """A run was clicked in the list: open it, or show it beside the run that it is `comparing`
+    with.
 
-    The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
-    a second is chosen, its button, what is said of that.
+    Returns the board, the scrubber, the id; the facts about the run, its note; the two runs; for
+    which run a second one is chosen, the button, its notice.
     """
     board, beside = sessions.board, sessions.beside
     if not comparing:
@@ -145,5 +146,5 @@ def choose_run(
 
 
 def no_comparison() -> list[Any]:
-    """Nothing is compared, and no second run is being chosen."""
+    """No comparison is shown, and none is being chosen."""
     return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

@@ -1,7 +1,6 @@
-"""Two past runs beside each other: the same pictures of each under one playback bar, one table of
-both, and whether they wrote the same text. Built with the page but hidden: until it is asked for it
-costs nothing. Layout and plain functions; ui/sessions/two_runs_wiring.py connects them.
-"""
+"""Two past runs side by side: the same pictures of each under one playback bar, one table of both,
+and whether they wrote the same text. Built with the page but hidden, so that it costs nothing until
+it is used. Layout and plain functions; ui/sessions/two_runs_wiring.py connects them."""
 
 from __future__ import annotations
 
@@ -61,7 +60,7 @@ class Half:
         return context.tab_sessions.of(request.session_hash, self.page)
 
     def draw(self, session: TabSession) -> list[dict[str, Any]]:
-        """What the pictures show now."""
+        """The present values of the pictures."""
         with session.drawing:
             values = session.pictures.values(session.frame(), session.baseline, time.monotonic())
             return [session.stamps.on(name, pack(values[name])) for name in self.pictures]
@@ -85,7 +84,7 @@ class TwoRuns:
 
     @property
     def moved_outputs(self) -> list[Any]:
-        """What the bar moves: its own slider, the pictures of both halves."""
+        """The outputs that the bar changes: its slider and the pictures of both halves."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
     def tab_sessions(self, context: Context, request: gr.Request) -> tuple[TabSession, TabSession]:
@@ -94,7 +93,7 @@ class TwoRuns:
         return one.session(context, request), two.session(context, request)
 
     def moving_values(self, tab_sessions: tuple[TabSession, TabSession]) -> list[Any]:
-        """What `moved_outputs` show now; nothing before two runs were chosen."""
+        """The present values of `moved_outputs`; empty before two runs were chosen."""
         players = bar_players(tab_sessions)
         if len(players) < len(tab_sessions):
             return [gr.skip() for _ in self.moved_outputs]
@@ -108,7 +107,7 @@ class TwoRuns:
 
 
 def build_beside(context: Context) -> TwoRuns:
-    """Hidden until two runs are chosen; the halves one below the other where it is narrow."""
+    """Hidden until two runs are chosen; on a narrow screen the halves are stacked."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
         message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
@@ -144,7 +143,7 @@ def compare_runs(
     asker: Asker,
     ids: tuple[str, str],
 ) -> list[Any]:
-    """The section's values for two runs; what went wrong is told in it."""
+    """The section's values for two runs; errors are shown in it."""
 
     def work() -> list[Any]:
         if ids[0] == ids[1]:
@@ -193,7 +192,7 @@ def _head(half: Half, run: Any) -> dict[str, Any]:
 def both(
     beside: TwoRuns, tab_sessions: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
-    """Do `work` with both runs, then show where they are."""
+    """Apply `work` to both runs, then show them."""
 
     def work_and_draw() -> list[Any]:
         work()

@@ -1,4 +1,4 @@
-"""Two runs beside each other, connected: the bar moves both, a click selects in one."""
+"""Wiring of two runs side by side."""
 
 from __future__ import annotations
 

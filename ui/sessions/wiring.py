@@ -1,4 +1,4 @@
-"""The Sessions tab connected: which handler answers what. No rule and no layout."""
+"""Wiring of the Sessions tab: which handler answers which event. No rule and no layout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoVi
 def wire_sessions(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
 ) -> None:
-    """Connect everything of the tab; the list is read again whenever the tab is opened."""
+    """Connect the tab's components; the list is refreshed whenever the tab is opened."""
     wire_board(sessions.board)
     reread = _wire_list(sessions, visitor, tab)
     _wire_opening(sessions, visitor, tab, reread)
@@ -73,7 +73,7 @@ def wire_sessions(
 
 
 def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
-    """The list and its filters; returns what reads the list again after an event."""
+    """The list and its filters; returns a function that refreshes the list after an event."""
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened, *filters.inputs]
     outputs = [sessions.runs, sessions.said, filters.page]

@@ -1,7 +1,7 @@
-"""The board: every picture of a run, its playback bar and its notice. Live and Sessions each have
-one, and both draw frames that came through the same `reduce`.
+"""The board: every picture of a run, its playback bar and its notice. Live and Sessions have one
+each, and both draw frames made by the same `reduce`.
 
-Layout and what it shows; ui/shared/steering.py moves through a run.
+Layout and values; ui/shared/steering.py moves through a run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Values = list[dict[str, Any]]
 class Board:
     """The components of one board; `page` names it in ids and sessions.
 
-    `welcome` is what it says before there is a run to look at.
+    `welcome`: its notice before there is a run.
     """
 
     page: str
@@ -67,7 +67,7 @@ class Board:
         return self.context.tab_sessions.of(request.session_hash, self.page)
 
     def current_notice(self, session: TabSession) -> dict[str, Any]:
-        """What the notice says now."""
+        """The notice's present value."""
         with session.drawing:
             return session.stamps.on("notice", self._notice(session))
 
@@ -85,11 +85,11 @@ class Board:
 
     @property
     def places(self) -> list[Component]:
-        """The slider over the rounds and the button that stops, where there are any."""
+        """The slider over the rounds and the button that stops, if the board has them."""
         return [one for one in (self.scrub, self.stop) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
-        """What `places` show now: how many rounds are complete, of how many; whether it moves."""
+        """The present values of `places`: complete rounds, all rounds, whether it is playing."""
         frame, shown = session.frame(), list[Any]()
         if self.scrub is not None:
             last = max(1, frame.known_rounds)
@@ -100,7 +100,7 @@ class Board:
         return shown
 
     def values(self, session: TabSession) -> Values:
-        """What `outputs` show now."""
+        """The present values of `outputs`."""
         with session.drawing:
             lines, frame = self.current_notice(session), session.frame()
             pictures = session.pictures.values(
@@ -112,7 +112,7 @@ class Board:
             return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
 
     def failure_values(self, session: TabSession) -> Callable[[str], Values]:
-        """What to show when a handler breaks."""
+        """A function that makes the values to show after an error in a handler."""
 
         def show(message: str) -> Values:
             session.trouble = message
@@ -121,12 +121,12 @@ class Board:
         return show
 
     def stream(self, session: TabSession, frames: Iterator[object]) -> Iterator[Values]:
-        """The board's values at each of `frames`, errors told on the board."""
+        """The board's values for each of `frames`; errors are shown on the board."""
         session.trouble = ""
         return guard((self.values(session) for _ in frames), self.failure_values(session))
 
     def once(self, session: TabSession, work: Callable[[], None]) -> Values:
-        """Do `work`, then show the board."""
+        """Call `work`, then return the board's values."""
 
         def work_and_show() -> Values:
             with session.drawing:

@@ -1,8 +1,7 @@
-"""After an exchange of models the page follows: header, legends, drafters, presets, chat.
+"""After a swap of models, updates the page: header, legends, drafters, presets, chat.
 
-A page is built once, so one that is opened later, and one that is open, learn of the models that
-stand when they ask: as they load, when a tab is chosen, and when an exchange has ended. `Known` is
-what this tab's controls were last made for.
+A page is built once, so pages ask for the loaded models when they load, when a tab is chosen, and
+when a swap has ended. `Known`: the models for which a tab's controls were updated last.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Triggers = Iterable[tuple[Callable[..., Any], bool]]
 
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
-    """The preset that suits the models: none that needs SSMs where there are none."""
+    """The preset to open with: one without SSMs if none are loaded."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -54,10 +53,10 @@ def followed_fields(
     own: dict[str, Any] | None,
     values: Sequence[Any],
 ) -> tuple[str, list[Any]]:
-    """The preset, and what becomes of every field, for controls made with the drafters `before`.
+    """The preset and every field's update, for controls that were made for the drafters `before`.
 
-    A preset that the fields still mean is meant again, of the loaded models. Fields of the
-    visitor's own stay, but drafters that have gone: where none is left, all loaded ones are chosen.
+    A preset whose values the fields have is applied again for the loaded models. The visitor's own
+    values stay, without drafters that are no longer loaded; if none is left, all are chosen.
     """
     names = context.drafter_names
     if preset != OWN and still_means(preset, own, before, values):
@@ -79,7 +78,7 @@ def followed_fields(
 
 
 def legend_of(board: Board, session: TabSession) -> Any:
-    """The legend of a board that shows no run; one of a run tells of that run's models."""
+    """The legend of a board without a run; a run's legend names that run's models."""
     if session.player is not None:
         return gr.skip()
     with session.drawing:
@@ -92,7 +91,7 @@ def legend_of(board: Board, session: TabSession) -> Any:
 def wire_following(
     live: Live, sessions: Sessions, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
 ) -> None:
-    """Follow at each of `triggers`; nothing is sent where nothing was exchanged."""
+    """Update at each of `triggers`; sends nothing if the models are the same."""
     context, form = live.board.context, live.form
     loaded = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())

@@ -1,7 +1,8 @@
-"""A request into Live's form: from a past run, a comparison, a grid or a lesson. Fills, never runs.
+"""Fills Live's form with a request from a past run, a comparison, a grid or a lesson; does not run
+it.
 
-Other pages connect a control of theirs with `into_live`; what the form then shows is the request
-and nothing else, or it is refused in a sentence and nothing changes.
+Other pages connect a control with `into_live`. Afterwards the form shows exactly the request, or a
+notice says why it cannot and nothing changes.
 """
 
 from __future__ import annotations
@@ -91,9 +92,8 @@ def fill_form(
     on_change: bool = False,
     beside: bool = False,
 ) -> list[Any]:
-    """The tab to open, "Run on change", the preset's name twice, the form, and what to say in Live
-    and beside the trigger. A refusal opens Live unless it can be told `beside` the trigger.
-    """
+    """The tab to open, "Run on change", the preset's name twice, the form, and the notices of Live
+    and beside the trigger. An error opens Live unless it can be shown `beside` the trigger."""
     board, form = live.board, live.form
 
     def work() -> list[Any]:
@@ -128,9 +128,9 @@ def fill_form(
 
 
 def form_values_of(request: Request, context: Context) -> list[Any]:
-    """What `Form.inputs` show for a request: the inverse of `request_of`.
+    """The values of `Form.inputs` for a request: the inverse of `request_of`.
 
-    ConfigError where the models loaded now cannot run it, or the form cannot show it.
+    ConfigError if the loaded models cannot run it, or the form cannot show it.
     """
     _check_loaded(request, context)
     sampling = request.sampling
@@ -166,7 +166,7 @@ def _check_loaded(request: Request, context: Context) -> None:
 
 
 def _check_same(request: Request, shown: Request) -> None:
-    """A stop string with a line break in it, say, would come out of the form as another."""
+    """ConfigError if the form would change the request, e.g. a stop string with a line break."""
     own_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
         for name, value in own_plain[part].items():
@@ -175,14 +175,13 @@ def _check_same(request: Request, shown: Request) -> None:
 
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
-    """What the preset menu says of a form's values: one of ours, or that they are own settings.
-    How many alternatives are recorded is no part of it: that is a choice of the page.
-    """
+    """The preset menu's entry for a form's values: a built-in preset, or own settings. The number
+    of recorded alternatives does not matter: the page sets it."""
     fields = _recorded_here(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if still_means(one, None, names, fields)), OWN)
 
 
 def _recorded_here(values: Sequence[Any]) -> list[Any]:
-    """The form's values, with as many alternatives recorded as Live's presets record."""
+    """The form's values, with as many recorded alternatives as in Live's presets."""
     at = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
     return [*values[:at], RECORD_TOP_K, *values[at + 1 :]]

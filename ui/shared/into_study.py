@@ -1,5 +1,4 @@
-"""From Sessions to a comparison, grid or table: the one that the opened run was made for, or one of
-the list."""
+"""Opens a study from Sessions in its own tab: the study of the opened run, or one of the list."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ GONE = "The study that this run was made for was deleted."
 def into_study(
     sessions: Sessions, tabs: gr.Tabs, boards: Sequence[StudyBoard], visitor: gr.BrowserState
 ) -> None:
-    """The button of the opened run turns to the tab of its study, whose board then shows it. Of one
-    that was deleted meanwhile it says so, and the button goes. A study of the list the same."""
+    """The opened run's button opens its study's tab, whose board then shows it. If the study was
+    deleted, a notice says so and the button disappears. The same for a study of the list."""
     context, on = sessions.board.context, sessions.on
     board_of = {board.kind: board for board in boards}
 

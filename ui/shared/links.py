@@ -1,7 +1,7 @@
-"""Links that a presenter hands out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
+"""Links to hand out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
 
-Opened, a link shows the tab, the lesson or the recorded run; while the page is used, its address
-follows (ui/shared/assets/links.js). Gradio's own parameters stay as they are.
+A link opens its tab, lesson or recorded run; while the page is used, the address is updated
+(ui/shared/assets/links.js). Gradio's own parameters are not changed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
 
 
 def wanted_lesson(query: Mapping[str, str]) -> int:
-    """The lesson's number, 0 where the link names none that there is."""
+    """The lesson's number; 0 if the link names no existing lesson."""
     number = _number_or_zero(query.get("lesson", ""))
     return number if 1 <= number <= len(LESSONS) else 0
 
 
 def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
-    """The tab to open, empty for none, and what is wrong with the link."""
+    """The tab to open, empty for none, and an error message about the link."""
     if query.get("lesson"):
         wrong = f"lesson is {query['lesson'][:20]!r}: a number from 1 to {len(LESSONS)}"
         return "learn", "" if wanted_lesson(query) else wrong
@@ -71,9 +71,9 @@ def wire_links(
     page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
 ) -> None:
-    """Open what the address names; keep the address in step with what is open.
+    """Open what the address names, and keep the address up to date.
 
-    `page`: the notice for a link that leads nowhere, the tabs, and what tells that the page opens.
+    `page`: the notice for an invalid link, the tabs, and the page's Blocks, whose `load` is used.
     """
     message_box, tabs, blocks = page
     copy = sessions.on.copy

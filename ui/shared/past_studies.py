@@ -1,6 +1,5 @@
-"""The studies in Sessions: comparisons, grids and tables of prompts in one list, each opened in its
-own tab. The same list as in those tabs, of all kinds.
-"""
+"""The list of studies in Sessions: comparisons, grids and tables of prompts, each opened in its own
+tab. The same list as in those tabs, of all kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class PastStudies:
-    """The list and what is said of it."""
+    """The list and its notice."""
 
     section: gr.Accordion
     rows: gr.HTML
@@ -34,7 +33,7 @@ class PastStudies:
 
 
 def build_past_studies() -> PastStudies:
-    """Folded until it is asked for."""
+    """Folded until it is opened."""
     rows = study_list("sessions-studies")
     label = "Studies: comparisons, grids and tables of prompts"
     with gr.Accordion(label, open=False, elem_id="sessions-studies-box") as section:
@@ -44,7 +43,7 @@ def build_past_studies() -> PastStudies:
 
 
 def listed_studies(session: TabSession, mine: Studies) -> list[Any]:
-    """The list at its page, which never runs past the end; nothing said."""
+    """The list at its page, limited to existing pages, and no notice."""
 
     def work() -> list[Any]:
         return [_rows(session, mine), notice_value([])]
@@ -54,7 +53,7 @@ def listed_studies(session: TabSession, mine: Studies) -> list[Any]:
 
 
 def press_list(session: TabSession, mine: Studies, event_data: dict[str, Any]) -> list[Any]:
-    """A page was turned or a study deleted; `event_data` comes from the browser."""
+    """Turns a page or deletes a study; `event_data` comes from the browser."""
 
     def work() -> list[Any]:
         if event_data.get("do") == "page" and event_data.get("by") in (1, -1):

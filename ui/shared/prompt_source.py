@@ -1,6 +1,6 @@
-"""Where a study's prompts come from: typed or pasted, a file, or the examples of chosen domains.
+"""The source of a study's prompts: typed or pasted, a file, or the examples of chosen domains.
 
-Shared by Tune and Prompts. Knows the controls and lab's readers of prompts, no study.
+Used by Tune and Prompts. Knows the controls and lab's readers of prompts, no study.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PER_DOMAIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """The controls; `inputs` in the order that `prompts_of` takes their values."""
+    """The controls; `inputs`: in the order in which `prompts_of` takes their values."""
 
     kind: gr.Radio
     typed: gr.Textbox
@@ -41,7 +41,7 @@ class PromptSource:
 
 
 def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
-    """The radio and, below it, the controls of the source that is chosen."""
+    """The radio and, below it, the controls of the chosen source."""
     source = gr.Radio(
         [EXAMPLES, TYPED, FILE], value=kind, label="Prompts", elem_id=f"{page}-source"
     )
@@ -79,7 +79,7 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
 
 
 def wire_prompt_source(source: PromptSource) -> None:
-    """Show the controls of the chosen source alone."""
+    """Show only the controls of the chosen source."""
     source.kind.change(
         _visibility,
         source.kind,

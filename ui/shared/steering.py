@@ -1,4 +1,4 @@
-"""Steering a board: stepping, playing and selecting in the run that it shows.
+"""Moves through the run that a board shows: stepping, playing, selecting.
 
 Handlers as plain functions of (board, session, ...), then wiring.
 """
@@ -21,7 +21,7 @@ __all__ = ["move", "set_pace", "play_on", "select_node", "told_again", "wire_boa
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
-    """One press of a button of the playback bar."""
+    """One click on a button of the playback bar."""
 
     def work() -> None:
         player = session.player
@@ -54,8 +54,8 @@ def select_node(board: Board, session: TabSession, data: Any) -> Values:
 def play_on(
     board: Board, session: TabSession, mode: str, rate: float, rewind: bool
 ) -> Iterator[Values]:
-    """Play on, where what stood still at `step` moves in slow motion; or go to the start, where
-    who steps waits for the first step."""
+    """Play on (from `step`, in slow motion), or go to the start, where `step` waits for the first
+    step."""
 
     def frames() -> Iterator[object]:
         pace = Pace(play_mode(mode, rewind), rate)
@@ -71,7 +71,7 @@ def play_on(
 
 
 def told_again(board: Board, session: TabSession) -> Any:
-    """The notice anew while the log is paused; a run that moves says it with its next frame."""
+    """The notice again while the log is paused; a playing run updates it with its next frame."""
     player = session.player
     if player is not None and not player.resting and player.pace.mode != "step":
         return gr.skip()
@@ -79,7 +79,7 @@ def told_again(board: Board, session: TabSession) -> Any:
 
 
 def set_pace(board: Board, session: TabSession, mode: str, rate: float) -> Iterator[Values]:
-    """The speed was changed: a run that rests moves on unless it is stepped."""
+    """The speed was changed: a run that stands still plays on, unless the mode is `step`."""
 
     def frames() -> Iterator[object]:
         pace, player = Pace(mode, rate), session.player

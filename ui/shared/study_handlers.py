@@ -1,7 +1,5 @@
-"""The board of studies: its parts, and what a look at it or a press on it does. Plain functions of
-the board, the visitor's session and the studies that they may see; ui/shared/study_board.py lays it
-out and connects.
-"""
+"""The board of studies: its components and handlers. Plain functions of the board, the tab session
+and the studies that the visitor may see; ui/shared/study_board.py lays it out and connects it."""
 
 from __future__ import annotations
 
@@ -34,8 +32,8 @@ __all__ = [
 
 ROWS = 8
 RESTS = 20
-"""Drawing while a study is measured takes at most one part in so many of the time: what it takes
-from the engine is in the figures."""
+"""While a study is measured, drawing takes at most one part in RESTS of the time, since it slows
+the engine and so changes the figures."""
 PAST = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
@@ -57,8 +55,8 @@ class StudyBoard:
 
 @dataclass(frozen=True, slots=True)
 class StudyPictures:
-    """A tab's own pictures: the components, and what they show of a study. Dict values are
-    stamped, so that a late answer does not undo a newer one."""
+    """A tab's own pictures: the components, and a function for their values. Dict values are
+    stamped, so that a late answer does not replace a newer one."""
 
     outputs: tuple[Component, ...]
     draw: Callable[[OpenedStudy | None], Sequence[Any]]
@@ -71,8 +69,8 @@ def look_at_study(
     drawn: StudyPictures,
     opening: bool = False,
 ) -> list[Any]:
-    """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
-    opened, so that it turns to what is measured now, or to the newest study."""
+    """The present values of board and pictures; unchanged ones are skipped. `opening`: the tab was
+    opened, so it shows what is measured now, or the newest study."""
 
     def work() -> None:
         if opening:
@@ -90,7 +88,7 @@ def begin_study(
     drawn: StudyPictures,
     make: Callable[[], Study],
 ) -> list[Any]:
-    """Begin what `make` gives and look at it."""
+    """Begin the study that `make` returns and show it."""
 
     def work() -> None:
         session.trouble = ""
@@ -108,7 +106,7 @@ def press_button(
     drawn: StudyPictures,
     event_data: dict[str, Any],
 ) -> list[Any]:
-    """A button of the bar or the list was pressed; `event_data` comes from the browser."""
+    """Handles a click on a button of the bar or the list; `event_data` comes from the browser."""
     study_id = str(event_data.get("study", ""))
 
     def delete() -> None:
@@ -137,7 +135,7 @@ def press_button(
 
 
 def _go_on(mine: Studies, study_id: str) -> None:
-    """A second click of two in quick succession finds that it goes on already."""
+    """Resume; the second of two quick clicks finds the study already running, which is no error."""
     standing = mine.progress()
     if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
         mine.resume(study_id)
@@ -151,8 +149,7 @@ def _answer(
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
-    """Do `work`, then show; what goes wrong is told on the board, which shows what there is.
-    `about`: StudyPlace's."""
+    """Call `work`, then show the board, with an error as its notice. `about`: as in StudyPlace."""
 
     def refusal(message: str) -> list[Any]:
         session.trouble = message
@@ -182,7 +179,7 @@ def _turn(board: StudyBoard, session: TabSession, mine: Studies) -> None:
 
 
 def asked_for(session: TabSession, study_id: str) -> None:
-    """Another tab's press: the board shows this study once its own tab is opened."""
+    """Called by another tab: the board shows this study when its own tab is opened."""
     _look_at(session, study_id)
     session.study.asked = True
 
@@ -200,7 +197,7 @@ def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
 def _values(
     board: StudyBoard, session: TabSession, mine: Studies, drawn: StudyPictures
 ) -> list[Any]:
-    """Bar, list, pictures; a study is read only where something has changed."""
+    """Bar, list, pictures; a study is read only if something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
     standing, place = mine.progress(), session.study
     if place.about is not None and place.then != _stands(place.about, standing):
@@ -224,7 +221,7 @@ def _values(
 def _bar(
     board: StudyBoard, session: TabSession, standing: Progress, trouble: str
 ) -> dict[str, Any]:
-    """State of the study that the pictures show; none where they show past runs."""
+    """State of the study in the pictures; none if they show past runs."""
     if session.study.past:
         value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
     else:
@@ -233,7 +230,7 @@ def _bar(
 
 
 def turned_to_past(board: StudyBoard, session: TabSession, mine: Studies) -> list[Any]:
-    """Bar and list while past runs are on view: no study is."""
+    """Bar and list while past runs are shown: no study is selected."""
 
     def work() -> list[Any]:
         rows = _stamp(session, "0", _list_value(board, session, mine))
@@ -247,8 +244,8 @@ def turned_to_past(board: StudyBoard, session: TabSession, mine: Studies) -> lis
 
 
 def _shelf(board: StudyBoard, session: TabSession, mine: Studies) -> tuple[str, ...]:
-    """The studies that the list has now: one may be begun or deleted in another tab, or by another
-    server. One that is looked at and is not there any more is let go."""
+    """The studies in the list: one may be begun or deleted in another tab or by another server. A
+    displayed study that is no longer there is deselected."""
     place = session.study
     ids = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
     if place.study_id and place.study_id not in ids:
@@ -261,13 +258,13 @@ def _shelf(board: StudyBoard, session: TabSession, mine: Studies) -> tuple[str, 
 
 
 def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
-    """What changes when this study moves on; what never was, where no study is meant."""
+    """A value that changes when this study makes progress; constant if no study is displayed."""
     mine = study_id == standing.study_id
     return (standing.live, standing.done) if mine and study_id else ("at rest",)
 
 
 def _stamp(session: TabSession, name: str, value: Any) -> Any:
-    """A value with its number; Gradio's own updates are dicts too, and stay what they are."""
+    """A value with its stamp; Gradio's own updates are dicts too, but are returned unchanged."""
     plain = isinstance(value, dict) and "__type__" not in value
     return session.stamps.on(name, value) if plain else value
 

@@ -23,11 +23,11 @@ STATES = {
 }
 WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
-"""How soon the browser asks again while something is measured, and while nothing is."""
+"""Seconds between the browser's polls while something is measured, and otherwise."""
 
 
 def auto_words(results: Results) -> str:
-    """What `max_tree_nodes=auto` came to in a study; empty where nothing hangs on it."""
+    """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
     nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
     if nodes is None:
         return ""
@@ -36,7 +36,7 @@ def auto_words(results: Results) -> str:
 
 
 def left_words(seconds: float | None) -> str:
-    """`about 40 s left`; empty before there is a measure of it."""
+    """`about 40 s left`; empty before there is an estimate."""
     if seconds is None:
         return ""
     for unit, size in (("h", 3600), ("min", 60)):
@@ -46,7 +46,7 @@ def left_words(seconds: float | None) -> str:
 
 
 def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
-    """What assets/progress.js draws of the study in `row` (None: none is opened)."""
+    """The value of assets/progress.js for the study in `row` (None: none is opened)."""
     live = standing.live
     mine = row is not None and standing.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
@@ -58,7 +58,7 @@ def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -
 
 
 def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
-    """`standing` where this study is the one that is measured."""
+    """`standing`: given if this study is the one that is measured."""
     state = standing.state if standing else row.state
     num_done = standing.done if standing else row.done
     warming = standing is not None and standing.warming and state == "running"
@@ -91,7 +91,7 @@ def _more(standing: Progress) -> str:
 
 
 def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
-    """That another study is measured now; one of this kind can be shown if it may be seen."""
+    """The notice that another study is being measured, with a link if it may be seen."""
     which = f"Another {KINDS.get(standing.kind, 'study')}"
     parts = [f"{standing.done} of {standing.total}", left_words(standing.left_s)]
     counts = ", ".join(part for part in parts if part)

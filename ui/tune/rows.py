@@ -1,6 +1,7 @@
 """A grid as plain rows, for files and endpoints: a line for each point, a line for each run. Pure.
 
-What was not measured is None; the interval of one group, which would be a point, too.
+Values that were not measured are None; so is the interval of a single group, which would be a
+point.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Row = dict[str, Any]
 
 
 def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
-    """Plain decoding, then each point; `tuned` says which is the best, and which are as good.
+    """Plain decoding, then each point; `tuned` says which is the best and which are as good.
 
-    `refused`: where known, all points that were; a study tells those between points that ran.
+    `refused`: all points that cannot run, if known; a study has only those between points that ran.
     """
     alone = _figures(tuned.plain, None, tuned.over)
     rows = [{"configuration": PLAIN, **_fields(tuned, None), **alone, "found": ""}]
@@ -61,7 +62,7 @@ def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows of one shape, with a line of names above them."""
+    """Rows with the same fields as CSV, with a header."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()

@@ -1,7 +1,7 @@
 """What Tune shows of a grid: the values of its two pictures, its table and a point's runs.
 
 Pure: a study with its results in, dicts out. `assets/grid.js`, `points.js` and `point.js` draw
-them. Two axes make a map (the values of a third are chosen from), one makes a line.
+them. Two axes make a map (with a menu for the values of a third), one axis a line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ui.words.spreads import spread_words
 __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
 
 AXES = 3
-"""So many axes a picture has room for: rows, columns, and layers to choose from."""
+"""The most axes of a picture: rows, columns, and layers to choose from."""
 PLAIN_POINT, REFUSED_POINT = -1, -2
 """Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
 first point that cannot run, from which on they go down."""
@@ -30,7 +30,7 @@ first point that cannot run, from which on they go down."""
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A point's figure with its spread, None where there is none, and what that is a spread of."""
+    """A point's figure and its spread, or None; and over what the spread is."""
 
     value: float | None
     low: float | None
@@ -39,7 +39,8 @@ class _Figure:
 
 
 def axes_of(grid: Grid) -> tuple[Axis, ...]:
-    """The axes to draw: rows, columns, layers. One with a single value is none, unless all are."""
+    """The axes to draw: rows, columns, layers. An axis with a single value is left out, unless all
+    have one."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
     return several[:AXES] or grid.axes[:1]
 
@@ -47,9 +48,9 @@ def axes_of(grid: Grid) -> tuple[Axis, ...]:
 def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     """The picture of one `measure`, `speed` or `length` (tokens per pass).
 
-    A map has `columns`, a line has none; `layers` are the values of a third axis. `cells`: a
-    measured, waiting or refused point each, by its place: layer by layer, row by row. The scale
-    `low` to `high` is that of all layers, so that they can be compared.
+    A map has `columns`, a line has none; `layers`: the values of a third axis. `cells`: measured,
+    waiting or refused points by their place, layer by layer, row by row. The scale from `low` to
+    `high` is the same for all layers, so that they can be compared.
     """
     axes = axes_of(tuned.grid)
     figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
@@ -112,7 +113,7 @@ def _mark(tuned: Tuned, i: int) -> str:
 
 
 def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
-    """A speed is the ratio to plain decoding where it is known, tokens a second else."""
+    """A speed is the ratio to plain decoding if that is known, else tokens per second."""
     row = tuned.rows[i]
     if measure == "length":
         return _of(row.mean_acceptance_length, tuned.lengths[i], tuned.over)
@@ -136,9 +137,8 @@ def _by_number(texts: Iterable[str]) -> dict[str, str]:
 
 
 def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
-    """A row for plain decoding, each point and each that cannot run; a column for each axis and
-    figure. A cell has its text `t` and, where it is a number, the number `v` that it is sorted by.
-    """
+    """A row for plain decoding, for each point and for each point that cannot run; a column for
+    each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
     heads = [axis.field for axis in tuned.grid.axes]
     heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
@@ -161,7 +161,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
 
 
 def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
-    """The head of the file above its table: what was measured, and with what."""
+    """The head of the file above its table: what was measured, and how."""
     sampling = study.sampling
     counted = (
         (len(tuned.rows), "point"),
@@ -191,7 +191,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
-    """A point that cannot run: its values, then why in the place of its figures."""
+    """A point that cannot run: its values, and the reason in place of its figures."""
     values = [one.point[axis.field] for axis in grid.axes]
     cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
     return {
@@ -214,7 +214,7 @@ def _cell(text: str, value: Any = None) -> dict[str, Any]:
 
 
 def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dict[str, Any]:
-    """A point's figures and its runs, prompt by prompt; {} where there is no such point."""
+    """A point's figures and its runs, prompt by prompt; {} if there is no such point."""
     if not 0 <= point < len(tuned.rows):
         return {}
     row = tuned.rows[point]

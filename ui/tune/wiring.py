@@ -1,4 +1,4 @@
-"""Tune's controls connected to what they do."""
+"""Wiring of the Tune tab."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wire_tune(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect everything of the tab; a point goes into Live, a run opens in Sessions."""
+    """Connect the tab's components; a point goes into Live, a run opens in Sessions."""
     context = tune.board.context
     _wire_form(tune, own, tab, live)
     wire_study_board(tune.board, visitor, tab, tune.pictures)

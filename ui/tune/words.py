@@ -1,6 +1,6 @@
-"""What a grid says in sentences: how many runs it will be, what cannot run, what was found.
+"""Sentences about a grid: the number of runs, what cannot run, the results.
 
-Pure: no store, no component. A slower result is said plainly, and so is what noise hides.
+Pure: no store, no component. It says plainly if a result is slower, or if noise hides a difference.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ui.words.spreads import spread_words, where_words
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
 NAMED = 3
-"""So many points are named in a sentence; the rest are counted."""
+"""The most points that a sentence names; the rest are counted."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
-    """What is tuned on what, for the list of studies."""
+    """Which fields are tuned on how many prompts, for the list of studies."""
     axes = " x ".join(f"{axis.field} ({_count(len(axis.values), 'value')})" for axis in grid.axes)
     return f"{axes} on {_count(prompts, 'prompt')}"
 
@@ -75,7 +75,8 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 
 
 def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
-    """The best, what is as good within noise, whether it pays, and whether the text is the same."""
+    """The best point, those as good within noise, whether it pays, and whether the text is the
+    same."""
     if tuned.best is None:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     row = tuned.rows[tuned.best]
@@ -118,7 +119,7 @@ def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
 
 
 def _as_good_words(tuned: Tuned) -> str:
-    """Why a point counts as as good as the best: by their intervals, or by what they drafted."""
+    """Why a point counts as equally good: by its interval, or since it drafted the same."""
     twins = {i for group in tuned.alike if tuned.best in group for i in group}
     apart = "these measurements cannot tell which is faster"
     if twins.issuperset(tuned.as_good):
@@ -128,8 +129,8 @@ def _as_good_words(tuned: Tuned) -> str:
 
 
 def _alike_lines(tuned: Tuned) -> list[Line]:
-    """Settings whose rounds came to the same numbers: what else lies between their speeds is noise,
-    or what such a setting costs beside the drafts."""
+    """Settings whose rounds had the same drafts: a difference between their speeds is noise, or the
+    setting's own cost."""
     lines = []
     for group in sorted(tuned.alike, key=len, reverse=True)[:NAMED]:
         speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
@@ -161,7 +162,8 @@ def _worth_lines(tuned: Tuned, row: ConfigurationRow) -> list[Line]:
 
 
 def _idle_words(tuned: Tuned) -> str:
-    """The best is plain decoding under another name, as with a speculation_length of 0."""
+    """The sentence for a best point that is plain decoding in effect, as with speculation_length
+    0."""
     words = (
         "The best point drafts nothing, as plain decoding: what lies between their speeds is "
         "noise, or what a setting costs that then has nothing to do."

@@ -1,6 +1,6 @@
-"""Which settings made a run, in few words: the preset that they are, or what is not as usual.
+"""A run's settings in few words: its preset, or its differences from the defaults.
 
-Pure: a recorded request in, words out. `asked`, not what became of it: `auto` was the choice.
+Pure: a recorded request in, words out. Of the request as made, not as resolved: `auto` stays.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["OWN", "Settings", "settings_line", "settings_of"]
 
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")
-"""Left out: drafters are shown beside the settings; `record_top_k` changes no text."""
+"""Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`name` of the preset, or OWN with the fields that `differ` from the defaults (`field=value`).
 
-    `sampling`: how tokens were drawn, the temperature first.
+    `sampling`: the sampling parameters, the temperature first.
     """
 
     name: str
@@ -34,14 +34,14 @@ class Settings:
     sampling: tuple[str, ...]
 
     def brief(self, most: int) -> str:
-        """Name and differences, at most so many of them."""
+        """The name and at most `most` differences."""
         more = len(self.differ) - most
         parts = [*self.differ[:most], *([f"{more} more"] if more > 0 else [])]
         return f"{self.name}: {', '.join(parts)}" if parts else self.name
 
 
 def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
-    """Of a request as it was asked, where these SSMs were loaded."""
+    """The settings of a request as made, with these SSMs loaded."""
     sampling = request_fields.get("sampling", {})
     words = _sampling(sampling)
     try:
@@ -63,7 +63,7 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
 
 
 def settings_line(view: View) -> str:
-    """What made the run that is looked at, in a sentence; empty before there is one."""
+    """The displayed run's settings in a sentence; empty without a run."""
     if view.started is None:
         return ""
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
@@ -73,7 +73,7 @@ def settings_line(view: View) -> str:
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
-    """A configuration with its drafters by name, and without what does not matter."""
+    """A configuration with its drafters by name, without fields that have no effect."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
     whole = {"all": list(ssms), "first": list(ssms[:1])}

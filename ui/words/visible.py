@@ -1,6 +1,5 @@
-"""Text from a visitor or a model, safe in a line of the page: characters that are invisible or
-reverse the line are replaced by a sign. Same as `prose` of components/assets/text.js.
-"""
+"""Makes text of a visitor or a model safe for a line of the page: characters that are invisible or
+reverse the line are replaced by a sign. Same as `prose` of components/assets/text.js."""
 
 from __future__ import annotations
 
