@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.scheduling.base import counted
+from core.scheduling.base import count_noun
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
@@ -69,8 +69,8 @@ class SpeculationControl:
 
 def _reason(after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float) -> str:
     """Why the limit has become what it is after the step."""
-    drafts = f"a draft has at most {counted(after.length, 'token')}"
-    drafts += f" by {counted(after.drafters, 'SSM')}"
+    drafts = f"a draft has at most {count_noun(after.length, 'token')}"
+    drafts += f" by {count_noun(after.drafters, 'SSM')}"
     if queue:
         waits = "1 request waits" if queue == 1 else f"{queue} requests wait"
         most = drafts if after.length else "no request drafts"

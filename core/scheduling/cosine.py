@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, counted
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, count_noun
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
@@ -111,7 +111,7 @@ class Cosine:
     def _reason(self, live: Sequence[LiveRequest], group: Group, decision: str) -> str:
         if decision:
             return self._control.reason
-        size, tokens = len(group.members), counted(sum(group.lengths), "token")
+        size, tokens = len(group.members), count_noun(sum(group.lengths), "token")
         if len(live) == 1:
             return f"one request is decoded: every pass is its own, and it may draft {tokens}"
         if size == 1:

@@ -83,7 +83,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
         "schedule": now.schedule,
         "meaning": SCHEDULES[now.schedule].meaning,
         "reason": _reason(now),
-        "decided": _decided(now),
+        "decided": _decision_text(now),
         "rows": {str(i): row for i, row in enumerate(rows)},
         "most": most,
         "lanes": {
@@ -160,7 +160,7 @@ def _reason(now: Snapshot) -> str:
     return visible(why or SCHEDULES[now.schedule].meaning)
 
 
-def _decided(now: Snapshot) -> str:
+def _decision_text(now: Snapshot) -> str:
     """The scheduler's last decision; empty before the first."""
     last = now.decision
     if last is None:

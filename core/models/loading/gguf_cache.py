@@ -305,7 +305,7 @@ def _report_shares(say: Say) -> Iterator[None]:
     """Says which share of the tensors is dequantized, in the place of transformers' own bar."""
     from transformers import modeling_gguf_pytorch_utils as reader
 
-    def counted(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
+    def reporting_progress(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
         listed = list(tensors)
         shares = [100 * i // len(listed) for i in range(len(listed))]
         for i, tensor in enumerate(listed):
@@ -314,7 +314,7 @@ def _report_shares(say: Say) -> Iterator[None]:
             yield tensor
 
     before = vars(reader).get("tqdm")
-    vars(reader)["tqdm"] = counted
+    vars(reader)["tqdm"] = reporting_progress
     try:
         yield
     finally:
