@@ -30,7 +30,7 @@ class ResultStore(Protocol[Result]):
 
 
 def always() -> bool:
-    """Nothing holds the next cell back."""
+    """Never waits and never stops."""
     return True
 
 
@@ -40,11 +40,11 @@ def conduct(
     measure: Callable[[Cell], T],
     go: Callable[[], bool] = always,
 ) -> Generator[StudyEvent[T], None, None]:
-    """Measure what is not kept, in order, one cell a step.
+    """Measure the cells that are not in `store`, in order.
 
-    `go` is asked before each cell; it may wait (for a visitor's run) and says False to stop.
-    `measure` raises CellInterruptedError where the cell is to be measured again. Other errors are
-    the caller's: what was kept stays kept. Closing the generator stops between two cells.
+    `go` is called before each cell; it may wait (for a visitor's run) and returns False to stop.
+    `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are
+    raised to the caller; stored results stay. Closing the generator stops between two cells.
     """
     stored = set(store.cells())
     todo = [cell for cell in cells if cell not in stored]

@@ -1,8 +1,8 @@
 """Conductor: the one thread that measures studies.
 
-A study belongs to the store: it goes on when every tab is closed, any tab sees how far it is, and
-one is measured at a time. A visitor's run takes precedence: no cell begins while one runs, and a
-cell beside which one began is broken off and measured again.
+A study belongs to the store: it goes on when every tab is closed, and any tab sees its progress.
+Only one is measured at a time. A visitor's run takes precedence: no cell begins while one runs,
+and a cell during which one began is interrupted and measured again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from lab.study import Study
 __all__ = ["Conductor"]
 
 LOOK_S = 0.02
-"""How often a running cell looks whether a visitor has come."""
+"""Seconds between checks for visitors' runs while a cell is running."""
 BEAT_S = 20.0
-"""How often the log is told that a study is still measured: other servers may share it."""
+"""Seconds between marks in the log that the study is still measured: other servers may share it."""
 PATIENCE_S = 10.0
 WARMED = 8
 WARMING_TOKENS = 8
@@ -56,8 +56,8 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Keep a new study and measure it. StudyError while another is measured; ConfigError, and
-        nothing is kept, where a prompt or a configuration could not be run."""
+        """Store a new study and measure it. StudyError while another is measured; ConfigError, and
+        nothing is stored, if a prompt or a configuration cannot be run."""
         self._claim(study, owner)
         with self._or_failed():
             check(study, self._runs)
@@ -66,8 +66,8 @@ class Conductor:
         self._measure(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
-        """Go on with a study that is kept. StudyError while another is measured, or where other
-        models are loaded now than it was begun with; ConfigError as `begin`."""
+        """Continue a stored study. StudyError while another is measured, or if other models are
+        loaded than those it was begun with; ConfigError as `begin`."""
         stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
         self._claim(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._or_failed():
@@ -76,7 +76,7 @@ class Conductor:
         self._measure(study, owner)
 
     def stop(self, study_id: str = "") -> None:
-        """End between two cells, a cell under way broken off; nothing kept is lost."""
+        """Stop between two cells, interrupting a running one; no result is lost."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.live:
                 self._progress = replace(self._progress, state="stopping")
@@ -88,8 +88,7 @@ class Conductor:
             return self._progress
 
     def rest(self, study_id: str) -> tuple[str, str] | None:
-        """Final state and reason of a study that are not in the log yet: it could not be
-        written."""
+        """Final state and reason of a study, if they could not be written to the log yet."""
         return self._rests.of(study_id)
 
     def models(self) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ class Conductor:
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
-        """True when nothing is measured any more."""
+        """Waits up to `timeout` seconds; True if nothing is being measured any more."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
@@ -141,7 +140,8 @@ class Conductor:
             raise
 
     def _take(self, study: Study) -> None:
-        """In the log, where another server may be at work."""
+        """Claims the study in the log, which other servers may share; StudyError if one
+        measures."""
         with self._rests.resuming(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
@@ -163,6 +163,8 @@ class Conductor:
         try:
             store = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
+            # A resumed study goes on with the nodes that `auto` came to before: one tree size for
+            # all.
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
@@ -190,6 +192,7 @@ class Conductor:
         """An uncounted short run of each of the first configurations: an engine's first passes are
         slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
         early, late = study.configurations[:WARMED], study.configurations[WARMED:]
+        # One configuration with `auto` must run, since its run fixes the study's node count.
         telling = [one for one in late if by_machine(one.speculation)]
         for one in (*early, *telling[:1]):
             if self._go() and not self._why_models_differ(study):
@@ -200,7 +203,7 @@ class Conductor:
                 self._run_to_end(short, "", in_log=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
-        with suppress(*EXPECTED_ERRORS):  # half a run that stays does no harm
+        with suppress(*EXPECTED_ERRORS):  # an interrupted run that stays in the log does no harm
             self._forget_lost()
         self._rests.record(study.study_id, state, reason)
         self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
@@ -213,12 +216,13 @@ class Conductor:
         elif isinstance(event, CellLost):
             self._tell(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
-            self._pace.heard(event.cell, event.seconds)
+            self._pace.add(event.cell, event.seconds)
             left = cells[cells.index(event.cell) + 1 :]
             self._tell(done=event.done, left_s=self._pace.seconds_left(left))
 
     def _tell(self, **changed: Any) -> None:
         with self._lock:
+            # `stop` may have come in between: the study's thread must not undo it.
             if self._progress.state == "stopping" and changed.get("state") in (
                 "running",
                 "waiting",
@@ -238,7 +242,7 @@ class Conductor:
         return f"the models were exchanged: loaded are {', '.join(standing)}"
 
     def _go(self) -> bool:
-        """Wait until no visitor's run is under way."""
+        """Waits until no visitor's run is running; False if the study was stopped."""
         while not self._stop.is_set():
             if not self._runs.busy():
                 self._forget_lost()
@@ -252,10 +256,11 @@ class Conductor:
     def _beat(self) -> None:
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + BEAT_S
-            with suppress(StoreError):  # the next one will do
+            with suppress(StoreError):  # the next mark will do
                 self._store.beat(self.progress().study_id)
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
+        # Any other run or loading in between takes CPU time, even if it has ended by now.
         begun = self._runs.num_begun()
         request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
         run = self._run_to_end(request, owner)
@@ -274,8 +279,8 @@ class Conductor:
             raise
 
     def _forget_lost(self) -> None:
-        """Remove an interrupted cell's run from the past runs. Called while the log is idle, since
-        a deletion costs it some work."""
+        """Deletes the runs of interrupted cells. Called before a cell, not during one, since
+        deleting costs the log's thread some work."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
@@ -284,6 +289,7 @@ class Conductor:
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
         run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
+            # `busy` counts this run too.
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(LOOK_S)
                 self._beat()

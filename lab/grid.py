@@ -1,7 +1,7 @@
 """A grid: chosen values of chosen fields of SpeculationConfig, every combination a configuration.
 
-What cannot run (a combination that would not be lossless, a number out of range) is left out and
-told, so that the rest can be measured.
+Combinations that cannot run (not lossless, a number out of range) are left out and listed, so that
+the rest can be measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ __all__ = [
 MAX_VALUES = 50
 MAX_POINTS = 1000
 ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH})
-"""Two fields that limit each other, at their widest: so that a value can be checked alone."""
+"""Two fields that limit each other, at their widest values, so that one value can be checked
+alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 FIELDS = tuple(
@@ -67,7 +68,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`points[i]`: the values behind `configurations[i]`, by field."""
+    """`points[i]`: the axes' values of `configurations[i]`, by field."""
 
     axes: tuple[Axis, ...]
     configurations: tuple[Configuration, ...]
@@ -103,8 +104,8 @@ def grid(
 ) -> Grid:
     """Every combination of the axes' values over `base`, the last axis fastest.
 
-    `drafters`: names of those that are loaded, where points that ask for others are to be refused.
-    ConfigError where no combination can run, or an axis comes twice.
+    `drafters`: the loaded ones, to refuse points that name others; None: all are allowed.
+    ConfigError if no combination can run, or an axis occurs twice.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
@@ -138,7 +139,7 @@ def _combinations(
         name = point_name(point)
         try:
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **point})
-            Request("x", sampling, speculation)
+            Request("x", sampling, speculation)  # checks speculation against the temperature
             _check_loaded(speculation, drafters)
         except ConfigError as error:
             yield point, Refused(name, point, str(error))
@@ -147,10 +148,10 @@ def _combinations(
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid behind a study that was made of one: points that are none of its configurations are
-    among the refused. ConfigError where it was not made of a grid.
+    """The grid from which a study was made; points that are not in the study are among the refused.
+    ConfigError for a study that was not made from a grid.
 
-    An axis of numbers is in their order, another in the order in which its values came.
+    Numbers on an axis are sorted; other values stay in their order.
     """
     by_name = {one.name: one for one in study.configurations if one.name != PLAIN}
     axes = _axes_of(study, by_name)
@@ -173,7 +174,8 @@ def grid_of(study: Study) -> Grid:
 
 
 def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
-    """The axes that were asked for; in a study kept without them, those its configurations have."""
+    """The study's axes; for an old study without them, those that its configurations' names
+    have."""
     if study.axes and by_name:
         axes = [axis_of(field, values) for field, values in study.axes]
         return [Axis(axis.field, _in_order(axis.values)) for axis in axes]
@@ -202,17 +204,17 @@ def point_name(point: Mapping[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as it is typed."""
+    """A value as one would type it."""
     if isinstance(value, (tuple, list)):
         return ",".join(value_text(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
-    # Not `:g`, which would give two values that differ little one name.
+    # Not `:g`, which would give the same name to two values that differ little.
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """Among equal values (2.0 and 2, true and 1) the first that the field allows."""
+    """Of equal values (2.0 and 2, true and 1) the first one that the field allows."""
     by_key: dict[Any, Any] = {}
     for value in values:
         if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
@@ -221,7 +223,7 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def _fits(field: str, value: Any) -> bool:
-    """Whether the field allows the value, the other fields aside."""
+    """Whether the field allows the value, regardless of other fields."""
     try:
         SpeculationConfig.from_plain({**ROOM, field: value})
     except ConfigError:

@@ -1,6 +1,6 @@
-"""What a study found: a row per configuration, a row per prompt, ratios within blocks.
+"""The results of a study: a row per configuration, a row per prompt, ratios within blocks.
 
-Pure: a Study and the cells kept so far in, plain rows out. A figure that was not measured is None.
+Pure: a Study and the results so far in, plain rows out. A figure that was not measured is None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DISTRIBUTION_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Texts beside plain decoding's in the same block. `kind`: `identical`, `differs`,
+    """Texts compared with plain decoding's in the same block. `kind`: `identical`, `differs`,
     `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
     or `unknown` (nothing to compare with).
 
@@ -54,9 +54,9 @@ class Same:
 class ConfigurationRow:
     """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds.
 
-    `speed`: median tokens per second, `slowest` and `fastest` cell beside it; `ratio`: to plain
+    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: to plain
     decoding, the median within blocks with its bootstrap 95 % interval over prompts (over repeats
-    where there is one prompt).
+    if there is one prompt).
     """
 
     name: str
@@ -88,11 +88,11 @@ class PromptRow:
     rate_per_position: tuple[float, ...]
     best_drafter: str
     rejected_most: int | None
-    """After how many accepted tokens most rejections came; None where nothing was rejected."""
+    """The number of accepted tokens before most rejections; None if nothing was rejected."""
     same: Same
     idle: str | None = None
-    """Why nothing was drafted though there were drafters, as far as it is known; None where it was,
-    and for plain decoding."""
+    """Why nothing was drafted although there were drafters, empty if unknown; None if something was
+    drafted, and for plain decoding."""
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
@@ -119,12 +119,12 @@ def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
 
 
 def group_of(study: Study) -> str:
-    """What a ratio's interval is over: `prompt`, or `repeat` where there is one prompt."""
+    """The groups of a ratio's interval: `prompt`, or `repeat` if there is one prompt."""
     return "prompt" if len(study.prompts) > 1 else "repeat"
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
-    """The fastest by its ratio to plain decoding, by its speed where there is none."""
+    """The fastest configuration by its ratio to plain decoding; by speed if no ratio is known."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
     rated = [row for row in others if row.ratio is not None]
     if rated:
@@ -185,6 +185,7 @@ def prompt_row(
         for ours, plain in bases
         if plain.stats.tokens_per_second > 0
     ]
+    # `rejected[d]`: rounds of all runs that ended with a rejection after d accepted tokens.
     rejected = _sum_by_position([result.rejected_at for result in measured])
     accepted: dict[str, int] = {}
     for result in measured:
@@ -232,9 +233,10 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
         if cell.contestant in (name, base) and result.stats.tokens_per_second > 0:
             block = blocks.setdefault((cell.item, cell.repeat), {})
             block[cell.contestant] = result.stats.tokens_per_second
+    # Only blocks that have both: within a block the machine was equally busy for the two.
     whole = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
     groups = within_blocks(whole, name, base)
-    if len(groups) == 1:
+    if len(groups) == 1:  # one prompt: its repeats are what is resampled
         groups = [[ratio] for ratio in groups[0]]
     return estimate(groups, middle)
 
@@ -261,6 +263,7 @@ def _draft_share(results: Iterable[Measured]) -> float | None:
 
 def _rates(results: Sequence[Measured]) -> tuple[float, ...]:
     """Share of rounds that accepted more than i tokens, i from 0."""
+    # histogram[i]: rounds that accepted exactly i tokens.
     histogram = _sum_by_position([result.stats.acceptance_histogram for result in results])
     rounds = sum(histogram)
     return tuple(sum(histogram[i + 1 :]) / rounds for i in range(max(0, len(histogram) - 1)))
