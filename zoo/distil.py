@@ -147,13 +147,13 @@ class Teaching:
             open_tokenizer(self.run.store.tokenizer_folder),
             HELD_OUT_FORM.prefixes[0],
         )
-        by_engine = {}
+        by_domain = {}
         for domain, (greedy, *_) in self.held_out().items():
             rows = greedy[:_PROMPTS, 1:prefix].tolist()
             prompts = [str(tokenizer.decode(ids)) for ids in rows]
             workload = Workload(prompts, _MEASURED_TOKENS, repeats=1)
-            by_engine[domain] = tokens_per_pass(engine, ssm.name, workload)
-        return by_engine
+            by_domain[domain] = tokens_per_pass(engine, ssm.name, workload)
+        return by_domain
 
     def cache(self, work: str, identity: Mapping[str, Any]) -> ResultCache:
         """Results for SSMs of this LLM, stored next to its own texts."""

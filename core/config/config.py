@@ -207,8 +207,8 @@ class SpeculationConfig:
         """Without a budget, an expansion with branches must be short: its tree grows
         exponentially."""
         # A policy that finds the length may choose any up to the maximum.
-        policy = length_policy(self.length).given
-        longest = self.speculation_length if policy else self.max_speculation_length
+        is_given = length_policy(self.length).given
+        longest = self.speculation_length if is_given else self.max_speculation_length
         nodes, width = 0, 1
         for children in self.shape(longest):
             width *= children
@@ -296,8 +296,8 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: no drafters, or a fixed length of 0."""
-        policy = length_policy(self.length).given
-        return not self.drafters or (policy and self.speculation_length == 0)
+        is_given = length_policy(self.length).given
+        return not self.drafters or (is_given and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""

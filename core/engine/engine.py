@@ -332,5 +332,5 @@ class Engine:
         # A policy that finds the length by measured times weighs the cost of nodes itself, so only
         # the measured range bounds it: with an affordable budget `trend` could never learn that
         # longer drafts do not pay.
-        policy = length_policy(config.length).given
-        return verify.affordable_nodes() if policy else max(verify.ms)
+        is_given = length_policy(config.length).given
+        return verify.affordable_nodes() if is_given else max(verify.ms)

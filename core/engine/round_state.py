@@ -171,8 +171,8 @@ class ActiveRequest:
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
         # A length that the user typed is shown as typed; one that a policy found is shown as it
         # will be.
-        policy = length_policy(config.length).given
-        length = choice.length if policy else min(fits, room)
+        is_given = length_policy(config.length).given
+        length = choice.length if is_given else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
 
 

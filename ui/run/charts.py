@@ -22,9 +22,8 @@ Value = dict[str, Any]
 UNASKED = ("unused", "ended")
 HIDDEN_MS = 0.005
 """Smaller times are shown as 0.00 ms."""
-# The controller's own memory reaches about as far back.
-LATELY = 32
-# What a frame holds is bounded while a run is live; at its end all of it is sent once.
+LATELY = 32  # rounds; the length policy's averages reach about as far back
+# Of a live run a frame has at most so many rounds; at its end all of them are sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -118,6 +117,7 @@ def timeline_value(frame: Frame) -> Value:
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
         "pipeline": _config_value(view, "pipeline") if view.drafters else "",
+        # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
         "ended": frame.is_complete,
         "trials": _trials(view),

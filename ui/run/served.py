@@ -20,8 +20,9 @@ __all__ = ["served_parts"]
 
 Value = dict[str, Any]
 
+# Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
-WORDS = 24
+WORDS = 24  # characters of a part's text
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
@@ -52,6 +53,8 @@ def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
 def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
     """Parts (first round, end, drafter) that maximise the sum of shares minus CHANGE for each
     further part."""
+    # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
+    # round, came_from[r][i] the drafter in round r - 1 that gives it. O(rounds x drafters).
     worth = [0.0] * count
     came_from: list[list[int]] = []
     for own in shares:

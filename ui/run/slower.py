@@ -20,8 +20,8 @@ from ui.form.menus import idle_fields
 
 __all__ = ["pool_stats", "slower_because"]
 
-FEW_ACCEPTED = 0.2
-AS_MUCH_AS = 0.4
+FEW_ACCEPTED = 0.2  # of the drafted tokens
+AS_MUCH_AS = 0.4  # of a round's time
 A_TRIFLE_MS = 0.05
 HARDLY_ANY = 0.1
 """Draft tokens per round; with fewer, a run is practically plain decoding."""
@@ -66,6 +66,7 @@ def slower_because(
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
     if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and beside_others_ms <= 0:
         return _hardly_drafted_words(mean, stats, fields)
+    # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
     if mean.hidden > A_TRIFLE_MS:
@@ -93,7 +94,7 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
 
 def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    # The overlap counts what passed beside others' work, as far as the run's own passes go.
+    # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     return Round(
@@ -147,6 +148,7 @@ def _why_none(fields: Mapping[str, Any]) -> str:
 def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
+    # In order: useless drafts, then the largest part of a round's time.
     if mean.draft >= AS_MUCH_AS * mean.ms:
         fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
         advice = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
@@ -179,7 +181,7 @@ def _deep(fields: Mapping[str, Any], length: int) -> int:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
         return length
-    # The nodes are divided among those that draft, which may be one alone.
+    # The budget is divided among the drafters of a round, which may be a single one.
     alone = length_policy(config.length).chooses_drafters
     names = config.drafters[:1] if alone else config.drafters
     return longest(config, names, length)
@@ -210,18 +212,18 @@ def _shorter(fields: Mapping[str, Any]) -> list[str]:
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    policy = length_policy(fields["length"]).given
+    is_given = length_policy(fields["length"]).given
     name = _asked_by(fields)
     length = int(fields[name])
     deep = _deep(fields, length)
-    auto_hint = "" if policy else f" ({fields['length']} finds the rest)"
+    auto_hint = "" if is_given else f" ({fields['length']} finds the rest)"
     if deep <= 1:
-        # Drafts of one token are as short as any; fewer nodes leave some drafter without one.
+        # Drafts have one token already; with fewer nodes some drafter gets none.
         return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
     if deep < length:
         lower = f"a {name} {'of 1' if deep == 2 else f'below {deep}'}"
     else:
-        lower = f"a {'shorter' if policy else 'lower'} {name}"
+        lower = f"a {'shorter' if is_given else 'lower'} {name}"
     return [*ways, lower + auto_hint]
 
 
