@@ -1,9 +1,8 @@
-"""`python -m bench`: runs one suite; Markdown to standard output, progress to standard error, a
-chart as HTML beside the samples.
-`python -m bench grow` writes grown models instead.
+"""`python -m bench`: runs one suite. Markdown goes to standard output, progress to standard error,
+a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
 
-Exit codes: 0; 1 a suite found something that failed; 2 with one line naming the field, its value
-and what is allowed; 130 interrupted (what was measured is kept, the same command goes on).
+Exit codes: 0 success; 1 a check of the suite failed; 2 with one line naming the field, its value
+and what is allowed; 130 interrupted (samples are stored; the same command continues).
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
 
 
 def teller() -> Callable[[str], None]:
-    """Progress on standard error, with the seconds since the start."""
+    """A function that prints progress to standard error, with the seconds since the start."""
     start = time.monotonic()
 
     def say(message: str) -> None:

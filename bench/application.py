@@ -1,5 +1,4 @@
-"""The whole application in a process of its own, as `python app.py` starts it, with a log of its
-own."""
+"""Runs the whole application in its own process, as `python app.py` does, with its own log."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ LOOK_S = 0.02
 
 
 class BenchError(SpecScopeError):
-    """What was to be measured did not come about."""
+    """A measurement could not be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`opened_s`: seconds from its start until a browser was given the page."""
+    """`opened_s`: seconds from the start until the page was served."""
 
     url: str
     pid: int
@@ -48,9 +47,9 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """The application with the bundled models, its page served; ended at the end.
+    """The application with the bundled models, serving its page; it is stopped at the end.
 
-    Raises BenchError where it does not come up.
+    Raises BenchError if it does not start.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
@@ -95,7 +94,7 @@ def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
 
 
 def resident_mb(pid: int) -> float | None:
-    """Resident memory of a process in MB (10^6 bytes); None where the system does not tell."""
+    """Resident memory of a process in MB (10^6 bytes); None if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

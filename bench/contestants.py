@@ -1,7 +1,6 @@
-"""Our engine, and transformers on the same weights, as contestants: prompts in, token ids and
-figures out. transformers loads its own copy of the models, so that what it gives owes nothing to
-our loading.
-"""
+"""This engine, and transformers on the same weights, as contestants: prompts in, token ids and
+figures out. transformers loads its own copy of the models, so that its results do not depend on
+this project's loading."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
     """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time.
-    Raises EngineError where a drafter was lost."""
+    Raises EngineError if a drafter was lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
@@ -72,7 +71,7 @@ def decode(
 
 
 def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
-    """Runs a case to its end, as a caller that wants the text would; the new tokens' ids."""
+    """Runs a case to its end and returns the new tokens' ids."""
     events = engine.generate(request(case, speculation))
     rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
     return [token_id for token_ids in rounds for token_id in token_ids]
@@ -90,7 +89,7 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class Theirs:
-    """The bundled LLM, or another `module` with its tokenizer, under transformers' own generation
+    """The bundled LLM, or another `module` with its tokenizer, in transformers' own generation
     loop."""
 
     def __init__(self, dtype: str = "float32", module: Any = None) -> None:
@@ -107,7 +106,7 @@ class Theirs:
     def generate(
         self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
-        """The new token ids; `options` go to `generate` as they are."""
+        """The new token ids; `options` are passed to `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
         drawn: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
@@ -128,7 +127,8 @@ class Theirs:
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A copy of an SSM of its own: schedule and threshold persist in an assistant."""
+        """A new copy of an SSM, since transformers stores schedule and threshold in an
+        assistant."""
         own = copy.deepcopy(module)
         own.generation_config.num_assistant_tokens = count
         own.generation_config.num_assistant_tokens_schedule = schedule

@@ -1,8 +1,8 @@
-"""The picture of a family: tokens per LLM pass by domain, before its SSMs were tuned and after.
+"""The picture of a family: tokens per LLM pass by domain, before and after its SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: results of the `acceptance`
-suite of two families of one LLM, with the same settings. A panel a temperature; a pair of bars for
-the domain's best SSM alone and for each combine rule, pale before and full after, with 95 %
+suite of two families with the same LLM and settings. A panel for each temperature; a pair of bars
+for the domain's best single SSM and for each combine rule, pale before and full after, with 95 %
 intervals.
 """
 
@@ -42,7 +42,7 @@ PALE = 0.4
 
 
 def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
-    """The picture, `names` the domains'. Raises ConfigError where one of them has no samples of the
+    """The picture; `names`: the domains. Raises ConfigError if a file has no samples of the
     suite."""
     if before.header.get("settings") != after.header.get("settings"):
         settings = str(after.header.get("settings"))
@@ -85,7 +85,8 @@ def _measured_rows(results: Results) -> figures.Found:
 
 
 def _best_row(by_row: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
-    """A combine rule's row; of the SSMs alone the best of the wanted continuations; or None."""
+    """A combine rule's row; for ALONE, the row of the best single SSM on the wanted continuations;
+    None if there is none."""
     rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)

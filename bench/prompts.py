@@ -18,7 +18,7 @@ class Prompt:
     number: int
 
     def seed(self, repeat: int = 0) -> int:
-        """The seed of this prompt's runs above temperature 0: its own, and fixed."""
+        """The seed of this prompt's runs above temperature 0; fixed for each prompt and repeat."""
         return 1000 * (repeat + 1) + self.number
 
 

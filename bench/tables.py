@@ -1,4 +1,5 @@
-"""Tables of measurements as Markdown: rows in long form, a group of them a line, a figure a column.
+"""Tables of measurements as Markdown: rows in long form, a group of them for each line, a figure
+for each column.
 
 Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Knows nothing of what
 was measured.
@@ -16,9 +17,9 @@ NOTHING = "-"
 CLAIM_HEADS = ("claim", "target", "measured", "verdict")
 
 Row = Mapping[str, Any]
-"""One measurement: the fields that say of what, and its figures."""
+"""One measurement: the fields that identify it, and its figures."""
 Value = str | Callable[[Row], float]
-"""A field's name, or what is computed of a row."""
+"""A field's name, or a function of a row."""
 
 
 def long_rows(
@@ -42,7 +43,7 @@ def speed(row: Row) -> float:
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """The rows' values, of those that have it."""
+    """The values of the rows that have one."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]
@@ -50,9 +51,9 @@ def column(rows: Iterable[Row], value: Value) -> list[float]:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one line. `among`: all rows of the table, where a ratio finds its base. `block`:
-    the fields that tell what was measured at one time; `over`: what intervals are resampled over.
-    """
+    """The rows of one line. `among`: all rows of the table, from which a ratio takes its base.
+    `block`: the fields that identify what was measured at one time; `over`: the groups for
+    intervals."""
 
     rows: Sequence[Row]
     among: Sequence[Row] = ()
@@ -60,23 +61,23 @@ class Group:
     over: str = "prompt"
 
     def __getitem__(self, field: str) -> Any:
-        """The field of the first row: for those that all have alike."""
+        """The field of the first row, for fields that are the same in all rows."""
         return self.rows[0][field]
 
     def of(self, **fields: Any) -> Group:
-        """Those of its rows that have these values."""
+        """The rows with these values."""
         rows = [row for row in self.rows if _has(row, fields)]
         return Group(rows, self.among or self.rows, self.block, self.over)
 
     def median(self, value: Value = speed) -> Estimate | None:
-        """The median of the values; None of no rows."""
+        """The median of the values; None without rows."""
         return estimate(
             self._groups((row[self.over], x) for row, x in self._row_values(value)), middle
         )
 
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
-        """The median of the quotients with the rows of the same block that have the fields `base`,
-        over the blocks that have both."""
+        """The median ratio to the rows of the same block that have the fields `base`, over the
+        blocks that have both."""
         # Within a block: a machine's speed drifts over minutes, more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
         by_block = {self._block(row): x for row, x in bases._row_values(value)}
@@ -124,8 +125,8 @@ def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[G
 
 @dataclass(frozen=True)
 class Table:
-    """A line for each group of rows with equal fields `by`; `columns`: what each says of it.
-    `options` are those of Group."""
+    """A line for each group of rows with equal fields `by`; `columns`: functions of the group.
+    `options`: those of Group."""
 
     title: str
     rows: Sequence[Row]
@@ -162,7 +163,7 @@ def _cell(cell: object) -> str:
 
 
 def figure(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
-    """`4.12 (3.90 to 4.35)`; a dash for nothing."""
+    """`4.12 (3.90 to 4.35)`; a dash for None."""
     if estimate is None:
         return NOTHING
     value, low, high = (f"{x:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))

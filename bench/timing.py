@@ -16,7 +16,7 @@ Passes = Callable[[Any], float] | None
 
 
 def time_call(call: Callable[[], T]) -> tuple[T, float]:
-    """What the call returns, and its wall time in seconds."""
+    """The call's result, and its wall time in seconds."""
     start = time.perf_counter()
     result = call()
     return result, time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""The prompts that come along, by domain: those that the benchmarks measure too."""
+"""The bundled prompts, by domain: the ones that the benchmarks measure too."""
 
 from __future__ import annotations
 

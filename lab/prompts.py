@@ -1,7 +1,7 @@
-"""Prompts of a study: typed, pasted or from a file, told apart and named.
+"""Prompts of a study: typed, pasted or from a file, split and named.
 
-A `.txt` holds a prompt a line, or prompts of several lines with a line of `---` between them; a
-`.jsonl` an object a line with `prompt` (or `text`) and, if known, `domain` and `id`.
+A `.txt` has a prompt on each line, or prompts of several lines separated by lines of `---`; a
+`.jsonl` has an object on each line with `prompt` (or `text`) and optionally `domain` and `id`.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class StudyPrompt:
 
     @property
     def words(self) -> str:
-        """Which it is, with how it begins: `prompt 3 ("Once upon a time...")`."""
+        """The prompt's number and beginning: `prompt 3 ("Once upon a time...")`."""
         flat = " ".join(self.text.split())
         short = flat if len(flat) <= EXCERPT else f"{flat[:EXCERPT]}..."
         return f'prompt {self.id} ("{short}")'
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
-    """Prompts as a person types them. Raises ConfigError where there is none, or too many."""
+    """Prompts as typed by a person. Raises ConfigError if there are none or too many."""
     lines = typed.replace("\r\n", "\n").split("\n")
     if any(line.strip() == SEPARATOR for line in lines):
         blocks = _between(lines)
@@ -65,7 +65,7 @@ def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
-    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the line that is wrong."""
+    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the wrong line."""
     try:
         read = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,7 +80,7 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
 
 
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
-    """The prompts with ids of their own: a second `x` becomes `x-2`."""
+    """The prompts with unique ids: a second `x` becomes `x-2`."""
     counts: dict[str, int] = {}
     renamed: list[StudyPrompt] = []
     for prompt in prompts:

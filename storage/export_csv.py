@@ -1,5 +1,5 @@
-"""A run's rounds as a table, one row a round, for spreadsheets and data frames. As everywhere that
-people read, rounds count from 1; in the events they count from 0."""
+"""A run's rounds as a table, one row for each, for spreadsheets and data frames. Rounds count from
+1, as in all output for people; in events they count from 0."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STAGES = ("draft", *OWN_LANES, "prefill")
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
-    """One row a finished round, headed by names; a thinned run's `tree` column says so, and what
-    only its whole trees would tell is left empty.
+    """One row for each finished round, with a header; in a thinned run the `tree` column says so,
+    and columns that need whole trees are empty.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front; controls,
-    overrides of the direction of writing and half characters are written as their escapes.
+    characters that change the direction of writing, and lone surrogates are written as escapes.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -47,7 +47,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FinishedRound:
-    """The events of one finished round, and where the one before it ended (ms)."""
+    """The events of one finished round, and the end of the previous one (ms)."""
 
     drafted: Drafted | None
     combined: Combined | None

@@ -1,6 +1,5 @@
-"""What a folder's model was grown from and to, kept beside its weights; how far its logits are from
-the small model's; and the model card that says so.
-"""
+"""Stores next to a grown model's weights how it was grown and how far its logits are from the small
+model's, and writes its model card."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ WHOLE = (torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Over `tokens` positions: the largest difference of logits, the largest logit, and at how many
-    positions both find the same token likeliest."""
+    """A comparison over `tokens` positions: the largest difference of logits, the largest logit,
+    and the number of positions with the same likeliest token."""
 
     difference: float
     largest: float
@@ -36,7 +35,7 @@ class Likeness:
 
 @torch.inference_mode()
 def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
-    """Both modules over the same texts (token ids), a pass each."""
+    """Compares both modules on the same texts (token ids), one pass for each text."""
     difference = largest = 0.0
     tokens = same = 0
     for text in texts:
@@ -57,7 +56,7 @@ def _logits(module: Any, text: Sequence[int]) -> torch.Tensor:
 
 
 def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
-    """Raises UnsupportedModelError where the grown model is another one."""
+    """Raises UnsupportedModelError if the grown model computes something else."""
     allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(measured.largest, 1.0)
     if not measured.difference <= allowed:
         raise UnsupportedModelError(
@@ -73,8 +72,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """What decides every weight of a grown model. `source` is the small model's name, `digest` of
-    its weight files."""
+    """All that determines the weights of a grown model. `source`: the small model's name, `digest`:
+    of its weight files."""
 
     source: str
     digest: str
@@ -99,9 +98,9 @@ def keep(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
 
 
 def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
-    """Whether the folder holds this very model; False where there is nothing.
+    """Whether the folder has exactly this model; False for an empty or missing folder.
 
-    Raises ConfigError where it holds anything else.
+    Raises ConfigError for any other content.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False

@@ -1,4 +1,5 @@
-"""Writing a grown model as a folder that loads like any other, one shard in memory at a time."""
+"""Writes a grown model as a folder that loads like any other, with one shard in memory at a
+time."""
 
 from __future__ import annotations
 
@@ -37,10 +38,10 @@ BESIDE = (
 def write_grown(
     folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
-    """Grows `module`, the model of the folder `source`, and compares what was written with it over
-    `texts` (token ids). The folder is there whole or not at all.
+    """Grows `module`, the model of the folder `source`, and compares the written model with it on
+    `texts` (token ids). The folder is written whole or not at all.
 
-    Raises ConfigError where it cannot be written, UnsupportedModelError where the logits differ.
+    Raises ConfigError if it cannot be written, UnsupportedModelError if the logits differ.
     """
     dtype = getattr(torch, recipe.dtype)
     with _at_once(folder) as temporary:
@@ -64,7 +65,7 @@ def copied_files(source: Path) -> list[Path]:
 
 @contextmanager
 def _at_once(folder: Path) -> Iterator[Path]:
-    """A folder beside, which takes this one's place when all went well."""
+    """A temporary folder that replaces `folder` if the block succeeds."""
     beside: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +104,7 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The names in order, as many a file as `SHARD_BYTES` hold, at least one."""
+    """The names in order, grouped by file: as many as fit SHARD_BYTES, at least one."""
     groups: list[list[str]] = [[]]
     held = 0
     for name, shape in shapes.items():
@@ -120,9 +121,9 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 
 def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError. The small model and the large one, `copies` times, are there at
-    once, and a shard of it again on its way from its file (0.5 B parameters in float32: 3.0 GiB
-    seen, 3.4 asked for)."""
+    """Raises OutOfMemoryError. In memory at once: the small model, `copies` of the large one, and
+    one shard while it is read from its file (for 0.5 B parameters in float32: 3.4 GiB required, 3.0
+    GiB measured)."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     needed = small + copies * large + min(large, SHARD_BYTES) + BESIDE_BYTES
@@ -135,7 +136,7 @@ def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int 
 
 
 def check_disk(folder: Path, plans: Sequence[Plan], dtype: torch.dtype) -> None:
-    """Raises ConfigError where the folder's disk has no room for these plans' weights."""
+    """Raises ConfigError if the folder's disk has no room for these plans' weights."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     needed = sum(plan.large.parameters for plan in plans) * dtype.itemsize
     free = shutil.disk_usage(there).free

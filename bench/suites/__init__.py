@@ -1,4 +1,4 @@
-"""Suites by name, and the options that only a few of them use."""
+"""The suites by name, and the options that only some of them use."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ WITHOUT_DTYPE = ("sessions", "start", "visitors")
 
 
 def check_used(suite: str, settings: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an option that was given (is not None) and that the suite would not
-    use."""
+    """Raises ConfigError for an option that was given (is not None) but is not used by the
+    suite."""
     for name, users in ONLY.items():
         if settings.get(name) is not None and suite not in users:
             raise ConfigError.of(

@@ -1,7 +1,7 @@
-"""`acceptance`: tokens per LLM pass, with intervals over prompts; depends on no clock.
+"""`acceptance`: tokens per LLM pass, with intervals over prompts; independent of time.
 
-By SSM and their union, coupled and plain, by tree width, length and combine rule; looping
-continuations apart.
+By SSM and their union, coupled and plain, by tree width, length and combine rule; continuations
+that repeat themselves have tables of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOGETHER = 10  # requests decoded in one batch: the same tokens, sooner
 
 @dataclass(frozen=True)
 class Acceptance(Suite):
-    """See Suite. `parts` can be fewer, for a quick look."""
+    """See Suite. `parts`: which tables' rows are measured."""
 
     one_dtype: ClassVar[bool] = True
     timed: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class Acceptance(Suite):
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
-    """Share of different grams of `size` tokens among all; 1 where there are none."""
+    """The fraction of distinct n-grams of `size` tokens; 1 if there are none."""
     grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 

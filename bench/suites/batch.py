@@ -1,7 +1,7 @@
-"""`batch`: several live requests in one verification pass: total tokens per second by how many, and
-whether each request's ids stay what they are alone.
+"""`batch`: several live requests in one verification pass: total tokens per second by their number,
+and whether each request's ids are the same as alone.
 
-`--prompts` are the requests: the same ones every time, decoded so many at a time.
+The requests are the `--prompts`, the same for every batch size.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
 
 @dataclass(frozen=True)
 class Batch(Suite):
-    """See Suite. `sizes`: how many requests at a time."""
+    """See Suite. `sizes`: the numbers of requests at a time."""
 
     name: str = "batch"
     about: str = "total tokens per second of 1 to 16 live requests; each request's ids unchanged"
@@ -65,7 +65,7 @@ class Batch(Suite):
 def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
-    """All requests, `size` at a time: their tokens, how long it took, their ids."""
+    """All requests, `size` at a time: their number of tokens, the seconds, their ids."""
     config = SpeculationConfig.preset(block.item)
     outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
@@ -75,7 +75,7 @@ def _decode_batches(
 def _against_first(
     cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The figures, and the prompts whose ids differ from the first batch size's."""
+    """The figures, and the prompts whose ids differ from those with the first batch size."""
     names = [case.prompt.id for case in cases]
     alone = next(iter(by_number.values()))["ids"]
     for figures in by_number.values():
@@ -85,7 +85,7 @@ def _against_first(
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Total tokens per second by how many requests at a time, a table a dtype and temperature."""
+    """Total tokens per second by batch size, a table for each dtype and temperature."""
     texts = []
     for kind in group_rows(long_rows(results.samples), ("dtype", "temperature")):
         title = f"Live requests, {kind['dtype']}, T = {kind['temperature']:g}"
@@ -98,7 +98,7 @@ def tables(results: Results) -> tuple[str, ...]:
 
 
 def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
-    """A sentence for each measurement that differs from that of a request alone."""
+    """A sentence for each measurement whose ids differ from those of a request alone."""
     return tuple(
         f"{row['preset']}, {what.format(**row)} than alone for {', '.join(row['differ'])}"
         for row in long_rows(results.samples)
@@ -107,8 +107,9 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
-    """A line a preset: tokens per second of each number at a time, and against the first of them
-    within each repeat. `note` has a place for what the figures are, and for how many differ."""
+    """A row for each preset: tokens per second for each batch size, and relative to the first one
+    within each repeat. `note`: a format with places for what the figures are and how many
+    differ."""
     repeats = len({row["repeat"] for row in rows})
     changed = sum(len(row["differ"]) for row in rows)
     note = note.format(f"medians of {repeats} repeats, ratios within repeats.", changed)

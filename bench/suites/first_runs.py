@@ -1,7 +1,7 @@
-"""The first run of a fresh process against its tenth: what `best` loses while costs are measured.
+"""The first run of a fresh process against its tenth: what `best` loses while it measures costs.
 
-`python -m bench.suites.first_runs THREADS TOKENS < PROMPT`: a run's tokens per LLM pass and per
-second, for each of ten runs of one request at temperature 0, as JSON.
+`python -m bench.suites.first_runs THREADS TOKENS < PROMPT` prints a run's tokens per LLM pass and
+per second, for each of ten runs of one request at temperature 0, as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEIGHBOUR = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pas
 
 
 def measure_first_runs(context: Context, processes: int) -> None:
-    """A sample for each process, every second one beside a process that keeps a core busy."""
+    """A sample for each process, every second one while another process keeps a core busy."""
     for number in range(processes):
         for busy in (False, True):
             if context.results.has(process=number, busy=busy):
@@ -61,7 +61,7 @@ def _ten_runs(prompt: str, threads: int) -> list[dict[str, float]]:
 
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
-    """As `start.bounds`: medians over the processes; the least is said too."""
+    """Rows as in `start.bounds`: medians and minima over the processes."""
     with_both = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():
@@ -78,7 +78,7 @@ def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
 
 
 def main(threads: str, tokens: str) -> None:
-    """In a process of its own: ten runs of the prompt on standard input, alike."""
+    """Runs in its own process: ten equal runs of the prompt on standard input."""
     from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
     from core.events.outcome import Outcome
     from core.models.machine import use_threads

@@ -1,4 +1,4 @@
-"""`fusion`: SSMs that draft one trunk together, at 8 nodes, with and without their parts."""
+"""`fusion`: SSMs that draft one trunk together, at 8 nodes, with and without its parts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` on
-grown models: the cost of an LLM of half a billion parameters or more, beside SSMs as they are and
-SSMs grown to a hundredth of it.
-"""
+"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` with
+grown models: an LLM with the cost of half a billion parameters or more, and SSMs as they are or
+grown to a hundredth of it."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class GrownContenders:
-    """Loads contenders of the bundled family grown to so many parameters."""
+    """Loads the contestants, with the bundled family grown to `params` parameters."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -68,13 +67,13 @@ class GrownContenders:
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
-    """The family that `--grown` keeps, SSMs grown too, as `cpu-grown` runs it."""
+    """The family in the folder `--grown`, with grown SSMs, as `cpu-grown` runs it."""
     return InFolders(family_of(Wish(PARAMS, SSM_PARAMS, dtype=dtype)), context).ours()
 
 
 class InFolders:
-    """The family from its folders, grown first where they are not there; each side reads them for
-    itself."""
+    """The family from its folders, which are written first if they are missing; each contestant
+    loads them itself."""
 
     def __init__(self, family: Family, context: Context) -> None:
         assert context.grown is not None
@@ -92,7 +91,7 @@ class InFolders:
 
 
 class InMemory:
-    """The family grown in this process, from `small` on, on a device."""
+    """The family grown in this process from `small`, on a device."""
 
     def __init__(
         self, family: Family, small: LoadedModels, say: Callable[[str], None], device: str = "cpu"
@@ -100,8 +99,7 @@ class InMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def ours(self, llm: Any = None) -> LoadedModels:
-        """The grown models behind our engine, with weights of their own, or over the module
-        `llm`."""
+        """The grown models for this engine, with their own weights, or with the module `llm`."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {
@@ -146,13 +144,13 @@ CPU_GROWN = CpuBundled(
 
 @dataclass(frozen=True, slots=True)
 class GrownLoader:
-    """Summons the bundled family grown to so many parameters; `ssm_params` 0: SSMs as they are."""
+    """Loads the bundled family grown to `params` parameters; `ssm_params` 0: SSMs are not grown."""
 
     params: int
     ssm_params: int
 
     def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
-        """One LLM in memory, which both sides read: of 7 B two might not fit."""
+        """One LLM in memory that both contestants use: two of 7 B might not fit."""
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
         small = load_models(dtype=dtype, device="cpu")
         contenders = InMemory(family, small, lambda message: None, device)

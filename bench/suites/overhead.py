@@ -1,9 +1,8 @@
-"""`overhead`: what a round costs outside the models' passes, in all, per tree node, and as a share
-of it; with `--grown` of grown models too.
+"""`overhead`: the cost of a round outside the models' passes: in all, per tree node, and as a
+fraction of the round; with `--grown` also for grown models.
 
-A round runs from one RoundCompleted to the next; the time in passes, of LLM and SSMs, by feeds and
-by queries, is taken off. What is left is split by the round's spans. The large vocabulary has
-synthetic logits.
+A round lasts from one RoundCompleted to the next. The time of all passes of LLM and SSMs is
+subtracted, and the rest is divided by the round's spans. The large vocabulary has synthetic logits.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ CHAIN = (1,) * 8
 
 
 def overhead_configs() -> Mapping[str, SpeculationConfig]:
-    """Trees of all sizes by the same number of draft steps, and none."""
+    """Trees of several sizes with the same number of draft steps, and plain decoding."""
 
     def tree(width: int, drafter: str = "all") -> SpeculationConfig:
         shape = (width, *CHAIN[1:])
@@ -95,7 +94,7 @@ def _models(context: Context, family: str) -> LoadedModels:
 def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
-    """A list for each round but the first, which has the prefill: [nodes, milliseconds outside
+    """A list for each round but the first, which includes prefill: [nodes, milliseconds outside
     passes, then those of each of STAGES, and of the round]."""
     heat = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
@@ -113,8 +112,8 @@ def _round_times(
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
-    """Milliseconds outside passes, in all and by stage, and of the whole round; `events` is what no
-    span covers."""
+    """Milliseconds outside passes, in all and by stage, and of the whole round; stage `events`: the
+    time that no span covers."""
     spent = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         # A drafter's spans are on a lane of its own name.
@@ -127,7 +126,7 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
 
 
 def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
-    """One table a family and temperature, then the fitted kinds."""
+    """One table for each family and temperature, then the fitted lines."""
     kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
     kinds = [kind for kind in kinds if kind[-1]]
     return (*(_one(*each) for each in kinds), *([_fits(kinds)] if kinds else []))

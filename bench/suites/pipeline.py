@@ -1,7 +1,7 @@
 """`pipeline`: pipelined against serial decoding, for one request and for eight.
 
-Contestants interleaved block by block; a block is one prompt, or one group of prompts, once with
-each pipelining. The clock runs from the prompts to the last token, prefills included.
+Contestants are interleaved: a block is one prompt, or one group of prompts, once with each pipeline
+mode. Times are from the prompts to the last token, prefills included.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NOTES = 4  # sentences kept of a run
 
 @dataclass(frozen=True)
 class Pipeline(Suite):
-    """See Suite. `only` can be fewer rows, for a quick look; None: all of them."""
+    """See Suite. `only`: a subset of the rows; None: all."""
 
     name: str = "pipeline"
     about: str = "pipelined against serial decoding, one request and eight; hits, saved, wasted"
@@ -59,14 +59,15 @@ class Pipeline(Suite):
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
-    """`live` prompts a group, of all domains, by name; too few are taken again."""
+    """Groups of `live` prompts of all domains, by name; if there are too few, prompts are
+    repeated."""
     count = max(1, len(prompts) // live)
     every = [[prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)]
     return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
-    """The blocks, after one short round that is not counted."""
+    """Measures the blocks, after one short uncounted round."""
     context, todo = blocks.context, blocks.missing_blocks
     prompts = groups(context.prompts, row.live)
 
@@ -86,7 +87,8 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 
 @dataclass
 class _Watch:
-    """One run's rounds but the first, which has the prefills and can be no hit."""
+    """One run's rounds except the first, which includes prefill and cannot use a draft made
+    ahead."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)

@@ -1,5 +1,5 @@
-"""Rows of suites that time nothing, measured in this process or shared by several: there every core
-may work."""
+"""Measures rows of suites that measure no time, in this process or divided among several, on all
+cores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Found]
 def measure_rows(
     context: Context, measure: Measure[Task, Found], rows: Sequence[Task]
 ) -> Iterator[tuple[Task, Found]]:
-    """Each row with what comes of it, as soon as it is there; every process has its own engine."""
+    """Yields each row with its result as soon as it is measured; every process has its own
+    engine."""
     settings = context.settings
     if settings.processes > 1:
         shared_arguments = (settings, context.prompts, context.family)
@@ -66,8 +67,8 @@ def map_processes(
 
 
 def _attend() -> None:
-    """End this process with its parent, even if that was killed: the next measurement must not
-    share the cores with it."""
+    """Ends this process when its parent ends, even if that was killed: it must not take CPU time
+    from the next measurement."""
     parent = parent_process()
     assert parent is not None
 

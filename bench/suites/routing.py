@@ -1,6 +1,6 @@
 """`routing`: which SSMs draft. On the LLM's own continuations, and on spliced texts that change
-their domain; at an equal node budget, against all SSMs, each one alone, and what was best.
-"""
+their domain; at an equal node budget, against all SSMs, each one alone, and the best in
+hindsight."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
 
 
 def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
-    """Each with the same node budget."""
+    """The configurations by name, all with the same node budget."""
     return {
         ALL: TREE,
         CREDIT: replace(TREE, routing="credit"),
@@ -120,7 +120,7 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """Which SSMs `credit` chooses for a prompt, and for the same prompt in other words."""
+    """The SSMs that `credit` chooses for a prompt, and for the same prompt in other words."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:
@@ -140,7 +140,7 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
-    """Tokens, rounds and seconds of a run; and its rounds."""
+    """Tokens, rounds and seconds of a run; and its rounds' events."""
     events, seconds = time_call(lambda: list(engine.generate(request)))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
@@ -148,7 +148,8 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds, seconds; of a routed run its regret, and how soon it followed each change."""
+    """Tokens, rounds, seconds; for a routed run also its regret, and how soon it followed each
+    change."""
     figures, rounds = run_counted(engine, request)
     figures["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
     if request.speculation.routing == "all":
@@ -180,8 +181,8 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
 def _found_at(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> int:
-    """Tokens from `start` until an SSM drafts that is, over the tokens up to `end`, as often right
-    as the best within one in twenty; all of them where none does."""
+    """Tokens from `start` until an SSM drafts whose tokens up to `end` are right at least 95 % as
+    often as the best SSM's; all of them if there is none."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= 0.95 * max(right.values())}
     return next((i - start for i in range(start, end) if routes[i] & good), end - start)
@@ -218,7 +219,7 @@ def routing_tables(results: Results) -> tuple[str, ...]:
 
 
 def _wording_claim(results: Results, name: str) -> list[str]:
-    """Empty where no prompt has other words."""
+    """The claim about other wordings; empty if no prompt has any."""
     pairs = [sample["choices"][name] for sample in results.samples if "choices" in sample]
     if not pairs:
         return []
@@ -269,7 +270,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_alone(rows: Sequence[Row]) -> list[Row]:
-    """Of each text the SSM that alone was fastest on it, as one contestant."""
+    """For each text the rows of the SSM that was fastest alone, as one contestant."""
     best: dict[tuple[Any, Any], Row] = {}
     for row in rows:
         key = row["prompt"], row["repeat"]

@@ -1,6 +1,6 @@
-"""`sessions`: what lists, searches and exports of past runs cost when there are thousands of them.
+"""`sessions`: the time of lists, searches and exports with thousands of past runs.
 
-Measured on a log that the suite makes in a temporary folder: SYNTHETIC runs, labelled so. Each
+Measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC. Each
 figure is the wall time of one call of RunStore, as the page makes it.
 """
 
@@ -33,7 +33,7 @@ NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made th
 
 @dataclass(frozen=True)
 class Sessions(Suite):
-    """See Suite. `runs`, `nodes`: how large the log is."""
+    """See Suite. `runs`, `nodes`: the size of the log."""
 
     name: str = "sessions"
     about: str = "lists, search, opening, exports and upkeep of a log of 10,000 runs; minutes"
@@ -81,15 +81,15 @@ class Sessions(Suite):
 
 @dataclass
 class Calls:
-    """The store, and which run each repeat may open, change or delete. Those that are timed are
-    prepared by the others."""
+    """The store, and which run each repeat may open, change or delete. Timed calls are prepared
+    outside the measured time."""
 
     store: RunStore
     made: LogContents
     whole: int  # runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """A run of usual size, or one of the longest; another one each time."""
+        """A run of usual size, or one of the longest; a different one for each repeat."""
         every = self.made.large if large else self.made.usual[::-1]
         return every[repeat % len(every)]
 
@@ -116,18 +116,18 @@ class Calls:
         return partial(self.store.annotate, self.run_id(repeat), note)
 
     def delete(self, repeat: int) -> Call:
-        """Of a run that no other case uses."""
+        """Deletes a run that no other case uses."""
         return partial(self.store.delete, f"synthetic-{self.made.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
-        """Of the oldest runs that are still whole."""
+        """Thins the oldest runs that are not thinned yet."""
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """`prepare(calls, repeat)` gives the call that is timed; it returns how many were found."""
+    """`prepare(calls, repeat)` returns the call to time, which returns the number of results."""
 
     name: str
     limit_ms: float | None
@@ -139,7 +139,7 @@ def _a_list(name: str, **arguments: Any) -> StoreCall:
 
 
 def cases() -> tuple[StoreCall, ...]:
-    """All of them, in the order in which they are measured."""
+    """All cases, in the order of measuring."""
     drafters = [folder.name for folder in bundled_ssms()]
     days = {"since_utc": "2026-01-05", "until_utc": "2026-01-08"}
     everything = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
@@ -179,8 +179,8 @@ def cases() -> tuple[StoreCall, ...]:
 
 
 def _tables(results: Results) -> Report:
-    """What the log holds; every case's median, best and worst; a failure for each case whose median
-    is above what it may take."""
+    """The log's size; every case's median, minimum and maximum; a failure for each case whose
+    median is above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=MADE)

@@ -57,8 +57,8 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Resident memory after so many runs, of one application: none goes on where another was
-        interrupted."""
+        """Resident memory after increasing numbers of runs of one application; not resumable, since
+        the process must be the same."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
@@ -87,8 +87,8 @@ class Start(Suite):
 
 
 def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
-    """What was measured, its figure, its target, and whether it holds: what opening takes, and
-    memory by how many runs there were."""
+    """Name, figure, target, and whether it is met: the time until the page is open, and memory by
+    number of runs."""
     seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
     opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
     soon, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
@@ -111,7 +111,7 @@ OTHER_TEXT = "{contestant} visitors: other text"
 
 @dataclass(frozen=True)
 class Visitors(Suite):
-    """See Suite. `counts`: how many visitors at once."""
+    """See Suite. `counts`: numbers of visitors at once."""
 
     name: str = "visitors"
     about: str = "tokens per second of 1 to 8 clients of one page at once; each text unchanged"
@@ -137,7 +137,7 @@ class Visitors(Suite):
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """All visitors at once, each with all prompts in an order of its own."""
+    """All visitors at once, each with all prompts, starting at a different one."""
     visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
         by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
@@ -148,7 +148,7 @@ def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, 
 def _visitor_texts(
     context: Context, preset: str, client: Any, number: int
 ) -> list[tuple[str, str, int]]:
-    """One visitor's results, (prompt, text, new tokens) each, from its own first prompt on."""
+    """One visitor's results, (prompt, text, new tokens) each, starting at prompt `number`."""
     turn = number % len(context.prompts)
     texts = []
     for prompt in (*context.prompts[turn:], *context.prompts[:turn]):
@@ -175,7 +175,7 @@ def _against_alone(by_client: dict[str, dict[str, Any]]) -> dict[str, dict[str, 
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """All visitors' tokens per second together, by how many they are."""
+    """Total tokens per second of all visitors, by their number."""
     note = (
         "Clients of one application, each with its own requests one after another; all their new "
         "tokens over the time until the last was answered; {} Prompts whose text was not that of a "
