@@ -40,7 +40,7 @@ class Conversation:
         return Request(message, sampling, speculation, chat=True, prompt_token_ids=ids)
 
     def append(self, message: str, answer: str) -> None:
-        """Both were said."""
+        """Adds a message and its answer to the conversation."""
         self._messages += [
             {"role": "user", "content": message},
             {"role": "assistant", "content": answer},

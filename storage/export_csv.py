@@ -57,7 +57,7 @@ class _FinishedRound:
 
 
 def _empty_round() -> _FinishedRound:
-    """An empty round: its row has the column names."""
+    """A round without data, for the column names of its row."""
     completed = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
     return _FinishedRound(None, None, None, completed, 0.0)
 
@@ -80,7 +80,7 @@ def _rounds(events: Sequence[Event]) -> Iterator[_FinishedRound]:
 
 
 def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Head -> value; the heads are the same for all rounds of a run."""
+    """Column -> value; the columns are the same for all rounds of a run."""
     completed, tree = one.completed, one.combined
     values: dict[str, Any] = {
         "round": completed.round + 1,
@@ -125,7 +125,7 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
 
 
 def _schedule(completed: RoundCompleted) -> dict[str, Any]:
-    """What the engine granted the request beside others; empty where each had its own budget."""
+    """The scheduler's grant to the request; empty if each request had its own budget."""
     part = completed.scheduled
     limit = "" if part is None or part.length_limit is None else part.length_limit
     return {
@@ -142,7 +142,7 @@ def _schedule(completed: RoundCompleted) -> dict[str, Any]:
 
 
 def _fused_from(one: _FinishedRound) -> str:
-    """Of fused drafts: the drafter of each drafted token that was emitted."""
+    """For fused drafts: the drafter of each drafted token that was emitted."""
     tree, verdict = one.combined, one.verified
     if tree is None or verdict is None or not tree.origins:
         return ""
@@ -150,7 +150,7 @@ def _fused_from(one: _FinishedRound) -> str:
 
 
 def _stages(completed: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; of a
+    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; in a
     batched pass each drafter has its share."""
     sums = dict.fromkeys(STAGES, 0.0)
     for span in completed.spans:
@@ -160,7 +160,7 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
+    """For each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
     for draft in one.drafted.drafts if one.drafted else ():
@@ -183,7 +183,7 @@ def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula, and no reader for the end of a line."""
+    """A cell that no spreadsheet takes for a formula, without line ends."""
     if not isinstance(value, str):
         return value
     shown = "".join(

@@ -1,9 +1,9 @@
-"""A run as a Chrome trace, which ui.perfetto.dev, chrome://tracing and Speedscope open.
+"""A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-One process is the run; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
-Rounds count from 1, as people read them. Perfetto wants slices of one thread to lie apart or within
-one another: where two of a lane overlap, the later goes to a second thread of that lane. Slices of
-SSMs that drafted at once are as long as that took; `share` says which part of it each is counted.
+The run is one process; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
+Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two of a lane
+overlap, the later one goes to a second thread of that lane. The slices of SSMs in a batched pass
+all have its whole length; `share` is the part that counts for each.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Entry = dict[str, Any]
 
 def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
-    tokens, marks at its start and end, and the run's summary under `otherData`."""
+    tokens, marks at start and end, and the run's summary under `otherData`."""
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
     lanes = _lanes(events, drafters)
@@ -66,7 +66,7 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
-    """Lane -> slices, the lanes in the order in which they are shown."""
+    """Lane -> slices, the lanes in the order of display."""
     by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     begin, tree, verdict = 0.0, None, None
     thinned = is_thinned(events)
@@ -120,7 +120,7 @@ def _round_args(
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """The slices on as few threads as they need so that none overlap on one."""
+    """Divides the slices among as few threads as possible, without overlap within a thread."""
     threads: list[list[Slice]] = []
     for one in sorted(slices, key=lambda slice_: slice_[:2]):
         for thread in threads:

@@ -1,7 +1,7 @@
-"""One round's events to rows: pure functions. The way back is round_decoder.py.
+"""One round's events to rows: pure functions. The inverse is round_decoder.py.
 
-A round is written whole, at its RoundCompleted; when the end of a run cuts a round off, what there
-was of it is written with the end, and the columns of the missing events are NULL.
+A round is written as a whole, at its RoundCompleted. If the end of a run cuts a round off, its
+events are written with the end, and the columns of missing events are NULL.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ TOKEN_FIELDS = ("token_ids", "texts", "parents", "depths", "scores", "qs", "rank
 
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
-    """The rows of one round by table; `run` is the key of its run, `model_id` that of a name.
+    """The rows of one round by table. `run`: the key of its run; `model_id`: gives the key of a
+    name.
 
-    Raises ValueError for events of several rounds, or whose parallel tuples do not run parallel.
+    Raises ValueError for events of several rounds, or if parallel tuples have different lengths.
     """
     by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
@@ -79,7 +80,8 @@ class _RoundWriter:
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
-        """Of fused drafts `num_tokens` counts an SSM's own tokens, not those that it was fed."""
+        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not those
+        that it was fed."""
         self.rows["drafts"] = [
             (
                 *self.key,

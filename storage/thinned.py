@@ -75,7 +75,7 @@ class _ThinnedRound:
 
 
 def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]]:
-    """One drafter's proposals as the draft they came from."""
+    """One drafter's proposals, in the form of the draft they came from."""
     columns: dict[str, list[Any]] = {name: [] for name in TOKEN_FIELDS}
     place: dict[int, int] = {-1: -1}
     for i, row in enumerate(proposals):
@@ -104,7 +104,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    """Those of the nodes that were kept; the column still has all."""
+    """The origins of the nodes that were kept; the column still has those of all nodes."""
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 
