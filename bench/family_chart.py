@@ -72,7 +72,7 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
     return page
 
 
-def _measured_rows(results: Results) -> figures.Found:
+def _measured_rows(results: Results) -> figures.PromptsByRow:
     """The rows that were measured, for the SSMs that the samples name."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
@@ -84,7 +84,9 @@ def _measured_rows(results: Results) -> figures.Found:
     return rows
 
 
-def _best_row(by_row: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
+def _best_row(
+    by_row: figures.PromptsByRow, name: str, temperature: float, wanted: figures.Selection
+) -> Any:
     """A combine rule's row; for ALONE, the row of the best single SSM on the wanted continuations;
     None if there is none."""
     rows = [row for row in by_row if row.kind.temperature == temperature]

@@ -37,7 +37,7 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
 
 # Filled once, used for the count and for the page. `+id` makes SQLite walk the index that is
 # already in the list's order; without it SQLite would fetch every run found and sort them.
-FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
+CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
 A_PIECE = (
@@ -144,7 +144,7 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
         both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if indexed else pieces
         where, values = _all_of(both)
         select = f"SELECT id FROM runs WHERE {where}"
-    connection.execute(FOUND)
+    connection.execute(CREATE_FOUND)
     connection.execute(f"INSERT INTO found {select}", values)
 
 

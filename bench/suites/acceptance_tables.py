@@ -24,8 +24,8 @@ BLOCK_WISE = (
     "for round in expectation (tests/laws prove it); here over texts that differ by chance."
 )
 Prompts = list[dict[str, Any]]
-Wanted = Callable[[dict[str, Any]], bool]
-Found = Mapping[AcceptanceRow, Prompts]
+Selection = Callable[[dict[str, Any]], bool]
+PromptsByRow = Mapping[AcceptanceRow, Prompts]
 Column = Callable[[AcceptanceRow, Prompts], object]
 
 
@@ -33,11 +33,11 @@ def is_fresh(prompt: dict[str, Any]) -> bool:
     return bool(prompt["distinct_4_grams"] >= LOOPING)
 
 
-def of_domain(domain: str) -> Wanted:
+def of_domain(domain: str) -> Selection:
     return lambda prompt: is_fresh(prompt) and prompt["domain"] == domain
 
 
-def length_of(prompts: Prompts, wanted: Wanted = is_fresh) -> Estimate | None:
+def length_of(prompts: Prompts, wanted: Selection = is_fresh) -> Estimate | None:
     """Tokens per LLM pass of the wanted continuations, each prompt a group."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
@@ -45,7 +45,7 @@ def length_of(prompts: Prompts, wanted: Wanted = is_fresh) -> Estimate | None:
     return estimate(list(groups.values()), pooled_length)
 
 
-def value_of(prompts: Prompts, wanted: Wanted = is_fresh) -> float:
+def value_of(prompts: Prompts, wanted: Selection = is_fresh) -> float:
     return length.value if (length := length_of(prompts, wanted)) else 0.0
 
 
@@ -87,7 +87,7 @@ def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
 
 def _table(
     title: str,
-    by_row: Found,
+    by_row: PromptsByRow,
     rows: Iterable[AcceptanceRow],
     columns: Mapping[str, Column],
     note: str,
@@ -99,7 +99,7 @@ def _table(
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
     """Columns: nodes, and tokens per LLM pass over all prompts and by domain."""
 
-    def of(wanted: Wanted) -> Column:
+    def of(wanted: Selection) -> Column:
         return lambda _, prompts: length_of(prompts, wanted)
 
     return {
@@ -109,7 +109,7 @@ def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, C
     }
 
 
-def _by_row(by_row: Found, names: Iterable[str]) -> str:
+def _by_row(by_row: PromptsByRow, names: Iterable[str]) -> str:
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "draft, verify": lambda row, _: f"{row.kind.draft}, {row.kind.verify}",
@@ -130,7 +130,7 @@ def _shape(row: AcceptanceRow) -> str:
     return f"<{','.join(map(str, row.speculation.expansion))}>"
 
 
-def _by_length(by_row: Found, names: Iterable[str]) -> str:
+def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
     """Merged chains of all SSMs, by length."""
     columns: dict[str, Column] = {
         "kind": lambda row, _: row.kind,
@@ -142,7 +142,7 @@ def _by_length(by_row: Found, names: Iterable[str]) -> str:
     return _table("By length", by_row, rows, columns, f"Union of all SSMs' chains of {chains}.")
 
 
-def _combine_table(by_row: Found, names: Iterable[str]) -> str:
+def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
     """The combine rules, and `log_pool` against the union with as many nodes."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
@@ -160,7 +160,7 @@ def _combine_table(by_row: Found, names: Iterable[str]) -> str:
     return _table("By combine rule", by_row, rows, columns, note)
 
 
-def _against_union(by_row: Found, row: AcceptanceRow) -> str:
+def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
     alike = [other for other in by_row if other.part == "combine" and other.kind == row.kind]
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
@@ -169,7 +169,7 @@ def _against_union(by_row: Found, row: AcceptanceRow) -> str:
     return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
 
-def _comparisons(by_row: Found) -> str:
+def _comparisons(by_row: PromptsByRow) -> str:
     lines: list[list[object]] = []
 
     def against_best(name: str, row: AcceptanceRow, others: list[AcceptanceRow]) -> None:
@@ -201,7 +201,7 @@ def _comparisons(by_row: Found) -> str:
 
 
 def _counterparts(
-    by_row: Found, kind: Kind, other: Kind
+    by_row: PromptsByRow, kind: Kind, other: Kind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
     """The rows of `kind`, each with its counterpart of kind `other`."""
     base = {(row.part, row.name): row for row in by_row if row.kind == other}
@@ -209,7 +209,7 @@ def _counterparts(
     return [(row, same) for row, same in pairs if same is not None]
 
 
-def _block_wise(by_row: Found) -> list[list[str]]:
+def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
     """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
@@ -225,7 +225,7 @@ def _block_wise(by_row: Found) -> list[list[str]]:
     return lines
 
 
-def _rows(by_row: Found, part: str, kind: Kind) -> list[AcceptanceRow]:
+def _rows(by_row: PromptsByRow, part: str, kind: Kind) -> list[AcceptanceRow]:
     return [row for row in by_row if row.part == part and row.kind == kind]
 
 
@@ -239,7 +239,7 @@ def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
     return row.kind in kinds and few and NGRAM not in row.speculation.drafters
 
 
-def _widths(by_row: Found, names: Iterable[str]) -> Iterator[str]:
+def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
     """Tables by width, over all prompts and by domain."""
     whole, by_domain = [], []
     for kind in KINDS:
@@ -269,7 +269,7 @@ def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
     return ["yes" if steps else "NO", "yes" if measured[-1].value > measured[0].value else "NO"]
 
 
-def _loops(by_row: Found, names: Sequence[str]) -> str:
+def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
     """How many texts repeat themselves; lossless rows have the same texts, so one row a kind."""
     lines = []
     for kind in KINDS:

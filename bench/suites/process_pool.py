@@ -19,14 +19,14 @@ from core.engine.engine import Engine
 from core.models.machine import use_threads
 
 Task = TypeVar("Task")
-Found = TypeVar("Found")
-Given = tuple[Settings, Sequence[Prompt], Path | None]
-Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Found]
+Result = TypeVar("Result")
+SharedArguments = tuple[Settings, Sequence[Prompt], Path | None]
+Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Result]
 
 
 def measure_rows(
-    context: Context, measure: Measure[Task, Found], rows: Sequence[Task]
-) -> Iterator[tuple[Task, Found]]:
+    context: Context, measure: Measure[Task, Result], rows: Sequence[Task]
+) -> Iterator[tuple[Task, Result]]:
     """Yields each row with its result as soon as it is measured; every process has its own
     engine."""
     settings = context.settings
@@ -43,8 +43,8 @@ def measure_rows(
 
 
 def _measure_row(
-    measure: Measure[Task, Found], shared_arguments: Given, row: Task
-) -> tuple[Task, Found]:
+    measure: Measure[Task, Result], shared_arguments: SharedArguments, row: Task
+) -> tuple[Task, Result]:
     settings, prompts, family = shared_arguments
     return row, measure(_engine(settings, family), settings, prompts, row)
 

@@ -20,7 +20,7 @@ from lab.tables import (
     group_of,
     prompt_rows,
 )
-from ui.compare.study_shown import Shown, Text, shown_of, text_of, texts_words
+from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_words
 from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View
@@ -216,7 +216,7 @@ def _stages(view: View | None) -> dict[str, float]:
 
 
 def _texts(
-    study: Study, results: Results, rows: list[dict[str, Any]], shown: Shown
+    study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
     """The texts by number, each compared with plain decoding's text of the same repeat, which the
     study has even if that run was deleted."""

@@ -15,7 +15,7 @@ from lab.tables import Results
 from lab.texts import first_difference
 from ui.run.view import View, reduce_all
 
-__all__ = ["Shown", "Text", "shown_of", "text_of", "texts_words"]
+__all__ = ["ShownRuns", "Text", "shown_of", "text_of", "texts_words"]
 
 Events = Callable[[str], tuple[Event, ...]]
 Reader = Callable[[str, int], View | None]
@@ -23,7 +23,7 @@ Reader = Callable[[str, int], View | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownRuns:
     """The runs to show. `views`: by configuration, of `repeat`, or for configurations in `others`
     of another repeat. `gone`: configurations that were measured but have no run in the log."""
 
@@ -48,7 +48,7 @@ class Shown:
         return " ".join(sentences)
 
 
-def shown_of(study: Study, results: Results, events: Events) -> Shown:
+def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
     """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
     text differs; if there is none, of the first repeat that still has plain decoding's run."""
     prompt = study.prompts[0].id
@@ -74,7 +74,7 @@ def shown_of(study: Study, results: Results, events: Events) -> Shown:
         views[name] = view
         if place != repeat:
             others[name] = place
-    return Shown(repeat, views, others, tuple(name for name in names if name not in views))
+    return ShownRuns(repeat, views, others, tuple(name for name in names if name not in views))
 
 
 def _is_measured(results: Results, name: str) -> bool:
@@ -125,7 +125,7 @@ def text_of(view: View, theirs: tuple[int, ...] | None) -> Text:
     return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)
 
 
-def texts_words(study: Study, shown: Shown, texts: Mapping[str, Text]) -> str:
+def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
     """The sentence above the texts, by configuration; texts that are not there are left out."""
     others = [text for name, text in texts.items() if name != study.base]
     compared = [text.at for text in others if text.at is not None]

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 FRAME_S = 0.25
-Told = list[Any]
+Values = list[Any]
 
 
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
@@ -45,7 +45,7 @@ def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
 
-def state_values(context: Context, mine: bool, *first: Line) -> Told:
+def state_values(context: Context, mine: bool, *first: Line) -> Values:
     """The notice, the stages, the buttons Load and Cancel. `mine`: the visitor may load models and
     sees names and reasons."""
     lines = [*first, *state_lines(context.model_host, mine)]
@@ -66,37 +66,37 @@ def _buttons(mine: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
     return gr.Button(interactive=mine and not loading), gr.Button(interactive=mine and loading)
 
 
-def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
+def table(context: Context, mine: bool, dtype: str, device: str) -> Values:
     """The table of models that can be loaded with the memory they need, and the free memory."""
 
-    def work() -> Told:
+    def work() -> Values:
         all_offers, there = offers(context.model_host, dtype, device, mine)
         return [offers_value(all_offers, there), notice_value([free_line(there)])]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)])])
 
 
-def need_values(context: Context, mine: bool, *form: Any) -> Told:
+def need_values(context: Context, mine: bool, *form: Any) -> Values:
     """The memory that the form's pair needs, or why that cannot be determined."""
 
-    def work() -> Told:
+    def work() -> Values:
         _refuse_others(mine)
         return _press_result(context, mine, *need_lines(wanted_memory(pair_of(*form))))
 
     return guard_once(work, lambda message: _press_result(context, mine, Line("error", message)))
 
 
-def _press_result(context: Context, mine: bool, *lines: Line) -> Told:
+def _press_result(context: Context, mine: bool, *lines: Line) -> Values:
     """The result of a click, without the result of the last swap, which is unrelated."""
     if context.model_host.exchange.loading or not mine:
         return state_values(context, mine, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
 
 
-def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
+def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Values]:
     """Load the form's pair; yields the state until it is loaded or has failed."""
 
-    def frames() -> Iterator[Told]:
+    def frames() -> Iterator[Values]:
         _refuse_others(mine)
         context.model_host.begin(pair_of(*form))
         while (exchange := context.model_host.exchange).loading:
@@ -107,10 +107,10 @@ def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
     return guard(frames(), lambda message: _press_result(context, mine, Line("error", message)))
 
 
-def given_up(context: Context, mine: bool) -> Told:
+def given_up(context: Context, mine: bool) -> Values:
     """Cancel the loading at its next stage."""
 
-    def work() -> Told:
+    def work() -> Values:
         _refuse_others(mine)
         context.model_host.cancel()
         return state_values(context, mine)
@@ -123,7 +123,7 @@ def _refuse_others(mine: bool) -> None:
         raise ConfigError(NOT_YOURS)
 
 
-def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Told]:
+def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Values]:
     """The form's LLM and SSMs after an offer was chosen, then the state; if the offer is to be
     loaded at once, until it is loaded or has failed."""
     offer = pick_offer(data, *form[:2])

@@ -14,7 +14,7 @@ from ui.learn.layout import Learn
 from ui.learn.tab import wire_lessons
 from ui.live.layout import Live
 from ui.models_tab.handlers import (
-    Told,
+    Values,
     given_up,
     load_values,
     need_values,
@@ -174,43 +174,43 @@ def _mine(models: Models, request: gr.Request) -> bool:
     return models.context.access.may_load(request)
 
 
-def _table_handler(models: Models) -> Callable[..., Told]:
-    def show(request: gr.Request, dtype: str, device: str) -> Told:
+def _table_handler(models: Models) -> Callable[..., Values]:
+    def show(request: gr.Request, dtype: str, device: str) -> Values:
         return table(models.context, _mine(models, request), dtype, device)
 
     return show
 
 
-def _told_handler(models: Models) -> Callable[..., Told]:
-    def tell(request: gr.Request) -> Told:
+def _told_handler(models: Models) -> Callable[..., Values]:
+    def tell(request: gr.Request) -> Values:
         return state_values(models.context, _mine(models, request))
 
     return tell
 
 
-def _form_handler(models: Models, work: Callable[..., Told]) -> Callable[..., Told]:
-    def press(request: gr.Request, *form: Any) -> Told:
+def _form_handler(models: Models, work: Callable[..., Values]) -> Callable[..., Values]:
+    def press(request: gr.Request, *form: Any) -> Values:
         return work(models.context, _mine(models, request), *form)
 
     return press
 
 
-def _load_handler(models: Models) -> Callable[..., Iterator[Told]]:
-    def press(request: gr.Request, *form: Any) -> Iterator[Told]:
+def _load_handler(models: Models) -> Callable[..., Iterator[Values]]:
+    def press(request: gr.Request, *form: Any) -> Iterator[Values]:
         yield from load_values(models.context, _mine(models, request), *form)
 
     return press
 
 
-def _give_up_handler(models: Models) -> Callable[..., Told]:
-    def press(request: gr.Request) -> Told:
+def _give_up_handler(models: Models) -> Callable[..., Values]:
+    def press(request: gr.Request) -> Values:
         return given_up(models.context, _mine(models, request))
 
     return press
 
 
-def _pick_handler(models: Models) -> Callable[..., Iterator[Told]]:
-    def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Told]:
+def _pick_handler(models: Models) -> Callable[..., Iterator[Values]]:
+    def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Values]:
         yield from pick_values(models.context, _mine(models, request), event._data, form)
 
     return pick
@@ -220,10 +220,10 @@ def _header_handler() -> gr.Tabs:
     return gr.Tabs(selected="models")
 
 
-def _quick_handler(models: Models) -> Callable[..., Iterator[Told]]:
+def _quick_handler(models: Models) -> Callable[..., Iterator[Values]]:
     """Load the header's offer at once."""
 
-    def load(request: gr.Request, *form: Any) -> Iterator[Told]:
+    def load(request: gr.Request, *form: Any) -> Iterator[Values]:
         offer = {"llm": SMOLLM2, "ssms": {}, "load": True}
         yield from pick_values(models.context, _mine(models, request), offer, form)
 

@@ -16,7 +16,7 @@ from ui.words.settings import OWN, Settings, settings_of
 
 __all__ = ["RunSettings", "labels_of", "settings_of_run"]
 
-TOLD = 3
+MOST_DIFFERENCES = 3
 """The most differences in a name; a name that would not be unique has all of them."""
 
 
@@ -58,7 +58,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
         speculation=_text(
             [_settings_key(settings, request_fields), nodes, list(started.drafters), minis]
         ),
-        short=settings.brief(TOLD),
+        short=settings.brief(MOST_DIFFERENCES),
         parts=(
             settings.brief(len(settings.differ)),
             settings.sampling[0],

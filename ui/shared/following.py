@@ -1,7 +1,7 @@
 """After a swap of models, updates the page: header, legends, drafters, presets, chat.
 
 A page is built once, so pages ask for the loaded models when they load, when a tab is chosen, and
-when a swap has ended. `Known`: the models for which a tab's controls were updated last.
+when a swap has ended. `LoadedKey`: the models for which a tab's controls were updated last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["followed_fields", "opening_preset", "wire_following"]
 
 PLAIN = "autoregressive"
 BEST = "best"
-Known = tuple[int, tuple[str, ...]]
+LoadedKey = tuple[int, tuple[str, ...]]
 Triggers = Iterable[tuple[Callable[..., Any], bool]]
 
 
@@ -113,7 +113,7 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
 
     def follow(
         request: gr.Request,
-        loaded: Known,
+        loaded: LoadedKey,
         preset: str,
         temperature: float | None,
         own: dict[str, Any] | None,
