@@ -155,6 +155,7 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
         return None
     chances = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     ours, theirs = view.tokens[at].token_id, plain.tokens[at].token_id
+    # One of the two is not among the recorded top k, or its probability was rounded to 0.
     if not chances.get(ours) or not chances.get(theirs):
         return None
     margin = math.log(chances[theirs]) - math.log(chances[ours])
@@ -167,6 +168,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
         return 0.0
     from core.trees.noise import SeededNoise  # torch is needed for this rare question only
 
+    # As the engine draws it: G of the vocabulary's size, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
@@ -183,7 +185,8 @@ def _rounding_bound(
     moved = sorted(_logp_differences(at, disputed, *tops))
     if not moved:
         return 0.0, "no two recorded probabilities to measure rounding by"
-    # Twice: both tokens in dispute may have moved, towards each other.
+    # Law 4: twice a high quantile of the differences, since both tokens may have moved towards each
+    # other.
     gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 
@@ -216,6 +219,7 @@ def _tops(events: Iterable[Event]) -> dict[int, TopK]:
             verdict = event
         elif isinstance(event, RoundCompleted) and verdict is not None:
             tops = {top.node: top for top in verdict.top_k if top.source == "llm"}
+            # New token i was chosen after node before[i]: after the root, then along the path.
             before = (-1, *verdict.path)
             for i in range(len(event.token_ids)):
                 if i < len(before) and before[i] in tops:

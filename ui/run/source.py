@@ -119,7 +119,7 @@ class LiveSource:
         """Sets the run whose events are taken; it may have begun already."""
         with self._news:
             self._run_id = run.run_id
-            # A source of a past run must not keep its models alive: they may have been exchanged.
+            # No reference after the end: it would keep models in memory that were swapped out.
             self._run = None if self._done else run
 
     def take(self, event: Event) -> None:
@@ -138,7 +138,8 @@ class LiveSource:
             if self._done:
                 self._run = None
         if run is not None:
-            # The tap has seen what waits in the run's mailbox; no other reader will empty it.
+            # Empties the run's mailbox: its events were all seen by the tap, and nothing else reads
+            # it.
             run.poll(0.0)
 
     @property
@@ -165,6 +166,7 @@ class LiveSource:
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         with self._news:
+            # `_kept` has events number count - len(_kept) to count - 1.
             end = min(end, self._count)
             start = self._count - len(self._kept)
             if first >= start:
@@ -221,7 +223,7 @@ class StoredSource(HeldSource):
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
     """Events that are no longer in the buffer; none if the log could not store them."""
-    # The event may still wait in the store's queue.
+    # The events may still be in the store's queue.
     store.flush()
     try:
         return store.events(run_id)[first:end]

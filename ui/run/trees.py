@@ -70,6 +70,7 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
     """The union of the drafts before nodes are dropped; no outcome, no LLM probability."""
     nodes: dict[str, Any] = {}
+    # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
     node_at: dict[tuple[int, int], int] = {}
     for draft in drafts:
         place: dict[int, int] = {-1: -1}
@@ -107,7 +108,7 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
-        # -2 is no node's parent: what was drafted behind a dropped token is not found.
+        # -2 is no node's parent, so descendants of a dropped token are never found in the tree.
         above = -1 if parent < 0 else node_numbers.get(parent, -2)
         if j not in gone and (above, token_id) in nodes:
             node_numbers[j] = nodes[above, token_id]
@@ -157,7 +158,7 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         gone = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(gone):
             parent = draft.parents[j]
-            # In draft order, so that the parent has its place before its children ask for it.
+            # In draft order parents come first, so `place` has the parent already.
             above = "-1" if parent < 0 else place.get(parent, "-1")
             key = texts.setdefault((above, draft.token_ids[j]), str(len(texts)))
             place[j] = f"d{key}"

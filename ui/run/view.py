@@ -200,7 +200,7 @@ class _ViewBuilder:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._fold = copy.deepcopy(view.fold)
+        self._fold = copy.deepcopy(view.fold)  # a View is never changed
         self._tokens, self._rounds = list(view.tokens), list(view.rounds)
         self._current, self._last, self._share = view.current, view.last, view.share
         self._round_end_ms: float | None = None
@@ -223,7 +223,7 @@ class _ViewBuilder:
         """The resulting View. Figures are computed once, since only rounds change them."""
         fields = self._told
         if self._round_end_ms is not None:
-            # What the run's end says of its figures comes last and wins.
+            # The figures in the run's last event override those computed here.
             fields = {"stats": self._fold.stats(self._round_end_ms)} | fields
         return replace(
             self._view,
@@ -278,6 +278,7 @@ def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
+            # A running mean; from SLOWEST_MEAN votes on an exponential one, as in the weights.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
     vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified
@@ -299,7 +300,7 @@ def _new_tokens(
             node = verdict.path[i]
             kind, chance = "accepted", verdict.llm_probabilities[node]
             whose = tree.drafters_of(node)
-            # Reversed: where a drafter proposed the token twice, its first proposal is kept.
+            # Reversed, so that of two proposals by one drafter the first stays in the dict.
             offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))

@@ -101,7 +101,7 @@ def _by_index(
 def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
     masses = _masses(tree, draft.drafter, nodes) if tree else {}
-    if means and masses:
+    if means and masses:  # of a pool, the mean of the token itself says more than the product
         masses = {j: means[path] for j, path in enumerate(_paths(draft))}
     return {
         str(j): {
@@ -115,6 +115,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
+            # In fused drafts rank > 0: a token of the trunk that this SSM was only fed.
             "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(masses[j], 4) if j in masses else None,
         }
@@ -130,6 +131,7 @@ def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int,
     """Index in the drafter's draft -> mass, for tokens kept and dropped; empty without a vote."""
     if not tree.masses and not tree.dropped_masses:
         return {}
+    # `masses` is by node of the tree, `dropped_masses` parallel to `dropped`.
     masses = {j: tree.masses[node] for j, node in nodes.items()}
     pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
     return masses | {j: mass for (name, j), mass in pairs if name == drafter}
@@ -144,6 +146,7 @@ def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple
     for draft in drafts:
         for path, score in zip(_paths(draft), draft.scores, strict=True):
             logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
+    # log_pool: exp(sum of w log s / sum of w) over the drafters that scored the token.
     return {path: _mean(own, tree.weights) for path, own in logs.items()}
 
 
