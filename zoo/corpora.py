@@ -44,7 +44,7 @@ MIN_QUOTED_CHARACTERS = 60
 
 _SEPARATOR = re.compile(rf"^{re.escape(END_OF_TEXT)}[ \t]*$", re.MULTILINE)
 _TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
-# Other people's packages, under other licences, lie inside the standard library's folder as well.
+# Installed packages, under other licences, are inside the standard library's folder as well.
 _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
@@ -72,7 +72,7 @@ class Domain:
 
 
 def standard_library() -> Path:
-    """Where the Python files of this interpreter's standard library lie."""
+    """The folder of this interpreter's standard library."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
@@ -170,8 +170,8 @@ def _python_domain(
 
 
 def _python_text(path: Path) -> str:
-    """A source file decoded as its cookie says; empty where it cannot be (bad encodings are some
-    files' purpose).
+    """A source file decoded by its encoding cookie; empty if that fails (some files test exactly
+    that).
     """
     try:
         with tokenize.open(path) as file:
@@ -187,9 +187,9 @@ def _whole_file(source: str) -> Iterable[str]:
 def _docstrings(source: str) -> Iterable[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the source that is read, not ours to heed
+            warnings.simplefilter("ignore")  # about the source that is read
             nodes = ast.walk(ast.parse(source))
-    except SyntaxError:  # a template, or Python of another age
+    except SyntaxError:  # a template, or another version of Python
         return ()
     named = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return [doc for node in nodes if isinstance(node, named) if (doc := ast.get_docstring(node))]
@@ -204,7 +204,7 @@ class _Keeper:
         self._seen: set[str] = set()
 
     def all(self, source: Source, documents: Iterable[str]) -> Source:
-        """Keeps what may be kept of `documents`; returns `source` with its counts."""
+        """Collects the allowed `documents`; returns `source` with its counts."""
         num_kept, num_refused, num_duplicates = 0, 0, 0
         for document in filter(str.strip, documents):
             if document in self._seen:

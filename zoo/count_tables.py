@@ -18,7 +18,7 @@ from core.errors import ConfigError
 from core.models.loading.count_file import FILE, rows_as_bytes
 from zoo.distil import Teaching
 from zoo.files import replace_file
-from zoo.memory import Memory
+from zoo.teacher_cache import TeacherCache
 
 __all__ = ["count_texts", "write_counts"]
 
@@ -43,12 +43,12 @@ def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
 
 
 def count_texts(
-    texts: Mapping[str, np.ndarray], memory: Memory, length: int
+    texts: Mapping[str, np.ndarray], memory: TeacherCache, length: int
 ) -> tuple[np.ndarray, int]:
     """The rows (n, 16) of the texts' windows of `length`, and how many tokens were counted."""
     table, num_tokens = new_table(WORKING_ROWS), 0
     for window in _windows(texts, length):
-        said = memory.said(torch.from_numpy(window[None]))
+        said = memory.top_tokens(torch.from_numpy(window[None]))
         weights = (said.log_p[0].exp() * ONCE).round().long().numpy()
         # Behind the last token comes the last distribution: its place needs a token, any one.
         count_tokens(table, np.append(window, 0), 1, said.ids[0].numpy(), weights)
@@ -57,7 +57,7 @@ def count_texts(
 
 
 def _windows(texts: Mapping[str, np.ndarray], length: int) -> Iterator[np.ndarray]:
-    """As `Memory` has cut the texts."""
+    """As `TeacherCache` has cut the texts."""
     for row in texts.values():
         for start in range(0, (len(row) - 1) // length * length, length):
             yield np.asarray(row[start : start + length], np.int64)

@@ -74,11 +74,11 @@ def preset(name: str) -> Preset:
 def only(preset: Preset, names: Sequence[str]) -> Preset:
     """A preset of its models of these names, or of all where there are none; ConfigError for a name
     that it does not have."""
-    known = tuple(recipe.name for recipe in preset.models)
+    all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
-        checks.choice("only", name, known)
-    chosen = tuple(recipe for recipe in preset.models if not names or recipe.name in names)
-    return replace(preset, models=chosen)
+        checks.choice("only", name, all_names)
+    recipes = tuple(recipe for recipe in preset.models if not names or recipe.name in names)
+    return replace(preset, models=recipes)
 
 
 def _mostly(own: str, **others: float) -> Mixture:

@@ -193,12 +193,12 @@ class TreeLayout:
     @cached_property
     def levels(self) -> tuple[range, ...]:
         """The nodes of one copy at depth 1, 2, ..."""
-        found, width, start = [], 1, 0
+        ranges, width, start = [], 1, 0
         for children in self.shape:
             width *= children
-            found.append(range(start, start + width))
+            ranges.append(range(start, start + width))
             start += width
-        return tuple(found)
+        return tuple(ranges)
 
     @cached_property
     def num_fed(self) -> int:
@@ -208,17 +208,17 @@ class TreeLayout:
     @cached_property
     def parents(self) -> tuple[int, ...]:
         """Each node's parent, ROOT for the root."""
-        found: list[int] = []
+        nodes: list[int] = []
         before = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
             # Siblings are adjacent, in the order of their parents.
-            found += [before[place // children] for place in range(len(level))]
+            nodes += [before[place // children] for place in range(len(level))]
             before = level
-        each = len(found)
+        each = len(nodes)
         return tuple(
             parent if parent == ROOT else copy * each + parent
             for copy in range(self.copies)
-            for parent in found
+            for parent in nodes
         )
 
     @cached_property
@@ -277,14 +277,14 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     """For the root and each node, whose tokens are (rows, n), the first row with the same tokens on
     its path from the root: (rows, 1 + n). Merges the trees of several drafters."""
     rows, size = tokens.shape
-    found = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
+    equal_rows = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: a node is equal to another if their parents are and their tokens are.
     for nodes in tables.levels:
-        above = found[:, tables.parents[nodes]]
+        above = equal_rows[:, tables.parents[nodes]]
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = above * TOKENS + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
         # Falling, so that arg max finds the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
-        found[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
-    return found
+        equal_rows[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
+    return equal_rows

@@ -27,13 +27,13 @@ def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[s
     return {**ssm_pool.ssms, **{one.name: one for one in lookups}}
 
 
-def resolve_drafters(wanted: Many[str], ssms: Many[str]) -> tuple[str, ...]:
+def resolve_drafters(entries: Many[str], ssms: Many[str]) -> tuple[str, ...]:
     """`all` and `first` replaced by names of SSMs, each name once, in order.
 
     Raises ConfigError for an unknown name, or where an SSM is asked for and none is loaded.
     """
     names: list[str] = []
-    for name in wanted:
+    for name in entries:
         if name in ("all", "first"):
             if not ssms:
                 raise ConfigError.of(

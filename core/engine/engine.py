@@ -305,11 +305,11 @@ class Engine:
         their timings differ by noise. One that has not drafted counts like the others on average.
         """
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
-        known = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
+        with_start = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         models = self.models.ssms
-        alike = [one for ssm, one in known.items() if has_shape_of(models[ssm], models[name])]
+        alike = [one for ssm, one in with_start.items() if has_shape_of(models[ssm], models[name])]
         steps = ROUTED_CHAIN - 1
-        drafting = [one.start.get() + steps * one.step_ms for one in alike or known.values()]
+        drafting = [one.start.get() + steps * one.step_ms for one in alike or with_start.values()]
         draft_ms = sum(drafting) / len(drafting) if drafting else 0.0
         return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
 
@@ -332,5 +332,5 @@ class Engine:
         # A policy that finds the length by measured times weighs the cost of nodes itself, so only
         # the measured range bounds it: with an affordable budget `trend` could never learn that
         # longer drafts do not pay.
-        given = length_policy(config.length).given
-        return verify.affordable_nodes() if given else max(verify.ms)
+        is_given = length_policy(config.length).given
+        return verify.affordable_nodes() if is_given else max(verify.ms)

@@ -117,14 +117,14 @@ class ActiveRequest:
     def drafters_for(self, choice: Choice) -> list[int]:
         """Indices of the drafters that a choice uses, without the lost ones and those that the
         router or the scheduler leaves out."""
-        wanted, route = choice.drafters, self.route()
+        chosen, route = choice.drafters, self.route()
         waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
         indices = [
             index
             for index, drafter in enumerate(self.drafters)
             if index not in self.lost
             and drafter.name not in waiting
-            and (wanted is None or drafter.name in wanted)
+            and (chosen is None or drafter.name in chosen)
         ]
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if self.drafters[index].name not in MODEL_FREE]
@@ -171,8 +171,8 @@ class ActiveRequest:
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
         # A length that the user typed is shown as typed; one that a policy found is shown as it
         # will be.
-        given = length_policy(config.length).given
-        length = choice.length if given else min(fits, room)
+        is_given = length_policy(config.length).given
+        length = choice.length if is_given else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
 
 
@@ -226,8 +226,8 @@ class RoundState:
         weights = self.request.weights.values()
         # By index, since trees name drafters by their index; by name only where runs share weights.
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
-        kept, most = self.speculation.vote_nodes, self.request.max_tree_nodes
-        return VoteWeights(by_index, kept if most is None else min(kept, most))
+        num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
+        return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
     def is_worth_verifying(self, drafter: int, depth: int, chance: float) -> bool:
         """Whether the length policy keeps a node. Drawn nodes are always kept: to drop one after

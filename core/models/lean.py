@@ -87,10 +87,10 @@ def map_tensors(
     layers = []
     for same in zip(*(one.layers for one in every), strict=True):
         parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}
-        made: dict[str, Any] = {
+        mapped: dict[str, Any] = {
             n: how(p) if isinstance(p[0], torch.Tensor) else p[0] for n, p in parts.items()
         }
-        layers.append(LeanLayer(**made))
+        layers.append(LeanLayer(**mapped))
     norm = how([one.norm for one in every])
     return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
 
@@ -163,10 +163,10 @@ class LeanForward:
             # Keys and values are (rows, KV heads, extent, head size); with grouped queries a KV
             # head serves heads / kv_heads query heads.
             mask = near if layer.windowed else full
-            seen = F.scaled_dot_product_attention(
+            attended = F.scaled_dot_product_attention(
                 q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
             )
-            x = layer.out.residual(x, seen.transpose(1, 2).reshape(len(x), -1))
+            x = layer.out.residual(x, attended.transpose(1, 2).reshape(len(x), -1))
             # SwiGLU: down(silu(gate) up).
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
             x = layer.down.residual(x, F.silu(gate).mul_(up))

@@ -86,11 +86,11 @@ class StackedForward:
             # Attention is by row again: a row's keys are in its own slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
-            seen = F.scaled_dot_product_attention(
+            attended = F.scaled_dot_product_attention(
                 q, keys, values, masks[0], enable_gqa=w.heads != w.kv_heads
             )
-            seen = self._by_member(seen.transpose(1, 2)).reshape(members, x.shape[1], -1)
-            x = _residual(x, seen, layer.out, layer.out_bias)
+            attended = self._by_member(attended.transpose(1, 2)).reshape(members, x.shape[1], -1)
+            x = _residual(x, attended, layer.out, layer.out_bias)
             h = _matmul(norms.after(x), layer.gate_up, layer.gate_up_bias)
             gate, up = h.chunk(2, -1)
             x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)

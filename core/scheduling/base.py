@@ -20,7 +20,7 @@ __all__ = [
     "LiveRequest",
     "Plan",
     "Scheduler",
-    "counted",
+    "count_noun",
 ]
 
 
@@ -65,7 +65,7 @@ class Plan:
     decision: str = ""
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """A number with its noun, in a scheduler's reasons."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

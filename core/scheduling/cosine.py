@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-The paper's objective, group by group; its parameters that the paper leaves open are the constants
-below. Otherwise than in the paper, gamma is the depth of a request's draft, as its length policy
-has it, and is only trimmed here: trees have more nodes than that. There is no limit on memory,
-whose KV rows are reserved at admission. It is not guarded against being slower than plain decoding:
-`shared` is.
+It minimises the paper's objective for one group of requests after another; parameters that the
+paper leaves open are the constants below. Unlike in the paper, gamma is the depth of a request's
+draft as its length policy chose it, and is only reduced here: trees have more nodes than that.
+There is no memory limit, since KV rows are reserved at admission. Nothing here prevents a batch
+slower than plain decoding; `shared` does that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, counted
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, count_noun
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
@@ -95,7 +95,7 @@ class Cosine:
         )
         limit = self._control.limit_within(self._asked.length, self._asked.drafters)
         lengths = [min(one.length, limit.length) for one in live]
-        # Drafts are made for one half while the LLM verifies the other.
+        # With pipelining, one half is drafted while the LLM verifies the other.
         overlapped = sum(one.overlapped for one in live) > 1
         largest = (len(live) + 1) // 2 if overlapped else len(live)
         group = best_group(live, lengths, largest, self._times)
@@ -111,7 +111,7 @@ class Cosine:
     def _reason(self, live: Sequence[LiveRequest], group: Group, decision: str) -> str:
         if decision:
             return self._control.reason
-        size, tokens = len(group.members), counted(sum(group.lengths), "token")
+        size, tokens = len(group.members), count_noun(sum(group.lengths), "token")
         if len(live) == 1:
             return f"one request is decoded: every pass is its own, and it may draft {tokens}"
         if size == 1:

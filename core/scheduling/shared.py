@@ -88,7 +88,7 @@ class Shared:
         if not measured.guard.drafts:
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
-            reason = news or (probe if measured.guard.allowed else lost)
+            reason = news or (probe if measured.guard.allows_drafts else lost)
             reason = _in_turns(count, len(live), reason)
             plain = (Grant(length=0),) * len(live)
             return Plan(group, plain, None, reason, "plain" if news else "")
@@ -113,7 +113,7 @@ class Shared:
         if size not in self._measured:
             self._measured[size] = record = _SizeRecord()
             smaller = max((one for one in self._measured if one < size), default=size)
-            if not self._measured[smaller].guard.allowed:
+            if not self._measured[smaller].guard.allows_drafts:
                 record.guard.forbid()
         return self._measured[size]
 

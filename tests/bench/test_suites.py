@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench.clocked import PassClock, time_call, timing_passes
 from bench.contestants import DecodeCase, decode, new_ids
 from bench.context import Context
 from bench.prompts import load_prompts
@@ -29,6 +28,7 @@ from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
 from bench.suites.routing import CREDIT, SEGMENT, Routing
 from bench.table_model import table_family
+from bench.timing import PassClock, time_call, timing_passes
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted, Span

@@ -140,8 +140,8 @@ def snapshot(source: str) -> Path | None:
 
 def cached_models() -> tuple[str, ...]:
     """Hub ids with a configuration in the local cache, usable without a network."""
-    found = hub_cache().glob("models--*/snapshots/*/config.json")
-    folders = {path.parents[2].name.removeprefix("models--") for path in found}
+    files = hub_cache().glob("models--*/snapshots/*/config.json")
+    folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
 
@@ -230,8 +230,8 @@ def _only_in_the_cache(hub_id: str) -> bool:
     except unreachable() as error:
         if snapshot(hub_id) is not None:
             return True
-        known = isinstance(error, hub_errors.RepositoryNotFoundError)
-        reason = "the hub shows none of this name" if known else "the hub cannot be reached"
+        is_unknown = isinstance(error, hub_errors.RepositoryNotFoundError)
+        reason = "the hub shows none of this name" if is_unknown else "the hub cannot be reached"
         raise ModelLoadError(
             f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {ALLOWED}"
         ) from error

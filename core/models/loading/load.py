@@ -197,14 +197,14 @@ def load_one(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
     config.return_dict = True  # as `generate` asks for, whatever the folder says
-    wanted = dtype_of(dtype, source.name, device)
+    torch_dtype = dtype_of(dtype, source.name, device)
     check_memory([need_of(source.name, dtype, device)], device)
     say("weights")
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.name,
             config=config,
-            dtype=wanted,
+            dtype=torch_dtype,
             attn_implementation=_attention_of(config),
             output_loading_info=True,
             **where,
@@ -215,7 +215,7 @@ def load_one(
         if role == "ssm":
             narrow_head(module)
         module = module.to(device).eval()
-        info = _info(module, source, role, wanted, device)
+        info = _info(module, source, role, torch_dtype, device)
     except UnpicklingError as error:
         raise ModelLoadError(
             f"model is {str(source)!r}: its pickled weights hold more than tensors, and nothing of "
@@ -302,10 +302,10 @@ def _unreadable(what: str, source: ModelSource, error: Exception) -> str:
     return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
 
 
-def _unique_name(name: str, taken: set[str]) -> str:
-    if name not in taken:
+def _unique_name(name: str, used: set[str]) -> str:
+    if name not in used:
         return name
-    return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in taken)
+    return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in used)
 
 
 def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
@@ -313,9 +313,9 @@ def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:
         ids = tokenizer.eos_token_id
-    found = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
-    if not all(isinstance(i, int) for i in found):
+    all_ids = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
+    if not all(isinstance(i, int) for i in all_ids):
         raise ModelLoadError(
             f"eos_token_id of {model.info.name} is {ids!r}: a whole number or a list of them"
         )
-    return tuple(found)
+    return tuple(all_ids)

@@ -154,7 +154,7 @@ def test_the_guard_backs_off_and_forgives() -> None:
     waits = []
     for _ in range(7):
         while not guard.observe_drafted(1.3):
-            assert guard.allowed
+            assert guard.allows_drafts
         rounds = 1
         while not guard.observe_plain():
             rounds += 1

@@ -18,12 +18,12 @@ CHOSEN = SpeculationConfig(
 )
 CHANGING = "Once upon a time there was a fox.\n\nUser: I want to book a table.\nAssistant:"
 LEVEL = 0.005
-"""Scores that differ by a smaller share are shown as the same number."""
+"""Scores that differ by a smaller fraction look equal on the page."""
 NO_ONE = "none: the highest scores are level"
 
 
 def highest(evidence: Evidence) -> str | None:
-    """The SSM with the highest score at the end of the run on the board, NO_ONE where two have."""
+    """The SSM with the highest score at the end of the displayed run; NO_ONE for a tie."""
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores
