@@ -17,7 +17,7 @@ from tests.zoo.small import SMALL, Killed, new_trainer
 from zoo import train as training
 from zoo.checkpoint import Checkpoint
 from zoo.learning_curve import LearningCurve
-from zoo.losses import autocast
+from zoo.models import autocast
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.train import Run, train_family, train_model
