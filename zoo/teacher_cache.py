@@ -123,7 +123,7 @@ class TeacherCache:
         batches = []
         for start in range(0, len(windows), AT_ONCE):
             part = torch.from_numpy(windows[start : start + AT_ONCE].astype(np.int64))
-            # Its last bits teach nothing, and bfloat16 products are twice as fast where there are any.
+            # Its last bits teach nothing, and bfloat16 products are faster where there are any.
             with autocast(device):
                 logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
             batches.append(logits.float().log_softmax(-1).topk(self._count, -1))
