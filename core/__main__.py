@@ -96,10 +96,10 @@ def parser() -> Parser:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs: those of `--ssm`; by default the bundled ones, or none with an LLM of one's own."""
+    """The SSMs: those of `--ssm`; by default those that come with the LLM."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm == BUNDLED else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) else []
 
 
 def request_of(args: argparse.Namespace) -> Request:

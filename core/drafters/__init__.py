@@ -30,15 +30,14 @@ def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[s
 def resolve_drafters(entries: Many[str], ssms: Many[str]) -> tuple[str, ...]:
     """`all` and `first` replaced by names of SSMs, each name once, in order.
 
-    Raises ConfigError for an unknown name, or where an SSM is asked for and none is loaded.
+    Raises ConfigError for an unknown name, or where no SSM is loaded and nothing else drafts.
     """
+    if not ssms and entries and not set(MODEL_FREE).intersection(entries):
+        allowed = f"no SSM is loaded: give --ssm, or choose of {', '.join(MODEL_FREE)}"
+        raise ConfigError.of("drafters", entries[0], allowed)
     names: list[str] = []
     for name in entries:
         if name in ("all", "first"):
-            if not ssms:
-                raise ConfigError.of(
-                    "drafters", name, "no SSM is loaded: give --ssm, or choose ngram"
-                )
             names.extend(ssms if name == "all" else ssms[:1])
         elif name in (*ssms, *MODEL_FREE):
             names.append(name)

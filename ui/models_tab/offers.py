@@ -139,7 +139,7 @@ def wanted_memory(pair: ModelPair) -> MemoryNeed:
 
     device = device_of(pair.device)
     wanted_models = [("LLM", resolve_llm(pair.llm))]
-    wanted_models += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm)]
+    wanted_models += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm, pair.llm)]
     parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in wanted_models]
     return MemoryNeed(tuple(parts), free_bytes(device), device.type)
 

@@ -35,6 +35,7 @@ __all__ = [
     "bundled_llm",
     "bundled_ssms",
     "cached_models",
+    "family_folder",
     "check_embedding",
     "check_same_vocabulary",
     "is_gguf",
@@ -111,9 +112,14 @@ def bundled_llm() -> Path:
     return bundled_folder() / "llm"
 
 
-def bundled_ssms() -> tuple[Path, ...]:
-    """Every bundled SSM's folder, by name."""
-    return ssms_in(bundled_folder())
+def family_folder(llm: str) -> Path:
+    """What comes with SpecScope for an LLM of this name; for others there is no such folder."""
+    return bundled_folder() if llm == BUNDLED else bundled_folder() / Path(llm).name
+
+
+def bundled_ssms(llm: str = BUNDLED) -> tuple[Path, ...]:
+    """The folder of every SSM that comes with SpecScope for this LLM, by name."""
+    return ssms_in(family_folder(llm))
 
 
 def ssms_in(family: Path) -> tuple[Path, ...]:

@@ -32,9 +32,9 @@ from core.models.loading.catalog import (
     BUNDLED,
     SMOLLM2,
     ModelSource,
-    bundled_folder,
     check_embedding,
     check_same_vocabulary,
+    family_folder,
     shown_name,
 )
 from core.models.loading.count_file import read_counts
@@ -136,7 +136,8 @@ def _load_all(
 ) -> LoadedModels:
     say("Looking for the models")
     llm_source = find(llm, _about(say, "LLM", llm))
-    sources = [find(name, _about(say, "SSM", name)) for ssm in ssms for name in expand_bundled(ssm)]
+    small_names = [name for ssm in ssms for name in expand_bundled(ssm, llm)]
+    sources = [find(name, _about(say, "SSM", name)) for name in small_names]
     say("Comparing the tokenizers")
     tokenizer = load_tokenizer(llm_source)
     for source in sources:
@@ -161,7 +162,7 @@ def _load_all(
 
 def _companions(llm: str, source: ModelSource) -> Path:
     """The folder of what comes with an LLM besides its weights."""
-    return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else Path(source.name)
+    return family_folder(llm) if llm == SMOLLM2 else Path(source.name)
 
 
 def _about(say: Say, role: str, name: str) -> Say:

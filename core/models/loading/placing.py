@@ -119,11 +119,12 @@ def resolve_llm(llm: str) -> str:
     return str(bundled_llm()) if llm == BUNDLED else llm
 
 
-def expand_bundled(ssm: str) -> tuple[str, ...]:
-    """All bundled SSMs' folders for `bundled`, one's for its name; any other name unchanged."""
+def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
+    """The folders of all SSMs that come with SpecScope for this LLM for `bundled`, one's for its
+    name; any other name unchanged."""
     if ssm == BUNDLED:
-        return tuple(map(str, bundled_ssms()))
-    return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
+        return tuple(map(str, bundled_ssms(llm)))
+    return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)
 
 
 # -- memory --

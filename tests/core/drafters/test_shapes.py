@@ -80,7 +80,8 @@ def test_unknown_names_are_refused() -> None:
     for name in ("all", "first"):
         with pytest.raises(ConfigError, match=rf"^drafters is '{name}': no SSM .*--ssm.*ngram"):
             resolve_drafters((name,), ())
-    assert resolve_drafters(("ngram",), ()) == ("ngram",)
+    # `best` is usable with any LLM.
+    assert resolve_drafters(("all", "ngram"), ()) == ("ngram",)
 
 
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
