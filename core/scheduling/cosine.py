@@ -35,17 +35,23 @@ class Group:
     cost: float
 
 
-def trim_lengths(lengths: Sequence[int], most: int) -> tuple[int, ...]:
-    """Lengths that add up to at most `most`: the longest is shortened first, the last of equals."""
+def trim_lengths(lengths: Sequence[int], most: int, made: Sequence[bool] = ()) -> tuple[int, ...]:
+    """Lengths that add up to at most `most`: the longest is shortened first, the last of equals.
+    Drafts that are `made` already stay as they are."""
     cut = list(lengths)
-    while sum(cut) > most:
-        longest = max(range(len(cut)), key=lambda i: (cut[i], i))
+    free = [i for i in range(len(cut)) if not (made and made[i])]
+    while sum(cut) > most and any(cut[i] for i in free):
+        longest = max(free, key=lambda i: (cut[i], i))
         cut[longest] -= 1
     return tuple(cut)
 
 
 def best_group(
-    live: Sequence[LiveRequest], lengths: Sequence[int], largest: int, costs: BatchCosts
+    live: Sequence[LiveRequest],
+    lengths: Sequence[int],
+    largest: int,
+    costs: BatchCosts,
+    among: Sequence[int] | None = None,
 ) -> Group:
     """The group that minimises
 
@@ -53,19 +59,21 @@ def best_group(
 
     (their maximum instead of the sum where drafts are made during other requests' passes), among
     requests of like context length, since a batch is as slow as its longest. The request that has
-    waited longest is in it, so that none waits for ever.
+    waited longest is in it, so that none waits for ever. `among`: the indices to choose from.
     """
-    by_context = sorted(range(len(live)), key=lambda i: (live[i].context, i))
-    first = max(range(len(live)), key=lambda i: (live[i].waited, -i))
+    among = range(len(live)) if among is None else among
+    by_context = sorted(among, key=lambda i: (live[i].context, i))
+    first = max(among, key=lambda i: (live[i].waited, -i))
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: Group | None = None
-    for size in range(1, min(largest, len(live)) + 1):
-        for start in range(len(live) - size + 1):
+    for size in range(1, min(largest, len(among)) + 1):
+        for start in range(len(among) - size + 1):
             members = by_context[start : start + size]
             if first not in members:
                 continue
-            cut = trim_lengths([lengths[i] for i in members], MOST_TOKENS)
+            made = [live[i].ready for i in members]
+            cut = trim_lengths([lengths[i] for i in members], MOST_TOKENS, made)
             draft_ms = costs.draft_ms(size, max(cut))
             verify_ms = costs.verify_ms(size, sum(cut), max(live[i].context for i in members))
             overlapped = all(live[i].overlapped for i in members)
@@ -94,35 +102,30 @@ class Cosine:
             max(one.length for one in live), max(one.drafters for one in live)
         )
         limit = self._control.limit_within(self._asked.length, self._asked.drafters)
-        lengths = [min(one.length, limit.length) for one in live]
+        lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
         # Drafts are made for one half while the LLM verifies the other.
-        overlapped = sum(one.overlapped for one in live) > 1
-        largest = (len(live) + 1) // 2 if overlapped else len(live)
-        group = best_group(live, lengths, largest, self._times)
+        overlapped = sum(one.overlapped for one in live)
+        largest = (len(live) + 1) // 2 if overlapped > 1 else len(live)
+        every, ready = range(len(live)), [i for i, one in enumerate(live) if one.ready]
+        # What was drafted as a group is verified next: a draft before the pass would let the LLM
+        # wait. Requests that are not pipelined may join.
+        among = [i for i in every if live[i].ready or not live[i].overlapped] if ready else every
+        group = best_group(live, lengths, largest, self._times, among)
         granted = dict(zip(group.members, group.lengths, strict=True))
+        left = [i for i in every if live[i].overlapped and i not in {*ready, *group.members}]
+        room = (overlapped + 1) // 2 - len({*ready} - {*group.members})
+        following: tuple[int, ...] = ()
+        if overlapped > 1 and left and room > 0:
+            after = best_group(live, lengths, room, self._times, left)
+            following = after.members
+            granted |= dict(zip(after.members, after.lengths, strict=True))
         decision, self._decision = self._decision, ""
         return Plan(
             group.members,
-            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in range(len(live))),
-            reason=self._reason(live, group, decision),
+            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in every),
+            reason=self._control.reason if decision else _reason(live, group, len(among)),
             decision=decision,
-        )
-
-    def _reason(self, live: Sequence[LiveRequest], group: Group, decision: str) -> str:
-        if decision:
-            return self._control.reason
-        size, tokens = len(group.members), counted(sum(group.lengths), "token")
-        if len(live) == 1:
-            return f"one request is decoded: every pass is its own, and it may draft {tokens}"
-        if size == 1:
-            return (
-                f"1 of {len(live)} requests has this pass for itself, and may draft {tokens}: "
-                "to share it was expected to take more time a request"
-            )
-        contexts = [live[i].context for i in group.members]
-        return (
-            f"{size} of {len(live)} requests share this pass, with texts of like length "
-            f"({min(contexts)} to {max(contexts)} tokens); together they may draft {tokens}"
+            following=following,
         )
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
@@ -134,3 +137,22 @@ class Cosine:
         self._times.observe(outcome)
         busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
         self._decision = self._control.observe(busy, outcome.waiting, self._asked)
+
+
+def _reason(live: Sequence[LiveRequest], group: Group, choice: int) -> str:
+    """Why this group of `choice` requests that could be verified now."""
+    size, tokens = len(group.members), counted(sum(group.lengths), "token")
+    if len(live) == 1:
+        return f"one request is decoded: every pass is its own, and it may draft {tokens}"
+    if size == 1:
+        why = (
+            "no other has its draft ready"
+            if choice == 1
+            else "to share it was expected to take more time a request"
+        )
+        return f"1 of {len(live)} requests has this pass for itself, and may draft {tokens}: {why}"
+    contexts = [live[i].context for i in group.members]
+    return (
+        f"{size} of {len(live)} requests share this pass, with texts of like length "
+        f"({min(contexts)} to {max(contexts)} tokens); together they may draft {tokens}"
+    )
