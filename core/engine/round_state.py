@@ -61,8 +61,9 @@ class ActiveRequest:
     the round's event. `likelihood_history`: token likelihoods that its weights have seen.
     `router` chooses among the `routed_ssms`; None: all of them draft. `grant`, `load`: what the
     scheduler allows, and the pass that is shared; `waited`: rounds since the request was last
-    verified; `decision`: a plan with a decision that none of its drafts has followed yet;
-    `auditioned`: its SSMs have been scored on the prompt.
+    verified; `width`: mean nodes of its trees for each token of depth; `decision`: a plan with a
+    decision that none of its drafts has followed yet; `auditioned`: its SSMs have been scored on
+    the prompt.
     """
 
     sequence: Sequence
@@ -82,6 +83,7 @@ class ActiveRequest:
     grant: Grant = FREE
     load: BatchLoad | None = None
     waited: int = 0
+    width: float = 1.0
     decision: Plan | None = None
     auditioned: bool = False
     shares_pass: SharesPass | None = field(init=False)

@@ -26,6 +26,8 @@ __all__ = ["EACH", "BatchSchedule"]
 EACH = "each"
 # Once a request: the SSMs read its prompt, and are asked how well they predict it.
 OPENING = ("prefill", "audition")
+# Share of a request's last tree in the mean width of its trees.
+WIDTH_SHARE = 0.3
 NO_DRAFTS: Mapping[str, RoundState] = MappingProxyType({})
 
 
@@ -133,7 +135,10 @@ class BatchSchedule:
         drafted = sum(self._drafted.values())
         granted = sum(len(state.tree) for state in states)
         for state in states:
-            state.request.waited = 0
+            request, tree = state.request, state.tree
+            request.waited = 0
+            if tree.depth:
+                request.width += WIDTH_SHARE * (len(tree) / tree.depth - request.width)
             # A decision is recorded where the first draft under it is verified.
             grant, decided = state.grant, state.decision
             state.scheduled = Scheduled(
@@ -201,6 +206,7 @@ def _live(
         overlapped=modes[request.sequence.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
         ready=drafted is not None,
+        width=request.width,
     )
 
 

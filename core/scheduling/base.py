@@ -29,7 +29,8 @@ class LiveRequest:
     """One live request, as a scheduler sees it: its cached tokens, the length that its policy
     chooses, the number of SSMs that it would let draft, the rounds since it was last verified,
     whether other requests' passes may hide its drafting (`pipeline=across`), the number of tokens
-    that it asks for, and whether a draft of `length` waits to be verified (`ready`)."""
+    that it asks for, whether a draft of `length` waits to be verified (`ready`), and the nodes that
+    its trees have for each token of depth (`width`)."""
 
     context: int
     length: int
@@ -38,6 +39,7 @@ class LiveRequest:
     overlapped: bool = False
     tokens: int = 128
     ready: bool = False
+    width: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
 The paper's objective, group by group; its parameters that the paper leaves open are the constants
-below. Otherwise than in the paper, gamma is the depth of a request's draft, as its length policy
-has it, and is only trimmed here: trees have more nodes than that. There is no limit on memory,
-whose KV rows are reserved at admission. It is not guarded against being slower than plain decoding:
-`shared` is.
+below. Its gamma, the tokens of a request that are verified, is the length of its draft, as its
+length policy has it and is only trimmed here, times the nodes that its trees had for each token of
+depth. There is no limit on memory, whose KV rows are reserved at admission. It is not guarded
+against being slower than plain decoding: `shared` is.
 """
 
 from __future__ import annotations
@@ -18,32 +18,40 @@ from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "Group", "best_group", "trim_lengths"]
 
-# Assumed; the paper names the limits and gives no values. Depths of all drafts in one pass, summed:
-MOST_TOKENS = 64
+# Assumed; the paper names the limits and gives no values. Nodes of all drafts in one pass:
+MOST_NODES = 64
 # A round may take so many times as long as a pass over one token per live request.
 MOST_TIME = 8.0
-# Weight of the verified tokens in the objective, in passes of one request per token.
-TOKEN_WEIGHT = 0.01
+# Weight of the verified nodes in the objective, in passes of one request per node.
+NODE_WEIGHT = 0.004
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Requests (indices) of one LLM pass, the length of each one's draft, and the objective."""
+    """Requests (indices) of one LLM pass, the length of each one's draft, the nodes of all drafts
+    (Gamma), and the objective."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
+    nodes: int
     cost: float
 
 
-def trim_lengths(lengths: Sequence[int], most: int, made: Sequence[bool] = ()) -> tuple[int, ...]:
-    """Lengths that add up to at most `most`: the longest is shortened first, the last of equals.
-    Drafts that are `made` already stay as they are."""
+def trim_lengths(
+    group: Sequence[LiveRequest], lengths: Sequence[int], most: int
+) -> tuple[int, ...]:
+    """Lengths whose drafts have at most `most` nodes together: the draft of most nodes is shortened
+    first, the last of equals. Drafts that are made already stay as they are."""
     cut = list(lengths)
-    free = [i for i in range(len(cut)) if not (made and made[i])]
-    while sum(cut) > most and any(cut[i] for i in free):
-        longest = max(free, key=lambda i: (cut[i], i))
+    free = [i for i, one in enumerate(group) if not one.ready]
+    while _nodes(group, cut) > most and any(cut[i] for i in free):
+        longest = max(free, key=lambda i: (cut[i] * group[i].width, i))
         cut[longest] -= 1
     return tuple(cut)
+
+
+def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
+    return round(sum(one.width * n for one, n in zip(group, lengths, strict=True)))
 
 
 def best_group(
@@ -55,7 +63,7 @@ def best_group(
 ) -> Group:
     """The group that minimises
 
-        (t_draft + t_verify) / |B| + weight x sum of lengths
+        (t_draft + t_verify) / |B| + weight x Gamma
 
     (their maximum instead of the sum where drafts are made during other requests' passes), among
     requests of like context length, since a batch is as slow as its longest. The request that has
@@ -72,17 +80,18 @@ def best_group(
             members = by_context[start : start + size]
             if first not in members:
                 continue
-            made = [live[i].ready for i in members]
-            cut = trim_lengths([lengths[i] for i in members], MOST_TOKENS, made)
+            own = [live[i] for i in members]
+            cut = trim_lengths(own, [lengths[i] for i in members], MOST_NODES)
+            nodes = _nodes(own, cut)
             draft_ms = costs.draft_ms(size, max(cut))
-            verify_ms = costs.verify_ms(size, sum(cut), max(live[i].context for i in members))
-            overlapped = all(live[i].overlapped for i in members)
+            verify_ms = costs.verify_ms(size, nodes, max(one.context for one in own))
+            overlapped = all(one.overlapped for one in own)
             ms = max(draft_ms, verify_ms) if overlapped else draft_ms + verify_ms
             if ms > most_ms and size > 1:
                 continue
-            cost = ms / size + TOKEN_WEIGHT * plain_ms * sum(cut)
+            cost = ms / size + NODE_WEIGHT * plain_ms * nodes
             if best is None or cost < best.cost:
-                best = Group(tuple(members), cut, cost)
+                best = Group(tuple(members), cut, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
     return best
 
@@ -141,7 +150,7 @@ class Cosine:
 
 def _reason(live: Sequence[LiveRequest], group: Group, choice: int) -> str:
     """Why this group of `choice` requests that could be verified now."""
-    size, tokens = len(group.members), counted(sum(group.lengths), "token")
+    size, tokens = len(group.members), counted(group.lengths[0], "token")
     if len(live) == 1:
         return f"one request is decoded: every pass is its own, and it may draft {tokens}"
     if size == 1:
@@ -154,5 +163,6 @@ def _reason(live: Sequence[LiveRequest], group: Group, choice: int) -> str:
     contexts = [live[i].context for i in group.members]
     return (
         f"{size} of {len(live)} requests share this pass, with texts of like length "
-        f"({min(contexts)} to {max(contexts)} tokens); together they may draft {tokens}"
+        f"({min(contexts)} to {max(contexts)} tokens); of all their drafts at most about "
+        f"{counted(group.nodes, 'token')} are verified"
     )

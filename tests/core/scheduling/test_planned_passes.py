@@ -23,8 +23,10 @@ class Recorded:
 
     inner: Scheduler
     plans: list[Plan] = field(default_factory=list)
+    live: Sequence[LiveRequest] = ()
 
     def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        self.live = live
         self.plans.append(self.inner.plan(live, waiting))
         return self.plans[-1]
 
@@ -102,3 +104,16 @@ def test_the_planned_group_is_verified(
     assert [texts[one.sequence.run_id] for one in live] == texts_of(
         plain.generate_many(requests(("off",) * 7))
     )
+
+
+def test_verified_nodes_are_counted_and_not_depths() -> None:
+    """Trees of three nodes for each two tokens of depth, and chains."""
+    engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
+    recorded = Recorded(engine._schedule._scheduler)
+    engine._schedule._scheduler = recorded
+    shapes = [SpeculationConfig(expansion=e, speculation_length=2) for e in ((1, 2), (1, 1))]
+    sampling = SamplingParams(48, seed=1, ignore_eos=True)
+    live = admit_all(engine, [Request("w1 w2", sampling, shape) for shape in shapes])
+    for _ in range(14):
+        list(engine.round(live))
+    assert [one.width for one in recorded.live] == pytest.approx([1.5, 1.0], abs=0.05)
