@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from bench.chart import chart
 from bench.clocked import PassClock, time_call, timing_passes
 from bench.contestants import DecodeCase, decode, new_ids
 from bench.context import Context
 from bench.prompts import load_prompts
+from bench.results import Results
 from bench.suites.acceptance import Acceptance, distinct_share
 from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows
 from bench.suites.batch import Batch
@@ -23,6 +25,7 @@ from bench.suites.fusion import Fusion
 from bench.suites.length import Length
 from bench.suites.length_tables import FIXED, PLAIN, POLICIES
 from bench.suites.load import Load
+from bench.suites.load import tables as load_tables
 from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
@@ -102,6 +105,28 @@ def routed_texts(samples: Samples) -> None:
     assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
 
 
+def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
+    """A panel each, of a contestant a bar by load; the page reads only a cell's first figure."""
+    values = {
+        name: {"speed": 1.0, "differ": 0}
+        | {f"{m}_p{p}": p + 1000 * (m == "ttft_ms") for m in ("ttft_ms", "tpot_ms") for p in SHOWN}
+        for name in LOADS
+    }
+    samples: list[dict[str, Any]] = [
+        {"loop": "open", "rate": str(rate), "repeat": repeat, "figures": values}
+        for rate in (0.25, 0.5)
+        for repeat in (0, 1)
+    ]
+    page = chart("\n".join(load_tables(Results(tmp_path / "r.json", {}, samples))))
+    for name, base in (("first token", 1000), ("per token", 0)):
+        for share in SHOWN:
+            assert f"<th>{name}, p{share}, ms</th>" in page
+            assert f'"text":"{name}, p{share}, ms"' in page, "a panel"
+            assert f"<td>{base + share:.1f} ({base + share:.1f} to" in page
+    assert page.index("<td>plain at 0.25</td>") < page.index("<td>plain at 0.5</td>")
+    assert page.index("<td>plain at 0.5</td>") < page.index("<td>best, shared at 0.25</td>")
+
+
 def case(
     suite: Any, count: int, check: Callable[[Samples], Any], *words: str, **changes: Any
 ) -> Any:
@@ -110,6 +135,7 @@ def case(
     return pytest.param(suite, changes, count, check, words, id=suite.name, marks=marks)
 
 
+SHOWN = (50, 95, 99)
 LOADS = ("plain", "best, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
