@@ -30,7 +30,7 @@ from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
-from bench.suites.routing import CREDIT, SEGMENT, Routing
+from bench.suites.routing import CREDIT, SEGMENT, TURNING, Routing
 from bench.table_model import table_family
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
@@ -97,8 +97,10 @@ def served(samples: Samples) -> None:
 
 def routed_texts(samples: Samples) -> None:
     """The spliced text's recorded tokens are all there, whoever drafts."""
-    own, mixed = (sample for sample in samples if "text" in sample)
-    assert {figures["tokens"] for figures in own["figures"].values()} == {4}
+    own, turning, mixed = (sample for sample in samples if "text" in sample)
+    for sample in (own, turning):
+        assert {figures["tokens"] for figures in sample["figures"].values()} == {4}
+    assert turning["prompt"] == "turning-stories-code" and turning["text"] == "turning"
     assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
     credit = mixed["figures"][CREDIT]
     assert len(credit["followed"]) == 1 and credit["to_oracle"] >= 0
@@ -125,6 +127,17 @@ def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
             assert f"<td>{base + share:.1f} ({base + share:.1f} to" in page
     assert page.index("<td>plain at 0.25</td>") < page.index("<td>plain at 0.5</td>")
     assert page.index("<td>plain at 0.5</td>") < page.index("<td>best, shared at 0.25</td>")
+
+
+def test_turning_prompts_end_in_another_domain() -> None:
+    turning, known = load_prompts(TURNING), {one.domain for one in load_prompts()}
+    pairs = [one.id.split("-")[1:] for one in turning]
+    assert len({*map(tuple, pairs)}) == len(turning) == 8
+    for prompt, (begin, end) in zip(turning, pairs, strict=True):
+        assert begin != end == prompt.domain and {begin, end} == {begin, end} & known
+    assert {begin for begin, _ in pairs} == {end for _, end in pairs} == known
+    parts = [part for one in turning for part in one.text.split("\n\n")[:1]]
+    assert len({*parts}) == 8, "no beginning twice"
 
 
 def case(
@@ -161,11 +174,13 @@ CASES = (
     case(
         Routing(orders=(("stories", "code"),)),
         *(
-            2 + 24,
+            3 + 24,
             routed_texts,
             "| credit, 2 |",
             "other words",
             "Spliced texts",
+            "prompts that change their domain",
+            "turning: the best SSM found within 24 tokens",
             "changes followed",
         ),
         tokens=4,
