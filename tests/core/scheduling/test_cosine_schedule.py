@@ -156,3 +156,12 @@ def test_a_round_s_outcome_reaches_the_next_plan() -> None:
 
 def _waits(requests: int) -> str:
     return "1 request waits" if requests == 1 else f"{requests} requests wait"
+
+
+def test_an_idle_llm_brings_no_more_than_a_request_asks_for() -> None:
+    scheduler = Cosine(BatchTimes(Costs(cast(Any, None), TABLE)))
+    live = [LiveRequest(64, 4, 2), LiveRequest(64, 2, 1)]
+    for _ in range(4 * LONGEST):
+        plan = scheduler.plan(live, 0)
+        assert plan.decision == "" and plan.grants == (Grant(4, 2), Grant(2, 2))
+        scheduler.observe(BatchOutcome(2, 64, 8, 8, 1.0, 7.0, 8.0, steps=4))
