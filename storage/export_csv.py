@@ -127,15 +127,20 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
 def _schedule(completed: RoundCompleted) -> dict[str, Any]:
     """The scheduler's grant to the request; empty if each request had its own budget."""
     part = completed.scheduled
-    limit = "" if part is None or part.length_limit is None else part.length_limit
+    limits = (part.length_limit, part.drafter_limit) if part else (None, None)
+    length, drafters = ("" if limit is None else limit for limit in limits)
     return {
         "schedule": part.schedule if part else "",
         "num_live": part.num_live if part else "",
         "num_batch": part.num_batch if part else "",
         "num_waiting": part.num_waiting if part else "",
-        "length_limit": limit,
+        "length_limit": length,
+        "drafter_limit": drafters,
         "num_drafted": part.num_drafted if part else "",
         "num_granted": part.num_granted if part else "",
+        "batch_drafted": part.batch_drafted if part else "",
+        "batch_granted": part.batch_granted if part else "",
+        "tokens_per_ms": part.tokens_per_ms if part else "",
         "schedule_decision": part.decision if part else "",
         "schedule_reason": part.reason if part else "",
     }

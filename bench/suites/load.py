@@ -45,7 +45,7 @@ RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
 # Requests that an open loop serves at once; capacity is measured with as many.
 PLACES = 8
 SHARES = (0.5, 0.95, 0.99)
-MEASURES = ("ttft_ms", "tpot_ms")
+MEASURES = {"ttft_ms": "first token", "tpot_ms": "per token"}
 # CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
@@ -152,7 +152,7 @@ def _figures(
         texts.update({request.prompt: one.token_ids for request, one in pairs})
     return {
         **{
-            f"{measure}_p{share * 100:.0f}": round(
+            _percentile_name(measure, share): round(
                 percentile([getattr(one, measure) for one in served], share), 3
             )
             for measure in MEASURES
@@ -203,21 +203,26 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
-    """p50 / p95 / p99, medians over repeats."""
+    """A column, and so a panel of the chart, for each percentile; a line by contestant and load."""
 
-    def cell(measure: str, group: Group) -> str:
-        names = [f"{measure}_p{share * 100:.0f}" for share in SHARES]
-        return " / ".join(f"{group.middle(name):.1f}" for name in names)
+    def cell(name: str, group: Group) -> str:
+        return figure(group.median(name), 1)
 
     columns: dict[str, Any] = {
-        "contestant": lambda group: group["contestant"],
-        head: lambda group: f"{group['load']:g}",
-        "first token, ms": partial(cell, "ttft_ms"),
-        "per token, ms": partial(cell, "tpot_ms"),
+        f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",
     }
+    for measure, title in MEASURES.items():
+        for share in SHARES:
+            name = _percentile_name(measure, share)
+            columns[f"{title}, p{share * 100:.0f}, ms"] = partial(cell, name)
+    note = "Percentiles of the requests of a block, medians over repeats."
+    rows = sorted(rows, key=lambda row: list(CONTESTANTS).index(row["contestant"]))
     title = f"Latency, {loop} loop"
-    note = "50th, 95th and 99th percentile of the requests of a block, medians over repeats."
-    return str(Table(title, rows, ("load", "contestant"), columns, note, _BLOCKS))
+    return str(Table(title, rows, ("contestant", "load"), columns, note, _BLOCKS))
+
+
+def _percentile_name(measure: str, share: float) -> str:
+    return f"{measure}_p{share * 100:.0f}"
 
 
 def _claims(rows: Sequence[Row]) -> str:

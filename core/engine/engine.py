@@ -157,14 +157,18 @@ class Engine:
         requests in the queue, for the scheduler."""
         began = time.perf_counter()
         # Plan: what the requests' modes are, which of them this round verifies, and how far each
-        # drafts (`next_round`, called by `take`).
+        # drafts (`next_round`, called by the pool).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
-        group = schedule.plan(active, waiting)
-        for request in group:
+        pool = self._draft_pool
+        group, following = schedule.plan(active, modes, waiting, pool.waiting)
+        for request in (*group, *(following or ())):
             self._drafting.audition_once(request)
-        batch = self._draft_pool.take(active, modes, group)
+        if following is None:
+            batch = pool.take(group, modes)
+        else:
+            batch = pool.take_planned(group, following)
         # A draft that waits in the pool is verified by the overlapped loop even if its run's mode
         # has become `off`: the serial one would draft it again.
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())

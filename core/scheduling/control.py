@@ -27,7 +27,14 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Steps one limit up and down, between plain decoding and what the requests ask for."""
+    """Steps one limit up and down, between plain decoding and what the requests ask for.
+
+    In the paper an idle LLM is answered with one token or drafter more, from wherever the system
+    has begun. Here it begins at the most that a live request asks for, and ends there: `fixed`
+    promises always `speculation_length` tokens, other policies found that more do not pay, and
+    `routed_drafters` is the user's number of SSMs. So `more` takes back `fewer`, and goes no
+    further; nor is one request given more because another asks for it, since a grant is a limit.
+    """
 
     def __init__(self) -> None:
         self.limit: SpeculationLimit | None = None

@@ -46,7 +46,10 @@ def _in_turns(count: int, live: int, reason: str) -> str:
     """Of `live` requests `count` share a pass: with `across` the rest is drafted meanwhile."""
     if count == live:
         return reason
-    return f"{count} of {live} requests share a pass, SSMs draft for the others meanwhile; {reason}"
+    return (
+        f"at most {count} of {live} requests share a pass, SSMs draft for the others meanwhile; "
+        f"{reason}"
+    )
 
 
 @dataclass
