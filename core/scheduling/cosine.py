@@ -23,7 +23,7 @@ MOST_NODES = 64
 # A round may take so many times as long as a pass over one token per live request.
 MOST_TIME = 8.0
 # Weight of the verified nodes in the objective, in passes of one request per node.
-NODE_WEIGHT = 0.004
+NODE_WEIGHT = 0.007
 
 
 @dataclass(frozen=True, slots=True)
