@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, count_noun
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
