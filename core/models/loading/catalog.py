@@ -113,8 +113,9 @@ def bundled_llm() -> Path:
 
 
 def family_folder(llm: str) -> Path:
-    """What comes with SpecScope for an LLM of this name; for others there is no such folder."""
-    return bundled_folder() if llm == BUNDLED else bundled_folder() / Path(llm).name
+    """SSMs and counts that come with SpecScope for this LLM: those of SmolLM2 by its name, for any
+    other the bundled ones."""
+    return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
 
 
 def bundled_ssms(llm: str = BUNDLED) -> tuple[Path, ...]:
