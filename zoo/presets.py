@@ -192,7 +192,7 @@ _CHAT = Preset(
         _CPU.models[0],
         ModelRecipe(
             name="ssm-chat", num_layers=2, hidden_size=256, intermediate_size=704, head_dim=64,
-            mixture=tuple((kind, 1.0) for kind in ("facts", "writing", "how", "code", "text")),
+            mixture=tuple((kind, 0.2) for kind in ("facts", "writing", "how", "code", "text")),
             budget_share=1.0, tokens_per_step=4096, learning_rate=2e-3, draft_vocab_size=16_384,
         ),
     ),
