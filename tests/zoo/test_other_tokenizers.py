@@ -71,7 +71,7 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
     assert drawn.dtype == np.uint32 and (drawn[:, :4] >= 69_000).all()
     assert drawn[0, 0] == 69_100, "every other one begins where a document does"
     memory = TeacherCache(teacher, tmp_path / "said", {"a": row}, 16, 4)
-    said = memory.said(torch.arange(69_000, 69_016)[None])
+    said = memory.top_tokens(torch.arange(69_000, 69_016)[None])
     assert int(said.ids.max()) >= 1 << 16
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from core.errors import ConfigError
+from zoo import teacher_cache
 from zoo.data_order import DataOrder
 from zoo.losses import Distillation, log_probabilities
 from zoo.presets import PRESETS
@@ -19,6 +21,12 @@ from zoo.trainer import new_model
 
 VOCABULARY, LENGTH = 64, 8
 MIXTURE = (("a", 0.5), ("b", 0.5))
+
+
+@pytest.fixture(autouse=True)
+def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compared with the teacher itself, digit by digit."""
+    monkeypatch.setattr(teacher_cache, "autocast", lambda _: nullcontext())
 
 
 def model(seed: int) -> Any:
