@@ -246,12 +246,12 @@ def _device(name: str) -> torch.device:
 COMMANDS: Mapping[str, Command] = MappingProxyType(
     {
         "prepare": _prepare,
+        "answers": _answers,
         "train": _train,
         "distil": _distil,
         "boost": _boost,
         "tables": _tables,
         "evaluate": _evaluate,
-        "answers": _answers,
         "samples": _samples,
     }
 )
