@@ -4,6 +4,7 @@ people read, rounds count from 1; in the events they count from 0."""
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import unicodedata
 from collections import Counter
@@ -11,7 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
+from core.events import (
+    Combined,
+    Drafted,
+    Event,
+    RoundCompleted,
+    RunStarted,
+    Scheduled,
+    Verified,
+)
 from storage.export_json import is_thinned
 
 __all__ = ["csv_cell", "rounds_csv"]
@@ -24,6 +33,8 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 OWN_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *OWN_LANES, "prefill")
+SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
+SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
@@ -99,6 +110,7 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "predicted_ms": done.predicted_ms or "",
         "between_ms": done.between_ms,
         "routed": " ".join(o.drafter for o in done.routing if o.role in ("routed", "explored")),
+        "explored": " ".join(o.drafter for o in done.routing if o.role == "explored"),
         "routing_reason": done.routing_reason,
         "tree": "accepted paths only" if thinned else "whole",
         "num_nodes": "" if thinned or not tree else len(tree.token_ids),
@@ -120,18 +132,9 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
 def _schedule(done: RoundCompleted) -> dict[str, Any]:
     """What the engine granted the request beside others; empty where each had its own budget."""
     part = done.scheduled
-    limit = "" if part is None or part.length_limit is None else part.length_limit
-    return {
-        "schedule": part.schedule if part else "",
-        "num_live": part.num_live if part else "",
-        "num_batch": part.num_batch if part else "",
-        "num_waiting": part.num_waiting if part else "",
-        "length_limit": limit,
-        "num_drafted": part.num_drafted if part else "",
-        "num_granted": part.num_granted if part else "",
-        "schedule_decision": part.decision if part else "",
-        "schedule_reason": part.reason if part else "",
-    }
+    values = dict.fromkeys(SCHEDULED, "") if part is None else dataclasses.asdict(part)
+    named = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}
+    return {head: "" if value is None else value for head, value in named.items()}
 
 
 def _fused_from(one: _FinishedRound) -> str:
@@ -153,7 +156,8 @@ def _stages(done: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
+    """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, its vote
+    weight and its score for the router, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
     for draft in one.drafted.drafts if one.drafted else ():
@@ -165,12 +169,14 @@ def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -
             accepted[name] += node in emitted
     for span in one.completed.spans:
         spent[span.lane] += span.ms  # type: ignore[assignment]
+    scores = {routed.drafter: routed.score for routed in one.completed.routing}
     values: dict[str, Any] = {}
     for name in drafters:
         values[f"drafted: {name}"] = "" if thinned else drafted[name]
         values[f"proposed: {name}"] = "" if thinned else proposed[name]
         values[f"accepted: {name}"] = accepted[name]
         values[f"weight after: {name}"] = one.completed.weights.get(name, "")
+        values[f"routing score after: {name}"] = scores.get(name, "")
         values[f"ms: {name}"] = spent[name]
     return values
 

@@ -8,6 +8,7 @@ SSMs that drafted at once are as long as that took; `share` says which part of i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from core.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    Scheduled,
     Span,
     Verified,
 )
@@ -111,11 +113,32 @@ def _round_args(
         "why": done.length_reason,
         "winner": tree.winner if tree else "",
         "weights": done.weights,
+        **_routing_args(done, tree, verdict),
+        **_schedule_args(done.scheduled),
         "drafted ahead": [
             f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}" for one in done.ahead
         ],
         "notes": list(done.notes),
     }
+
+
+def _routing_args(
+    done: RoundCompleted, tree: Combined | None, verdict: Verified | None
+) -> dict[str, Any]:
+    """Each SSM's part and score, why, and whose each accepted token of a fused draft is; nothing
+    where all SSMs draft by themselves."""
+    told: dict[str, Any] = {}
+    if done.routing:
+        told["SSMs"] = {one.drafter: f"{one.role}, {one.score:.4g}" for one in done.routing}
+        told["why these SSMs"] = done.routing_reason
+    if tree is not None and verdict is not None and tree.origins:
+        told["fused from"] = [tree.origins[node] for node in verdict.path[: done.num_accepted]]
+    return told
+
+
+def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
+    """What a scheduler granted the request; nothing where it had its own budget."""
+    return {} if part is None else {"scheduled": dataclasses.asdict(part)}
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
