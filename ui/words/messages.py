@@ -169,5 +169,7 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     speculation = started.config.get("speculation") if started else None
     early = [one for line in frame.view.rounds for one in line.ahead if one.known]
     beside = sum(one.saved_ms for one in early)
-    because = slower_because(stats, baseline.tokens_per_second, speculation, beside)
+    shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
+    schedule = next((part.schedule for part in shared if part.num_live > 1), "")
+    because = slower_because(stats, baseline.tokens_per_second, speculation, beside, schedule)
     return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]
