@@ -119,6 +119,9 @@ def check_panel(
 def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:
     """The strip of all rounds; sentence, nodes and grant of some of each kind."""
     routed.check_strip(page, run, where)
+    sites.wait_notice(page, "Which drafter served which part of the text: ", where)
+    meant = page.locator(f"#{where}-routing .ss-parts-rows caption")
+    meant.get_by_text("In each round the SSMs with the highest scores draft").wait_for()
     found = {
         name: [number for number in decoded.with_draft(run) if is_of_kind(run, number)]
         for name, is_of_kind in KINDS.items()

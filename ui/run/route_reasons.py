@@ -28,9 +28,10 @@ def _in_words(reason: str, number: int) -> str:
     if found := EXPLORED.fullmatch(reason):
         if number == 0:
             return "no SSM has drafted yet, so the first in order are tried"
+        few = f"only {_tokens(found[1])}" if int(found[1]) else "no drafted token"
         return (
-            f"the LLM accepted only {_tokens(found[1])} in the round before, so {found[2]} "
-            "(drafted least so far) may show what it can do"
+            f"the LLM accepted {few} in the round before, so {found[2]} (drafted least so far) may "
+            "show what it can do"
         )
     if found := BEST.fullmatch(reason):
         tokens = _tokens(found[1])

@@ -14,13 +14,15 @@ from typing import Any
 from core.config.mechanisms import MODEL_FREE
 from core.events import RoutedDrafter
 from ui.run.explain import letter, quote
+from ui.run.listed import join_names
 from ui.run.view import RoundView, TokenView, View
 
-__all__ = ["served_parts"]
+__all__ = ["served_in_short", "served_parts"]
 
 Value = dict[str, Any]
 
 CHANGE = 6.0
+NAMED = 3
 WORDS = 24
 
 
@@ -36,6 +38,19 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
         str(i): _part(view, [token for of in rounds[first:end] for token in of], slots[best])
         for i, (first, end, best) in enumerate(parts)
     }
+
+
+def served_in_short(parts: Value, drafters: Sequence[str]) -> str:
+    """The drafter of each of the first parts, and where the reasons are; empty without parts."""
+    if not parts:
+        return ""
+    names = [f"{letter(int(one['d']))} {drafters[int(one['d'])]}" for one in parts.values()]
+    begins = [one["text"] for one in parts.values()]
+    told = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)][:NAMED]
+    more = len(parts) - NAMED
+    told += [f"{more} more part{'s' * (more != 1)}"] if more > 0 else []
+    said = f"{names[0]} all of it" if len(parts) == 1 else join_names(told)
+    return f"Which drafter served which part of the text: {said}. Why: see Which SSMs draft, below."
 
 
 def _sum(shares: Iterable[Sequence[float]]) -> list[float]:
