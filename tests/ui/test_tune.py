@@ -214,6 +214,9 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     said = drawn_of(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
     assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
+    known = {cell: replace(one, schedule="shared") for cell, one in opened.results.items()}
+    said = notice_of(drawn_of(opened._replace(results=known))[:1], 0)
+    assert f"{len(known)} of {len(known)} runs were scheduled by shared, which may grant" in said
     skipped = point_beside(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
     panel, chosen, use = point_beside(None)

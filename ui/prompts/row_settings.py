@@ -25,12 +25,13 @@ TOLD = 3
 class RunSettings:
     """`base`: what a plain run must have asked, of which LLM, to be the baseline; `speculation`:
     the settings and the drafters. Both are texts to be compared. `parts`: in words, what was set,
-    the temperature, other sampling, limits, what `auto` came to, the drafters, the LLM."""
+    the temperature, other sampling, limits, what `auto` came to, the schedule, the drafters, the
+    LLM."""
 
     base: str
     speculation: str
     short: str
-    parts: tuple[str, str, str, str, str, str, str]
+    parts: tuple[str, str, str, str, str, str, str, str]
     drafters: tuple[str, ...]
 
     @property
@@ -39,8 +40,9 @@ class RunSettings:
         return ", ".join(part for part in self.parts[1:] if part)
 
 
-def settings_of_run(started: RunStarted) -> RunSettings:
-    """Of a run as it was asked for."""
+def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RunSettings:
+    """Of a run as it was asked for. `schedule`, `num_others`: as in Measured. What shared the LLM
+    with others is no row, and no baseline, of what did not."""
     asked = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
@@ -50,9 +52,16 @@ def settings_of_run(started: RunStarted) -> RunSettings:
     settings = settings_of(asked, ssms)
     who = ", ".join(started.drafters)
     nodes = _auto(started)
+    beside = " beside others" if num_others else ""
+    shared = f"schedule {schedule}{beside}" if schedule else ""
     return RunSettings(
-        base=_text([llm, started.dtype, started.device, asked.get("chat", False), sampling]),
-        speculation=_text([_settings_key(settings, asked), nodes, list(started.drafters), minis]),
+        base=_text(
+            [llm, started.dtype, started.device, asked.get("chat", False), sampling]
+            + ([shared] if num_others else [])
+        ),
+        speculation=_text(
+            [_settings_key(settings, asked), nodes, list(started.drafters), minis, shared]
+        ),
         short=settings.brief(TOLD),
         parts=(
             settings.brief(len(settings.differ)),
@@ -60,6 +69,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
             ", ".join(settings.sampling[1:]),
             ", ".join(_limits(sampling)),
             nodes,
+            shared,
             f"drafted by {who}" if who else "",
             f"LLM {' '.join(llm[0][:3])}" if llm else "",
         ),

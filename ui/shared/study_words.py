@@ -6,10 +6,11 @@ from typing import Any
 
 from lab.progress import Progress
 from lab.tables import Results
+from ui.run.listed import join_names
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
-__all__ = ["KINDS", "auto_words", "left_words", "progress_value", "row_value"]
+__all__ = ["KINDS", "left_words", "machine_words", "progress_value", "row_value"]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 STATES = {
@@ -26,13 +27,30 @@ LIVE_MS, REST_MS = 1000, 5000
 """How soon the browser asks again while something is measured, and while nothing is."""
 
 
-def auto_words(results: Results) -> str:
-    """What `max_tree_nodes=auto` came to in a study; empty where nothing hangs on it."""
+def machine_words(results: Results) -> str:
+    """What a study's runs came to that no configuration asks for: the trees of
+    `max_tree_nodes=auto`, the schedule; empty where nothing hangs on it."""
+    return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
+
+
+def _auto_words(results: Results) -> str:
     nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
     if nodes is None:
         return ""
     many = "1 node" if nodes == 1 else f"{nodes} nodes"
     return f"max_tree_nodes=auto came to {many}, the same in every run of this study."
+
+
+def _schedule_words(results: Results) -> str:
+    names = [one.schedule for one in results.values() if one.schedule]
+    if not names:
+        return ""
+    many = "The run was" if len(results) == 1 else f"{len(names)} of {len(results)} runs were"
+    named = join_names(list(dict.fromkeys(names)))
+    return (
+        f"{many} scheduled by {named}, which may grant shorter drafts than a configuration asks "
+        "for; with schedule each it gets all."
+    )
 
 
 def left_words(seconds: float | None) -> str:
