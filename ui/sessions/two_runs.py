@@ -24,6 +24,7 @@ from ui.components import (
     pack,
 )
 from ui.run.baselines import baseline_of
+from ui.run.granted import schedule_words
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.source import StoredSource
@@ -153,19 +154,21 @@ def compare_runs(
                 raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")
         sources = [StoredSource(context.store, run_id) for run_id in ids]
         shown: list[Any] = []
+        schedules: list[str] = []
         for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):
             player = Player(source, Pace("full"))
             # At full speed one step takes in all that a past run has.
             player.advance(0.0)
             desk.look_at(player)
             desk.baseline = baseline_of(context.store, run)
+            schedules.append(schedule_words(player.frame().view.rounds))
             shown += [_head(half, run), *half.draw(desk)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
         said = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
         tables = {
             "figures": figures_of(runs[0].stats, runs[1].stats),
-            "settings": settings_apart(runs[0], runs[1]),
+            "settings": settings_apart(runs[0], runs[1], (schedules[0], schedules[1])),
         }
         place = place_of(bar_players(desks))
         return [gr.Column(visible=True), said, tables, place, *shown]

@@ -58,9 +58,9 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
     return rows
 
 
-def settings_apart(one: Any, two: Any) -> dict[str, Any]:
+def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
     """A row for each setting in which two RunSummaries differ, as it was asked; with what became
-    of one that was asked the same."""
+    of one that was asked the same, and how each shared the LLM (`schedules`, in words)."""
     asked = _flat(one.asked), _flat(two.asked)
     became = _flat(one.config), _flat(two.config)
     apart = [(name, *(side.get(name) for side in asked)) for name in _names(*asked)]
@@ -69,6 +69,8 @@ def settings_apart(one: Any, two: Any) -> dict[str, Any]:
         for name in _names(*became)
         if asked[0].get(name) == asked[1].get(name) and name != "seed"
     ]
+    first, second = (words.removeprefix("schedule ") or "each" for words in schedules)
+    apart.append(("schedule", first, second))
     apart += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
     if asked[0].get("seed") == asked[1].get("seed"):
         apart.append(("seed (as drawn)", one.seed, two.seed))
