@@ -110,7 +110,9 @@ class RunSummary:
     above 0: the log could not keep all of it, its events end at the first that is missing.
     `thinned`: of its trees only the accepted paths are kept; its figures and texts are whole.
     `elsewhere`: it is running, and another process recorded it.
-    `baseline`: what its speed-up was measured against, None where nothing was.
+    `baseline`: what its speed-up was measured against, None where nothing was. `schedules`: the
+    rules by which its rounds were scheduled, none where it had a budget of its own; `num_others`:
+    how many requests at most were served beside it then.
     """
 
     run_id: str
@@ -135,6 +137,8 @@ class RunSummary:
     thinned: bool = False
     baseline: PlainSpeed | None = None
     elsewhere: bool = False
+    schedules: tuple[str, ...] = ()
+    num_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)
