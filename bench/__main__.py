@@ -1,9 +1,8 @@
-"""`python -m bench`: runs one suite; Markdown to standard output, progress to standard error, a
-chart as HTML beside the samples.
-`python -m bench grow` writes grown models instead.
+"""`python -m bench`: runs one suite. Markdown goes to standard output, progress to standard error,
+a chart as HTML next to the samples. `python -m bench grow` writes grown models instead.
 
-Exit codes: 0; 1 a suite found something that failed; 2 with one line naming the field, its value
-and what is allowed; 130 interrupted (what was measured is kept, the same command goes on).
+Exit codes: 0 success; 1 a check of the suite failed; 2 with one line naming the field, its value
+and what is allowed; 130 interrupted (samples are stored; the same command continues).
 """
 
 from __future__ import annotations
@@ -38,19 +37,25 @@ def parser() -> Parser:
     p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
     p.add_argument("--list", action="store_true", help="name the suites with their defaults")
     p.add_argument("--prompts", type=int_argument("prompts"), help="spread evenly over the domains")
-    p.add_argument("--tokens", type=int_argument("tokens"), help="new tokens a prompt")
-    p.add_argument("--repeats", type=int_argument("repeats"), help="times each, or seeds each")
+    p.add_argument("--tokens", type=int_argument("tokens"), help="new tokens for each prompt")
+    p.add_argument(
+        "--repeats", type=int_argument("repeats"), help="measurements of each prompt, or seeds"
+    )
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
     p.add_argument("--threads", type=int_argument("threads"), help="default: cores - 1")
     p.add_argument(
         "--processes",
         type=int_argument("processes"),
-        help="of `laws`, `acceptance`: how many share it",
+        help="processes of `laws` and `acceptance`",
     )
-    p.add_argument("--grown", type=Path, help="keeps `cpu-grown`'s models; `overhead` of them too")
-    p.add_argument("--family", type=Path, help="of `acceptance`: a folder of llm and ssm-*")
+    p.add_argument(
+        "--grown", type=Path, help="folder for `cpu-grown`'s models; `overhead` measures them too"
+    )
+    p.add_argument(
+        "--family", type=Path, help="models of `acceptance`: a folder with llm and ssm-*"
+    )
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/bench-SUITE.json; continued")
-    p.add_argument("--fresh", action="store_true", help="begin anew if --out is there already")
+    p.add_argument("--fresh", action="store_true", help="overwrite --out instead of continuing it")
     return p
 
 
@@ -78,10 +83,10 @@ def run(arguments: argparse.Namespace, suites: Mapping[str, Suite]) -> Report:
         context.say(f"{context.results.found} samples are in {context.results.path} already")
     suite.measure(context)
     report = suite.report(context)
-    told = "\n".join([heading(context), *report.tables])
-    print(told)
+    text = "\n".join([heading(context), *report.tables])
+    print(text)
     page = context.results.path.with_suffix(".html")
-    write_text("out", page, chart(told))
+    write_text("out", page, chart(text))
     context.say(f"the same as a chart: {page}")
     return report
 
@@ -97,12 +102,12 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
     }
     prompts, family = load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
-    given = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
-    return Context(*given, loader(family), teller(), arguments.grown, family)
+    fixed = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
+    return Context(*fixed, loader(family), teller(), arguments.grown, family)
 
 
 def teller() -> Callable[[str], None]:
-    """Progress on standard error, with the seconds since the start."""
+    """A function that prints progress to standard error, with the seconds since the start."""
     start = time.monotonic()
 
     def say(message: str) -> None:

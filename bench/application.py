@@ -1,5 +1,4 @@
-"""The whole application in a process of its own, as `python app.py` starts it, with a log of its
-own."""
+"""Runs the whole application in its own process, as `python app.py` does, with its own log."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ LOOK_S = 0.02
 
 
 class BenchError(SpecScopeError):
-    """What was to be measured did not come about."""
+    """A measurement could not be made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`opened_s`: seconds from its start until a browser was given the page."""
+    """`opened_s`: seconds from the start until the page was served."""
 
     url: str
     pid: int
@@ -48,19 +47,19 @@ class Application:
 
 @contextmanager
 def application() -> Iterator[Application]:
-    """The application with the bundled models, its page served; ended at the end.
+    """The application with the bundled models, serving its page; it is stopped at the end.
 
-    Raises BenchError where it does not come up.
+    Raises BenchError if it does not start.
     """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="specscope-start-") as folder:
-        log = Path(folder) / "said.txt"
-        told = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
-        command = [sys.executable, "-c", ATTENDED, folder, *told]
+        log = Path(folder) / "output.txt"
+        arguments = ["app.py", "--port", str(port), "--db", f"{folder}/runs.db"]
+        command = [sys.executable, "-c", ATTENDED, folder, *arguments]
         env = {**os.environ, "HF_HUB_OFFLINE": "1"}
         start = time.perf_counter()
-        with log.open("wb") as said:
-            piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": said, "stderr": said}
+        with log.open("wb") as output:
+            piped: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": output}
             child = subprocess.Popen(command, cwd=HOUSE, env=env, **piped)
         try:
             url = f"http://127.0.0.1:{port}/"
@@ -88,12 +87,14 @@ def _wait(url: str, child: subprocess.Popen[bytes], log: Path) -> None:
             urllib.request.urlopen(url, timeout=PATIENCE_S).read()
             return
         time.sleep(LOOK_S)
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    raise BenchError(f"the application did not open its page: {said[-1] if said else 'no word'}")
+    output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    raise BenchError(
+        f"the application did not open its page: {output[-1] if output else 'no word'}"
+    )
 
 
 def resident_mb(pid: int) -> float | None:
-    """Resident memory of a process in MB (10^6 bytes); None where the system does not tell."""
+    """Resident memory of a process in MB (10^6 bytes); None if the system does not report it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

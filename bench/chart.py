@@ -1,9 +1,9 @@
-"""A suite's report as one HTML page: its tables, and under each a bar with its interval for every
-figure of a column that has some; and how a picture's command ends: the plotly figure written as SVG
-or HTML, or one line saying what is wrong.
+"""A suite's report as one HTML page: its tables, and under each table bars with intervals for every
+column of figures. Also the end of a picture command: the plotly figure as SVG or HTML, or an error
+in one line.
 
-The page is read from the Markdown, so that both say the same; it holds plotly.js and needs no
-network.
+The page is made from the Markdown, so that both have the same figures; it contains plotly.js and
+needs no network.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LINE, AROUND = 24, 90  # pixels of a line, and of what is above and below all of
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What a cell says: a value with its interval, where it has one; `ratio`: against 1."""
+    """A cell's figure: a value with its interval, if it has one; `ratio`: relative to 1."""
 
     value: float
     low: float
@@ -53,17 +53,17 @@ class Figure:
 
 
 def figure_of(cell: str) -> Figure | None:
-    """The figure that a cell begins with; None if it begins with none."""
-    found = FIGURE.match(cell.strip())
-    if found is None:
+    """The figure at the begin of a cell; None if there is none."""
+    match = FIGURE.match(cell.strip())
+    if match is None:
         return None
-    value = float(found["value"].replace(",", ""))
-    low, high = (float(found[end]) if found[end] else value for end in ("low", "high"))
-    return Figure(value, low, high, bool(found["ratio"]))
+    value = float(match["value"].replace(",", ""))
+    low, high = (float(match[end]) if match[end] else value for end in ("low", "high"))
+    return Figure(value, low, high, bool(match["ratio"]))
 
 
 def chart(markdown: str) -> str:
-    """The page of a report's Markdown: headings, lists, paragraphs and tables."""
+    """The HTML page for a report's Markdown: headings, lists, paragraphs and tables."""
     lines = markdown.splitlines()
     title = next((line.lstrip("# ") for line in lines if line.startswith("#")), "bench")
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
@@ -72,21 +72,22 @@ def chart(markdown: str) -> str:
 
 
 def bars(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> go.Figure | None:
-    """A panel for each column but the first that has two figures or more, a bar a line; of ratios
-    with a mark at 1. None where there is no such column, or far too many lines."""
-    found = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
-    drawn = {head: each for head, each in found.items() if len(each) - each.count(None) > 1}
+    """A panel for each column after the first with at least two figures, a bar for each line;
+    panels of ratios have a mark at 1. None if there is no such column, or there are too many
+    lines."""
+    by_head = {head: [figure_of(row[i]) for row in rows] for i, head in enumerate(heads) if i}
+    drawn = {head: each for head, each in by_head.items() if len(each) - each.count(None) > 1}
     if not drawn or len(rows) > MOST_LINES:
         return None
     page = make_subplots(cols=len(drawn), shared_yaxes=True, subplot_titles=list(drawn))
     names = [f"{number}. {row[0]}" for number, row in enumerate(rows, start=1)]
     for col, figures in enumerate(drawn.values(), start=1):
-        known = {name: each for name, each in zip(names, figures, strict=True) if each}
-        values = [each.value for each in known.values()]
-        shown = {"orientation": "h", "error_x": _error_bars(known), "marker_color": COLOURS[0]}
-        bar = go.Bar(x=values, y=list(known), **shown)
+        complete = {name: each for name, each in zip(names, figures, strict=True) if each}
+        values = [each.value for each in complete.values()]
+        shown = {"orientation": "h", "error_x": _error_bars(complete), "marker_color": COLOURS[0]}
+        bar = go.Bar(x=values, y=list(complete), **shown)
         page.add_trace(bar, row=1, col=col)
-        if all(each.ratio for each in known.values()):
+        if all(each.ratio for each in complete.values()):
             page.add_vline(x=1, line_color="#777777", row=1, col=col)
     page.update_yaxes(categoryorder="array", categoryarray=names[::-1])
     page.update_layout(height=AROUND + LINE * len(rows), showlegend=False, template="simple_white")
@@ -133,22 +134,23 @@ TO_SVG = "(figure) => Plotly.toImage(figure, { format: 'svg' })"
 
 
 def bar(
-    name: str, groups: Sequence[str], found: Mapping[str, Estimate | None], **options: Any
+    name: str, groups: Sequence[str], estimates: Mapping[str, Estimate | None], **options: Any
 ) -> go.Bar:
-    """A bar with its interval for each group that has an estimate; `base`: where they begin."""
-    known = {group: each for group in groups if (each := found.get(group)) is not None}
-    values = [each.value - options.get("base", 0.0) for each in known.values()]
-    error = {**_error_bars(known), "thickness": 1, "width": 2}
-    return go.Bar(name=name, x=list(known), y=values, error_y=error, **options)
+    """A bar with its interval for each group that has an estimate; `base`: the value at which bars
+    begin."""
+    measured = {group: each for group in groups if (each := estimates.get(group)) is not None}
+    values = [each.value - options.get("base", 0.0) for each in measured.values()]
+    error = {**_error_bars(measured), "thickness": 1, "width": 2}
+    return go.Bar(name=name, x=list(measured), y=values, error_y=error, **options)
 
 
-def _error_bars(known: Mapping[str, Any]) -> dict[str, Any]:
+def _error_bars(measured: Mapping[str, Any]) -> dict[str, Any]:
     """The intervals of figures or estimates, as plotly takes them."""
-    high = [each.high - each.value for each in known.values()]
+    high = [each.high - each.value for each in measured.values()]
     return {
         "type": "data",
         "array": high,
-        "arrayminus": [each.value - each.low for each in known.values()],
+        "arrayminus": [each.value - each.low for each in measured.values()],
     }
 
 
@@ -159,17 +161,17 @@ def picture_command(
     draw: Callable[..., go.Figure],
     argv: Sequence[str] | None,
 ) -> int:
-    """`python -m bench.NAME`: draws what is made of `files` of results (arguments with their
-    defaults), writes the picture and prints where; exit status 0, or 2 with one line on standard
-    error. A path that ends with .html is a page with plotly.js in it; SVG is made by a Chromium."""
+    """`python -m bench.NAME`: draws a picture from result files (`files`: arguments with their
+    defaults), writes it and prints its path; exit status 0, or 2 with one line on standard error. A
+    path ending in .html gives a page with plotly.js in it; SVG is made by a Chromium."""
     parser = argparse.ArgumentParser(prog=f"python -m bench.{name}")
     for argument, default in {**files, "picture": Path(picture)}.items():
         nargs = None if default is None else "?"
         parser.add_argument(argument, nargs=nargs, type=Path, default=default)
-    given = vars(parser.parse_args(argv))
-    path = given.pop("picture")
+    options = vars(parser.parse_args(argv))
+    path = options.pop("picture")
     try:
-        _write(path, draw(*map(Results.load, given.values())))
+        _write(path, draw(*map(Results.load, options.values())))
     except SpecScopeError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -1,7 +1,6 @@
-"""Our engine, and transformers on the same weights, as contestants: prompts in, token ids and
-figures out. transformers loads its own copy of the models, so that what it gives owes nothing to
-our loading.
-"""
+"""This engine, and transformers on the same weights, as contestants: prompts in, token ids and
+figures out. transformers loads its own copy of the models, so that its results do not depend on
+this project's loading."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from typing import Any
 
 import torch
 
-from bench.clocked import time_call
 from bench.prompts import Prompt
 from bench.settings import Settings
+from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.engine.round_state import WITHOUT_IT
@@ -55,24 +54,24 @@ def decode(
     engine: Engine, cases: Sequence[DecodeCase], speculation: SpeculationConfig, together: int = 1
 ) -> list[dict[str, Any]]:
     """Every case's outcome (`Outcome.to_plain`), in order, `together` requests live at a time.
-    Raises EngineError where a drafter was lost."""
+    Raises EngineError if a drafter was lost."""
     outcomes: list[dict[str, Any]] = []
     for start in range(0, len(cases), together):
         group = cases[start : start + together]
-        found: dict[str, Outcome] = {}
+        by_run: dict[str, Outcome] = {}
         for event in engine.generate_many([request(case, speculation) for case in group]):
             if isinstance(event, RunStarted):  # they start in the order of the requests
-                found[event.run_id] = Outcome()
-            found[event.run_id].observe(event)
+                by_run[event.run_id] = Outcome()
+            by_run[event.run_id].observe(event)
             for note in event.notes if isinstance(event, RoundCompleted) else ():
                 if note.endswith(WITHOUT_IT):  # its run would prove and measure another's
                     raise EngineError(note)
-        outcomes += [outcome.to_plain() for outcome in found.values()]
+        outcomes += [outcome.to_plain() for outcome in by_run.values()]
     return outcomes
 
 
 def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
-    """Runs a case to its end, as a caller that wants the text would; the new tokens' ids."""
+    """Runs a case to its end and returns the new tokens' ids."""
     events = engine.generate(request(case, speculation))
     rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
     return [token_id for token_ids in rounds for token_id in token_ids]
@@ -90,7 +89,7 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class Theirs:
-    """The bundled LLM, or another `module` with its tokenizer, under transformers' own generation
+    """The bundled LLM, or another `module` with its tokenizer, in transformers' own generation
     loop."""
 
     def __init__(self, dtype: str = "float32", module: Any = None) -> None:
@@ -107,28 +106,29 @@ class Theirs:
     def generate(
         self, ids: Sequence[int], tokens: int, temperature: float = 0, seed: int = 0, **options: Any
     ) -> list[int]:
-        """The new token ids; `options` go to `generate` as they are."""
+        """The new token ids; `options` are passed to `generate`."""
         batch: Any = torch.tensor([list(ids)], device=self.module.device)
         drawn: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
             torch.manual_seed(seed)
             drawn = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
-        found = self.module.generate(
+        output = self.module.generate(
             batch, attention_mask=torch.ones_like(batch), max_new_tokens=tokens, **drawn, **options
         )
-        return [int(token_id) for token_id in found[0, len(ids) :]]
+        return [int(token_id) for token_id in output[0, len(ids) :]]
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
         """A case's new tokens and its seconds, prefill included."""
         ids = self.tokenize(case.prompt.text)
-        found, seconds = time_call(
+        output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
         )
-        return {"tokens": len(found), "seconds": seconds}
+        return {"tokens": len(output), "seconds": seconds}
 
     @staticmethod
     def assistant(module: Any, schedule: str, count: int) -> Any:
-        """A copy of an SSM of its own: schedule and threshold persist in an assistant."""
+        """A new copy of an SSM, since transformers stores schedule and threshold in an
+        assistant."""
         own = copy.deepcopy(module)
         own.generation_config.num_assistant_tokens = count
         own.generation_config.num_assistant_tokens_schedule = schedule

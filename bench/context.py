@@ -1,6 +1,5 @@
-"""What a suite is, what it measures with, and what it reports. Loading is passed in, so that tests
-share models.
-"""
+"""The interface of a suite, what it measures with, and what it reports. Loading is passed in, so
+that tests share models."""
 
 from __future__ import annotations
 
@@ -21,11 +20,11 @@ from core.models.loading.load import LoadedModels, load_models
 
 @dataclass(frozen=True)
 class Context:
-    """`prompts` are those chosen by the settings, `all_prompts` every one there is.
+    """`prompts`: those chosen by the settings; `all_prompts`: all in the file.
 
-    `load(dtype)` gives the family on the CPU; `say` tells the reader how far it is. `grown`: the
-    folder that grown models are kept in, None where they are grown anew each time. `family`: the
-    folder of `llm` and `ssm-*`; None: the bundled one.
+    `load(dtype)`: the family on the CPU; `say`: reports progress. `grown`: the folder of grown
+    models, None to grow them in memory each time. `family`: a folder of `llm` and `ssm-*`; None:
+    the bundled one.
     """
 
     settings: Settings
@@ -40,7 +39,7 @@ class Context:
     def case(
         self, item: str, repeat: int, temperature: float, *, ignore_eos: bool = False
     ) -> DecodeCase:
-        """The prompt with this id, to be continued with its own seed."""
+        """The case for the prompt with this id, with its own seed."""
         prompt = next(prompt for prompt in self.all_prompts if prompt.id == item)
         seed, tokens = prompt.seed(repeat), self.settings.tokens
         return DecodeCase(prompt, seed, tokens, temperature, ignore_eos)
@@ -60,9 +59,9 @@ class Report:
 
 @dataclass(frozen=True)
 class Suite:
-    """`about` is one line for the list; `defaults` finish in 15 minutes on two cores (`laws`
-    apart). `one_dtype`: its tables have no column for it, or it loads one set of models. `timed`:
-    processes cannot share it."""
+    """`about`: one line for the list. `defaults` finish in 15 minutes on two cores, except for
+    `laws`. `one_dtype`: its tables have no column for the dtype, or it loads one set of models.
+    `timed`: it measures time, so its work cannot be divided among processes."""
 
     name: str
     about: str
@@ -71,7 +70,7 @@ class Suite:
     timed: ClassVar[bool] = True
 
     def check(self, settings: Settings) -> None:
-        """Raises ConfigError where the suite cannot be run so; nothing is loaded yet."""
+        """Raises ConfigError for settings with which the suite cannot run; loads nothing."""
         if self.timed and settings.processes > 1:
             allowed = "1: `laws` and `acceptance` alone are not timed"
             raise ConfigError.of("processes", settings.processes, allowed)
@@ -79,7 +78,7 @@ class Suite:
             raise ConfigError.of("dtype", " ".join(settings.dtypes), "one dtype a run")
 
     def measure(self, context: Context) -> None:
-        """Adds what is missing to `context.results`, each sample as soon as it is there."""
+        """Adds missing samples to `context.results`, each as soon as it is measured."""
         raise NotImplementedError
 
     def report(self, context: Context) -> Report:
@@ -96,8 +95,8 @@ def loader(family: Path | None) -> Callable[[str], LoadedModels]:
 
 
 def family_in(folder: Path) -> Path:
-    """The absolute path of a folder of `llm` and at least one `ssm-*`; ConfigError where it is
-    none."""
+    """The absolute path of a folder with `llm` and at least one `ssm-*`; ConfigError for
+    another."""
     if not (folder / "llm" / "config.json").is_file() or not ssms_in(folder):
         raise ConfigError.of("family", str(folder), "a folder of llm and at least one ssm-*")
     return folder.resolve()

@@ -1,8 +1,8 @@
-"""The picture of a family: tokens per LLM pass by domain, before its SSMs were tuned and after.
+"""The picture of a family: tokens per LLM pass by domain, before and after its SSMs were tuned.
 
 `python -m bench.family_chart BEFORE.json AFTER.json [PICTURE.svg]`: results of the `acceptance`
-suite of two families of one LLM, with the same settings. A panel a temperature; a pair of bars for
-the domain's best SSM alone and for each combine rule, pale before and full after, with 95 %
+suite of two families with the same LLM and settings. A panel for each temperature; a pair of bars
+for the domain's best single SSM and for each combine rule, pale before and full after, with 95 %
 intervals.
 """
 
@@ -42,16 +42,18 @@ PALE = 0.4
 
 
 def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.Figure:
-    """The picture, `names` the domains'. Raises ConfigError where one of them has no samples of the
+    """The picture; `names`: the domains. Raises ConfigError if a file has no samples of the
     suite."""
     if before.header.get("settings") != after.header.get("settings"):
-        asked = str(after.header.get("settings"))
-        raise ConfigError.of("settings", asked, f"those of before, {before.header.get('settings')}")
+        settings = str(after.header.get("settings"))
+        raise ConfigError.of(
+            "settings", settings, f"those of before, {before.header.get('settings')}"
+        )
     both = [_measured_rows(results) for results in (before, after)]
     groups = {**{name: figures.of_domain(name) for name in names}, OVERALL: figures.is_fresh}
     temperatures = (0.0, TEMPERATURE)
-    told = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
-    page = make_subplots(rows=2, subplot_titles=[told.format(t) for t in temperatures])
+    heading = "Tokens per LLM pass, T = {:g} (pale: before, full: after)"
+    page = make_subplots(rows=2, subplot_titles=[heading.format(t) for t in temperatures])
     for row, temperature in enumerate(temperatures, start=1):
         for name, colour in zip(NAMES, COLOURS, strict=True):
             # With how many nodes are verified, at temperature 0 and over all domains.
@@ -70,24 +72,27 @@ def family_figure(before: Results, after: Results, names: Sequence[str]) -> go.F
     return page
 
 
-def _measured_rows(results: Results) -> figures.Found:
+def _measured_rows(results: Results) -> figures.PromptsByRow:
     """The rows that were measured, for the SSMs that the samples name."""
     configs = [sample.get("config") for sample in results.samples]
     drafters = {name for c in configs if isinstance(c, dict) for name in c.get("drafters", ())}
     ssms = sorted(name for name in drafters if name.startswith("ssm-"))
-    found = figures.prompts_by_row(results, acceptance_rows(ssms))
-    if not found:
+    rows = figures.prompts_by_row(results, acceptance_rows(ssms))
+    if not rows:
         allowed = "a file of the acceptance suite's samples"
         raise ConfigError.of("results", str(results.path), allowed)
-    return found
+    return rows
 
 
-def _best_row(found: figures.Found, name: str, temperature: float, wanted: figures.Wanted) -> Any:
-    """A combine rule's row; of the SSMs alone the best of the wanted continuations; or None."""
-    rows = [row for row in found if row.kind.temperature == temperature]
+def _best_row(
+    by_row: figures.PromptsByRow, name: str, temperature: float, wanted: figures.Selection
+) -> Any:
+    """A combine rule's row; for ALONE, the row of the best single SSM on the wanted continuations;
+    None if there is none."""
+    rows = [row for row in by_row if row.kind.temperature == temperature]
     if name == ALONE:
         alone = (row for row in rows if row.part == "more" and len(row.speculation.drafters) == 1)
-        return max(alone, key=lambda row: figures.value_of(found[row], wanted), default=None)
+        return max(alone, key=lambda row: figures.value_of(by_row[row], wanted), default=None)
     return next((row for row in rows if (row.part, row.name) == ("combine", SHOWN[name])), None)
 
 

@@ -1,6 +1,6 @@
-"""Blocks of a contest, in the lab's order: one item once with every contestant.
+"""Blocks of a contest in the lab's order: one item, measured once with every contestant.
 
-What an interrupt leaves behind are whole blocks, since ratios are taken within one.
+An interruption leaves whole blocks only, since ratios are taken within blocks.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Blocks:
-    """A suite's blocks that share the fields `key`, each item once a repeat (`repeats` None: as
-    the settings say). `item` is the field that a block's item has in its sample (a number where it
-    is one), `kept` that of what its contestants returned."""
+    """A suite's blocks with the fields `key`; each item comes once a repeat (`repeats` None: as in
+    the settings). `item`: the sample's field for the block's item (as a number if it is one);
+    `kept`: the field for what the contestants returned."""
 
     context: Context
     key: Mapping[str, Any]
@@ -30,7 +30,7 @@ class Blocks:
     repeats: int | None = None
 
     def fields(self, block: Block) -> dict[str, Any]:
-        """What tells a block's sample apart."""
+        """The fields that identify a block's sample."""
         item = int(block.item) if block.item.isdecimal() else block.item
         return {**self.key, self.item: item, "repeat": block.repeat}
 
@@ -44,20 +44,20 @@ class Blocks:
         self,
         contestants: Mapping[str, Callable[[Block], Any]],
         more: Callable[[], Mapping[str, Any]] = dict,
-        kept: Callable[[dict[str, Any]], Any] = dict,
+        keep_row: Callable[[dict[str, Any]], Any] = dict,
         warm: Block | None = None,
     ) -> None:
         """Measures what is missing, a sample a block with the machine's load and `more` fields;
-        `kept` makes what is stored of what the contestants returned. `warm`: a block that each runs
-        before, uncounted."""
+        `keep_row` turns what the contestants returned into what is stored. `warm`: a block that
+        each runs before, uncounted."""
         todo = self.missing_blocks
         if todo and warm is not None:
             for run in contestants.values():
                 run(warm)
         where = ", ".join(map(str, self.key.values()))
-        for number, (block, found) in enumerate(interleave(todo, contestants), start=1):
+        for number, (block, figures) in enumerate(interleave(todo, contestants), start=1):
             sample = {**self.fields(block), "load": load_average(), **more()}
-            self.context.results.add({**sample, self.kept: kept(found)})
+            self.context.results.add({**sample, self.kept: keep_row(figures)})
             repeat = f"repeat {block.repeat}, {number} of {len(todo)}"
             self.context.say(f"{where}{where and ', '}{block.item}, {repeat}")
 
@@ -65,6 +65,6 @@ class Blocks:
 def interleave(
     todo: Iterable[Block], contestants: Mapping[str, Callable[[Block], T]]
 ) -> Iterator[tuple[Block, dict[str, T]]]:
-    """Each block with what its contestants returned, in their order; lazily, one block a step."""
+    """Yields each block with what its contestants returned, in their order."""
     for block in todo:
         yield block, {name: run(block) for name, run in contestants.items()}

@@ -27,13 +27,15 @@ RESULTS = Path("artifacts/bench-length.json")
 
 def length_figure(results: Results, prompts: Sequence[Prompt]) -> go.Figure:
     """The picture. Raises ConfigError where nothing was measured."""
-    found = list(contests(results, prompts))
-    if not found:
+    all_contests = list(contests(results, prompts))
+    if not all_contests:
         raise ConfigError.of("results", str(results.path), "a file of the length suite's samples")
-    titles = [f"Tokens a second / plain decoding, {dtype}, T = {t:g}" for dtype, t, _ in found]
-    titles += ["Mean chosen length by round (as far as half of the runs go)"] * len(found)
-    page = make_subplots(rows=2, cols=len(found), subplot_titles=titles)
-    for col, (_, _, contest) in enumerate(found, start=1):
+    titles = [
+        f"Tokens a second / plain decoding, {dtype}, T = {t:g}" for dtype, t, _ in all_contests
+    ]
+    titles += ["Mean chosen length by round (as far as half of the runs go)"] * len(all_contests)
+    page = make_subplots(rows=2, cols=len(all_contests), subplot_titles=titles)
+    for col, (_, _, contest) in enumerate(all_contests, start=1):
         groups = (OVERALL, *contest.domains)
         for name, colour in zip(SHOWN, COLOURS, strict=False):
             speeds = {group: contest.against(name, PLAIN, group) for group in groups}

@@ -1,6 +1,7 @@
-"""Load on one engine: closed loops of clients, and arrivals that wait for no one (an open loop).
+"""Load on one engine: clients that wait for their answers (a closed loop), and arrivals at given
+times (an open loop).
 
-Times are taken in the worker's thread, as events are made, so that no reader's delay is in them.
+Times are taken in the worker's thread when events are emitted, so they include no reader's delay.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ class _Clients:
 def closed_loop(
     engine: Engine, requests: Sequence[Request], clients: int
 ) -> tuple[float, list[ServedRequest]]:
-    """So many clients, each of which sends its next request when the last one ends. Tokens per
-    second from the end of the first so many requests, when the clients are out of step, until there
-    are fewer clients; and every request."""
+    """`clients` clients; each sends its next request when its last one has ended. Returns tokens
+    per second while all clients are busy, and every request. The first `clients` requests start at
+    once, so time is taken only after that many have ended and the clients are out of step."""
     load = _Clients(engine, clients)
     began = 0.0
     try:
@@ -76,7 +77,7 @@ def closed_loop(
             load.ended.acquire()
             began = time.perf_counter() if place == clients else began
             load.submit(request)
-        # From here on there are fewer clients.
+        # All requests are submitted: when the next one ends, fewer clients are busy.
         load.ended.acquire()
         end = time.perf_counter()
         for _ in range(clients - 1):
@@ -101,8 +102,8 @@ def arrivals(count: int, per_second: float, seed: int) -> list[float]:
 def open_loop(
     engine: Engine, requests: Sequence[Request], moments: Sequence[float], live: int
 ) -> tuple[float, list[ServedRequest]]:
-    """Requests at given seconds, whatever is being served; at most `live` at once. Tokens per
-    second from the first arrival to the last token, and every request."""
+    """Requests that arrive at given seconds, however many are running; at most `live` run at once.
+    Returns tokens per second from the first arrival to the last token, and every request."""
     load = _Clients(engine, live)
     try:
         began = time.perf_counter()

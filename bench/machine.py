@@ -1,4 +1,4 @@
-"""Where a result comes from: processor, memory, versions, a digest of code and weights."""
+"""Describes the machine of a result: processor, memory, versions, a digest of code and weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def versions() -> dict[str, str]:
 
 
 def load_average() -> float | None:
-    """Runnable processes over the last minute: how quiet the machine was. None where unknown."""
+    """The mean number of runnable processes over the last minute; None if unknown."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
 
 
@@ -45,7 +45,7 @@ def code_digest(family: Path | None = None) -> str:
     weights = bundled_llm().parent if family is None else family
     files = {path.relative_to(HOUSE).as_posix(): path for path in HOUSE.glob("core/**/*.py")}
     files |= {
-        # By one name wherever the folder is: copies of the weights have one digest.
+        # Paths relative to the folder: copies of the weights have the same digest.
         f"{BUNDLED}/{path.relative_to(weights).as_posix()}": path
         for kind in ("safetensors", "bin")
         for path in weights.glob(f"*/*.{kind}")
@@ -59,7 +59,7 @@ def code_digest(family: Path | None = None) -> str:
 
 
 def pin_arithmetic() -> None:
-    """What the laws of equality are pinned to: float32 as written, no TF32."""
+    """Sets float32 arithmetic without TF32, for which the laws of equality hold."""
     torch.set_float32_matmul_precision("highest")
     matmul: Any = torch.backends.cuda.matmul
     matmul.allow_tf32 = False
@@ -75,12 +75,12 @@ def cores() -> int:
 
 
 def _processor() -> str:
-    known = Path("/proc/cpuinfo")
-    if known.is_file():
-        for line in known.read_text(encoding="utf-8", errors="replace").splitlines():
+    cpu_info = Path("/proc/cpuinfo")
+    if cpu_info.is_file():
+        for line in cpu_info.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    # Last: on Linux it names the architecture at most.
+    # Last, since on Linux it is just the architecture.
     return platform.processor() or platform.machine()
 
 

@@ -18,13 +18,13 @@ class Prompt:
     number: int
 
     def seed(self, repeat: int = 0) -> int:
-        """The seed of this prompt's runs above temperature 0: its own, and fixed."""
+        """The seed of this prompt's runs above temperature 0; fixed for each prompt and repeat."""
         return 1000 * (repeat + 1) + self.number
 
 
 def load_prompts(path: Path = PROMPTS) -> tuple[Prompt, ...]:
-    found = enumerate(example_prompts(path))
-    return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in found)
+    rows = enumerate(example_prompts(path))
+    return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in rows)
 
 
 def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:

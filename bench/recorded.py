@@ -1,7 +1,7 @@
-"""RecordedLlm: an LLM whose choices are a recorded text's tokens, at the LLM's own cost.
+"""RecordedLlm: an LLM that chooses a recorded text's tokens, with the cost of the real LLM.
 
-So that a text may change its domain in the middle, which a small LLM does not do by itself. What is
-measured with it is labelled so.
+Used for texts that change their domain in the middle, which a small LLM does not write by itself.
+Its results are labelled as such.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIKELY = 100.0
 
 @dataclass(frozen=True)
 class SplicedText:
-    """A prompt, and a text behind it made of segments; `domains` and `starts` of each of them."""
+    """A prompt, and a continuation made of segments; `domains` and `starts` of the segments."""
 
     name: str
     prompt_ids: tuple[int, ...]
@@ -37,8 +37,8 @@ class SplicedText:
 
 
 class RecordedLlm:
-    """See LanguageModel. Every pass is made; its logits are replaced by the recorded choice, which
-    depends on the position alone. `text`: prompt and text of the one run that is open."""
+    """See LanguageModel. Every pass is computed, then its logits are replaced by the recorded
+    choice for each position. `text`: the prompt and text of the only open run."""
 
     def __init__(self, llm: LanguageModel) -> None:
         self._llm = llm
@@ -55,18 +55,18 @@ class RecordedLlm:
     def _recorded_logits(self, feed: Feed, logits: torch.Tensor) -> torch.Tensor:
         depths = depths_of(feed.parents)[-len(logits) :]
         behind = [self._llm.length(feed.row) + depth for depth in depths]
-        chosen = torch.zeros_like(logits)
+        one_hot = torch.zeros_like(logits)
         for row, place in enumerate(behind):
             # A node behind the text's end is never committed: any token does.
-            chosen[row, self.text[place] if place < len(self.text) else 0] = LIKELY
-        return chosen
+            one_hot[row, self.text[place] if place < len(self.text) else 0] = LIKELY
+        return one_hot
 
 
 def splice(
     engine: Engine, prompts: Sequence[Prompt], domains: Sequence[str], tokens: int
 ) -> SplicedText:
-    """`tokens` tokens of the LLM's own continuation of a prompt of each domain, one behind another;
-    the prompt is that of the first."""
+    """A text with `tokens` tokens of the LLM's continuation of a prompt of each domain, one after
+    another; the prompt is that of the first."""
     plain = SpeculationConfig.preset("autoregressive")
     sampling = SamplingParams(tokens, ignore_eos=True)
     parts: list[int] = []

@@ -1,7 +1,8 @@
-"""Results: a suite's samples in one JSON file, written whole after each, so that a rerun continues.
+"""Results: a suite's samples in one JSON file, rewritten after each sample, so that a rerun
+resumes.
 
-Knows nothing of what a sample holds. A file made with other settings, on another machine or with
-other code is not continued: its samples would not belong together.
+Knows nothing of a sample's fields. A file made with other settings, on another machine or with
+other code is not continued, since its samples could not be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ FORMAT = 1
 
 
 class Results:
-    """The samples so far; `add` keeps them on disk. `header` says what they are samples of."""
+    """The samples so far; `add` writes them to disk. `header`: settings, machine and code."""
 
     def __init__(self, path: Path, header: dict[str, Any], samples: list[dict[str, Any]]) -> None:
         self.path = path
@@ -31,26 +32,28 @@ class Results:
     def open(cls, path: Path, header: dict[str, Any], *, fresh: bool = False) -> Results:
         """Continues the file at `path`, or begins it (also over an old one, if `fresh`).
 
-        Raises ConfigError where the file is of something else, unreadable or cannot be written.
+        Raises ConfigError if the file has another header, or cannot be read or written.
         """
-        # As it is read back, tuples as lists: it is compared with a file's.
+        # With lists for tuples, as JSON returns it: it is compared with the header of a file.
         header, samples = json.loads(json.dumps(header)), []
         if path.exists() and not fresh:
             old = cls.load(path)
             for name, value in {"format": FORMAT, **header}.items():
-                if (found := old.header.get(name)) != value:
-                    allowed = f"results of the same {name}: the file's is {found!r}, this run's is "
+                if (existing := old.header.get(name)) != value:
+                    allowed = (
+                        f"results of the same {name}: the file's is {existing!r}, this run's is "
+                    )
                     allowed += f"{value!r}; give another file, or --fresh to begin anew"
                     raise ConfigError.of("--out", str(path), allowed)
             samples = old.samples
         results = cls(path, header, samples)
-        # At once: a place that cannot be written fails now, not after the first hour.
+        # Written at once: a path that cannot be written fails now, not after the first hour.
         results._write()
         return results
 
     @classmethod
     def load(cls, path: Path) -> Results:
-        """A file of results whatever it is of, to look at. Raises ConfigError where it is none."""
+        """Reads a file of results with any header. Raises ConfigError for another kind of file."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             samples = stored.pop("samples")
@@ -60,7 +63,7 @@ class Results:
         return cls(path, stored, samples)
 
     def add(self, sample: dict[str, Any]) -> None:
-        """One more sample, JSON's own types only; on disk when this returns."""
+        """Adds a sample of JSON's types; it is on disk when this returns."""
         self.samples.append(json.loads(json.dumps(sample, allow_nan=False)))
         self._write()
 

@@ -1,5 +1,5 @@
-"""A large log for the `sessions` suite: the beginnings of one SYNTHETIC run, recorded again and
-again, each time with a prompt, a text, a date and figures of its own.
+"""Makes a large log for the `sessions` suite: beginnings of one SYNTHETIC run, recorded many times
+with different prompts, texts, dates and figures.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from storage import RunStore
 from storage.database import connect
 from storage.tables import ROUND_TABLES
 
-SHAPES = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds; that of 500 is for a few runs
-RUNS_AT_ONCE = 20  # between two waits for the log
+SHAPES = (2, 4, 6, 8, 12, 16, 20, 24, 40, 500)  # rounds; few runs have 500
+RUNS_AT_ONCE = 20  # recorded before waiting for the log's writing thread
 PATIENCE_S = 600.0
 FIRST_DAY = (2026, 1, 1)
 LARGE_EVERY = 500
-LEFT_ALONE = 0.9  # of the runs, from the first on: the rest are there to be deleted
+LEFT_ALONE = 0.9  # of the runs; the last tenth is there to be deleted
 OWNERS = 20
 NOTED_EVERY = 50
-RARE = "xylophone"  # a word of one prompt in a thousand
+RARE = "xylophone"  # a word that one prompt in a thousand has
 LLMS = ("synthetic-llm-a", "synthetic-llm-b")
 
 
 @dataclass(frozen=True, slots=True)
 class LogContents:
-    """What a log holds. `usual`, `large`: ids of runs of about 20 rounds, and of the most."""
+    """What a log has. `usual`, `large`: ids of runs of about 20 rounds, and of the longest."""
 
     runs: int
     nodes: int
@@ -44,8 +44,8 @@ class LogContents:
 def make_log(
     path: Path, models: LoadedModels, runs: int, nodes: int, words: Sequence[str], seed: int = 0
 ) -> LogContents:
-    """A log of `runs` runs and at least `nodes` nodes at `path`; `words` are what texts are of, and
-    drafters are named as the SSMs of `models`."""
+    """Writes a log of `runs` runs and at least `nodes` nodes to `path`. Texts are made of `words`;
+    drafters have the names of the SSMs of `models`."""
     rng = random.Random(seed)
     longest = synthetic_run(models, SHAPES[-1], seed)
     patterns = {rounds: first_rounds(longest, rounds) for rounds in SHAPES}
@@ -80,8 +80,7 @@ def _rows(path: Path) -> int:
 
 
 def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> list[int]:
-    """How many rounds each run has: small ones most often, then larger ones until there are enough
-    nodes."""
+    """The number of rounds of each run: mostly few, with as many long runs as `nodes` needs."""
     shapes = list(sizes)
     if nodes > runs * sizes[shapes[-1]]:
         raise ValueError(f"{nodes} nodes do not fit into {runs} runs of {sizes[shapes[-1]]}")
@@ -99,7 +98,7 @@ def _plan(sizes: dict[int, int], runs: int, nodes: int, rng: random.Random) -> l
 def _renamed_run(
     number: int, pattern: Sequence[Event], words: Sequence[str], rng: random.Random
 ) -> Iterator[Event]:
-    """A run's events as those of another run."""
+    """A run's events with another id, prompt, text, date and figures."""
     for event in pattern:
         event = replace(event, run_id=f"synthetic-{number}")
         if isinstance(event, RunStarted):

@@ -1,5 +1,5 @@
-"""How much a suite does: prompts, tokens, repeats, threads, dtypes; part of every result. Parses
-command lines; an error is one line (see `ConfigError.of`).
+"""A suite's settings: prompts, tokens, repeats, threads, dtypes; part of every result. Parsing of
+command lines, whose errors are one line (see `ConfigError.of`).
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ MAX_PROMPTS, MAX_TOKENS, MAX_REPEATS, MAX_PROCESSES = 60, 512, 1000, 64
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`prompts` are spread evenly over the domains; `tokens` new ones each.
+    """`prompts`: their number, spread evenly over the domains; `tokens`: new tokens for each.
 
-    `repeats`: times each block is measured in a suite that takes time, seeds per prompt above
-    temperature 0 in one that does not. `threads` 0: all cores but one.
-    `processes`: how many share the work, where nothing is timed.
+    `repeats`: how often each block is measured in a suite that measures time; the number of seeds
+    per prompt above temperature 0 in one that does not. `threads` 0: all cores but one.
+    `processes`: processes that divide the work of a suite that measures no time.
     """
 
     prompts: int
@@ -72,14 +72,14 @@ class Settings:
         if not self.dtypes or len(set(self.dtypes)) != len(self.dtypes):
             raise ConfigError.of("dtype", self.dtypes, "name each dtype once")
 
-    def but(self, **given: Any) -> Settings:
+    def but(self, **changes: Any) -> Settings:
         """These settings with the given values; None means not given."""
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return dataclasses.replace(self, **chosen)
+        given_values = {name: value for name, value in changes.items() if value is not None}
+        return dataclasses.replace(self, **given_values)
 
     def to_plain(self) -> dict[str, Any]:
         plain = {**dataclasses.asdict(self), "dtypes": list(self.dtypes)}
-        del plain["processes"]  # as many as before, or more, can go on
+        del plain["processes"]  # another number of processes may continue a file
         return plain
 
     def __str__(self) -> str:

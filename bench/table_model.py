@@ -1,5 +1,5 @@
-"""TableModel: a LanguageModel without a network, whose logits a function of the context gives, and
-the runs that the engine makes of such models.
+"""TableModel: a LanguageModel without a network, whose logits are a function of the context, and
+runs of the engine with such models.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.trees.tree import ROOT
 
 TABLE_ROWS = 64
 CONTEXT = 1 << 14
-LIKELY = 40.0  # far enough that no noise lifts a token without a text
+LIKELY = 40.0  # so much that noise never makes a token without a text likely
 AGREEMENT = 1.5  # how much an SSM's table differs from the LLM's
 MAX_NODES, TOP_K = 24, 5
 WARNING = "SYNTHETIC run: made by bench/table_model.py, no model ran."
@@ -46,10 +46,17 @@ class _Row:
 
 
 class TableModel:
-    """See LanguageModel. `logits(context)`: float32 (V,), of the token behind the context."""
+    """See LanguageModel. `logits(context)`: float32 (V,), of the token after the context.
+    `num_embeddings`: default V."""
 
-    def __init__(self, info: ModelInfo, logits: Callable[[Context], torch.Tensor]) -> None:
+    def __init__(
+        self,
+        info: ModelInfo,
+        logits: Callable[[Context], torch.Tensor],
+        num_embeddings: int | None = None,
+    ) -> None:
         self.info = info
+        self.num_embeddings = num_embeddings or info.vocab_size
         self.vocab_size, self.context_length = info.vocab_size, info.context_length
         self.device = torch.device("cpu")
         self.slots = info.context_length
@@ -106,19 +113,19 @@ class TableModel:
 def table_family(
     models: LoadedModels, vocab_size: int | None = None, seed: int = 0
 ) -> LoadedModels:
-    """Tables in the place of `models`, with their tokenizer and names, of their vocabulary or of
-    one for which no model is at hand. Logits depend on the last token and its position, so that
-    texts do not loop; ids above the tokenizer's are never likely, so that every token has a text.
+    """Tables in place of `models`, with their tokenizer and names, and their vocabulary or one of
+    `vocab_size`. Logits depend on the last token and its position, so that texts do not loop; ids
+    above the tokenizer's are never likely, so that every token has a text.
     """
     size = vocab_size or models.llm.vocab_size
-    known = min(models.llm.vocab_size, size)
+    num_known = min(models.llm.vocab_size, size)
     generator = torch.Generator().manual_seed(seed)
 
     def noise() -> torch.Tensor:
         return torch.randn((TABLE_ROWS, size), generator=generator)
 
     table = noise()
-    table[:, :known] = 3 * table[:, :known] + LIKELY
+    table[:, :num_known] = 3 * table[:, :num_known] + LIKELY
 
     def model(info: ModelInfo, rows: torch.Tensor) -> Any:
         name = f"synthetic-{info.name}"
@@ -132,12 +139,13 @@ def table_family(
 
 
 def synthetic_run(models: LoadedModels, rounds: int, seed: int = 0) -> list[Event]:
-    """A run of so many rounds that no model made, and that says so: the engine over tables in the
-    place of `models`, `specinfer`, greedy. Its times are as short as tables are."""
+    """A run of `rounds` rounds of the engine over tables in place of `models`, with a warning that
+    says so: greedy, preset `specinfer`. Its times are those of tables, not of models."""
     speculation = SpeculationConfig(record_top_k=TOP_K, max_tree_nodes=MAX_NODES)
     sampling = SamplingParams(CONTEXT, seed=seed, ignore_eos=True)
     request = Request(f"SYNTHETIC {seed}", sampling, speculation)
     source = Engine(table_family(models, seed=seed)).generate(request)
+    # RunStarted, then four events a round.
     events = list(itertools.islice(source, 1 + 4 * rounds))
     source.close()  # type: ignore[attr-defined]
     started = events[0]

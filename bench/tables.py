@@ -1,4 +1,5 @@
-"""Tables of measurements as Markdown: rows in long form, a group of them a line, a figure a column.
+"""Tables of measurements as Markdown: rows in long form, a group of them for each line, a figure
+for each column.
 
 Medians and ratios within blocks have bootstrap intervals from `lab.figures`. Knows nothing of what
 was measured.
@@ -16,9 +17,9 @@ NOTHING = "-"
 CLAIM_HEADS = ("claim", "target", "measured", "verdict")
 
 Row = Mapping[str, Any]
-"""One measurement: the fields that say of what, and its figures."""
+"""One measurement: the fields that identify it, and its figures."""
 Value = str | Callable[[Row], float]
-"""A field's name, or what is computed of a row."""
+"""A field's name, or a function of a row."""
 
 
 def long_rows(
@@ -29,11 +30,11 @@ def long_rows(
     return [
         {
             **{key: value for key, value in sample.items() if key != field},
-            **(found if isinstance(found, Mapping) else {"value": found}),
+            **(value if isinstance(value, Mapping) else {"value": value}),
             name: key,
         }
         for sample in samples
-        for key, found in sample[field].items()
+        for key, value in sample[field].items()
     ]
 
 
@@ -42,7 +43,7 @@ def speed(row: Row) -> float:
 
 
 def column(rows: Iterable[Row], value: Value) -> list[float]:
-    """The rows' values, of those that have it."""
+    """The values of the rows that have one."""
     if isinstance(value, str):
         return [row[value] for row in rows if row.get(value) is not None]
     return [value(row) for row in rows]
@@ -50,9 +51,9 @@ def column(rows: Iterable[Row], value: Value) -> list[float]:
 
 @dataclass(frozen=True)
 class Group:
-    """The rows of one line. `among`: all rows of the table, where a ratio finds its base. `block`:
-    the fields that tell what was measured at one time; `over`: what intervals are resampled over.
-    """
+    """The rows of one line. `among`: all rows of the table, from which a ratio takes its base.
+    `block`: the fields that identify what was measured at one time; `over`: the groups for
+    intervals."""
 
     rows: Sequence[Row]
     among: Sequence[Row] = ()
@@ -60,31 +61,31 @@ class Group:
     over: str = "prompt"
 
     def __getitem__(self, field: str) -> Any:
-        """The field of the first row: for those that all have alike."""
+        """The field of the first row, for fields that are the same in all rows."""
         return self.rows[0][field]
 
     def of(self, **fields: Any) -> Group:
-        """Those of its rows that have these values."""
+        """The rows with these values."""
         rows = [row for row in self.rows if _has(row, fields)]
         return Group(rows, self.among or self.rows, self.block, self.over)
 
     def median(self, value: Value = speed) -> Estimate | None:
-        """The median of the values; None of no rows."""
+        """The median of the values; None without rows."""
         return estimate(
             self._groups((row[self.over], x) for row, x in self._row_values(value)), middle
         )
 
     def ratio(self, value: Value = speed, **base: Any) -> Estimate | None:
-        """The median of the quotients with the rows of the same block that have the fields `base`,
-        over the blocks that have both."""
+        """The median ratio to the rows of the same block that have the fields `base`, over the
+        blocks that have both."""
         # Within a block: a machine's speed drifts over minutes, more than contestants differ.
         bases = Group([row for row in self.among or self.rows if _has(row, base)], (), self.block)
-        found = {self._block(row): x for row, x in bases._row_values(value)}
+        by_block = {self._block(row): x for row, x in bases._row_values(value)}
         return estimate(
             self._groups(
-                (row[self.over], x / found[self._block(row)])
+                (row[self.over], x / by_block[self._block(row)])
                 for row, x in self._row_values(value)
-                if self._block(row) in found
+                if self._block(row) in by_block
             ),
             middle,
         )
@@ -116,16 +117,16 @@ def _has(row: Row, fields: Mapping[str, Any]) -> bool:
 
 def group_rows(rows: Sequence[Row], by: Sequence[str], **options: Any) -> list[Group]:
     """Groups of rows with equal fields `by`, in order of appearance."""
-    found: dict[tuple[Any, ...], list[Row]] = {}
+    by_key: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(tuple(row[field] for field in by), []).append(row)
-    return [Group(group, rows, **options) for group in found.values()]
+        by_key.setdefault(tuple(row[field] for field in by), []).append(row)
+    return [Group(group, rows, **options) for group in by_key.values()]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A line for each group of rows with equal fields `by`; `columns`: what each says of it.
-    `options` are those of Group."""
+    """A line for each group of rows with equal fields `by`; `columns`: functions of the group.
+    `options`: those of Group."""
 
     title: str
     rows: Sequence[Row]
@@ -161,32 +162,32 @@ def _cell(cell: object) -> str:
     return figure(cell) if isinstance(cell, Estimate) else str(cell)
 
 
-def figure(found: Estimate | None, digits: int = 2, unit: str = "") -> str:
-    """`4.12 (3.90 to 4.35)`; a dash for nothing."""
-    if found is None:
+def figure(estimate: Estimate | None, digits: int = 2, unit: str = "") -> str:
+    """`4.12 (3.90 to 4.35)`; a dash for None."""
+    if estimate is None:
         return NOTHING
-    value, low, high = (f"{x:.{digits}f}" for x in (found.value, found.low, found.high))
+    value, low, high = (f"{x:.{digits}f}" for x in (estimate.value, estimate.low, estimate.high))
     return f"{value}{unit} ({low} to {high})"
 
 
-def ratio(found: Estimate | None) -> str:
+def ratio(estimate: Estimate | None) -> str:
     """`1.52x (1.47 to 1.60)`."""
-    return figure(found, unit="x")
+    return figure(estimate, unit="x")
 
 
 def claim_row(
-    claim: str, found: Estimate | None, target: float, *, above: bool = False
+    claim: str, estimate: Estimate | None, target: float, *, above: bool = False
 ) -> list[str]:
-    """A row of the table of claims: `found` against `target`, which it must exceed if `above`.
+    """A row of the table of claims: `estimate` against `target`, which it must exceed if `above`.
 
     The verdict is on the point estimate; the interval beside it shows the uncertainty.
     """
     bound = f"{'above' if above else 'at least'} {target:.2f}x"
-    if found is None:
+    if estimate is None:
         return [claim, bound, NOTHING, NOTHING]
-    reached = found.value > target if above else found.value >= target
-    verdict = "reached" if reached else f"not reached, by {max(0.01, target - found.value):.2f}"
-    return [claim, bound, ratio(found), verdict]
+    reached = estimate.value > target if above else estimate.value >= target
+    verdict = "reached" if reached else f"not reached, by {max(0.01, target - estimate.value):.2f}"
+    return [claim, bound, ratio(estimate), verdict]
 
 
 def claims_table(lines: list[list[str]], note: str = "") -> str:

@@ -25,8 +25,8 @@ from core.models.loading.catalog import BUNDLED, SMOLLM2
 DEFAULT_PRESET = "best"
 NAMES = f"{BUNDLED}, {SMOLLM2}, a folder, a GGUF file or a hub id"
 PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
-"""What `--max-new-tokens` is by default, of a prompt and of an answer in a conversation."""
-# Some editors put it in front of a text; it is no part of the prompt.
+"""Defaults of `--max-new-tokens`: for a prompt, and for an answer in a conversation."""
+# A byte order mark, which some editors write; it is not part of the prompt.
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -59,13 +59,19 @@ def parser() -> Parser:
     p = Parser(prog="python -m core", description="Generate text with speculative inference.")
     text = p.add_mutually_exclusive_group()
     text.add_argument("--prompt", metavar="TEXT")
-    text.add_argument("--prompt-file", metavar="FILE", help="UTF-8; - for standard input")
+    text.add_argument(
+        "--prompt-file",
+        metavar="FILE",
+        help="read the prompt from a file in UTF-8; - for standard input",
+    )
     p.add_argument("--preset", help=", ".join(PRESETS))
     p.add_argument("--llm", default=BUNDLED, help=NAMES)
     p.add_argument("--ssm", nargs="+", action="extend", help=f"{NAMES}; several")
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    p.add_argument("--threads", type=number_of("threads", int, whole), help="default: cores - 1")
+    p.add_argument(
+        "--threads", type=number_of("threads", int, whole), help="CPU threads; default: cores - 1"
+    )
     p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole))
     p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
     p.add_argument("--top-p", type=number_of("top_p", float, real), default=1.0)
@@ -81,19 +87,19 @@ def parser() -> Parser:
     p.add_argument(
         "--chat",
         action="store_true",
-        help="use the LLM's chat template; without a prompt a conversation",
+        help="use the LLM's chat template; without a prompt, hold a conversation",
     )
     output = p.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="one object at the end")
-    output.add_argument("--events", action="store_true", help="one JSON object a line")
+    output.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    output.add_argument("--events", action="store_true", help="print every event as a line of JSON")
     return p
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """`--llm` without `--ssm` has none, unless the LLM is the bundled one."""
+    """The SSMs: those of `--ssm`; by default those that come with the LLM."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm == BUNDLED else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) else []
 
 
 def request_of(args: argparse.Namespace) -> Request:
@@ -103,7 +109,7 @@ def request_of(args: argparse.Namespace) -> Request:
 
 
 def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationConfig]:
-    """What the arguments say beside the prompt. Raises ConfigError."""
+    """Sampling and speculation from the arguments. Raises ConfigError."""
     most = ANSWER_TOKENS if is_conversation(args) else PROMPT_TOKENS
     sampling = SamplingParams(
         max_new_tokens=most if args.max_new_tokens is None else args.max_new_tokens,
@@ -116,7 +122,7 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
         min_p=args.min_p,
         repetition_penalty=args.repetition_penalty,
     )
-    # Without an SSM nothing could draft but prompt lookup: plain decoding, unless a preset is
+    # Without an SSM only prompt lookup can draft: plain decoding, unless a preset is
     # named.
     preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
     speculation = SpeculationConfig.preset(preset, args.temperature)
@@ -129,7 +135,8 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
 
 
 def is_conversation(args: argparse.Namespace) -> bool:
-    """Whether messages are read from standard input. ConfigError where there is none to answer."""
+    """Whether to read messages of a conversation from standard input. ConfigError if it has no
+    message."""
     if args.prompt is not None or args.prompt_file is not None:
         return False
     if not args.chat:
@@ -155,7 +162,7 @@ def prompt_of(args: argparse.Namespace) -> str:
 
 def run(args: argparse.Namespace) -> None:
     """Loads the models, generates, writes to standard output."""
-    # What cannot be run is refused before anything is loaded, torch included.
+    # Errors in the arguments are raised before anything is loaded, torch included.
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
 
@@ -184,7 +191,8 @@ def write_events(events: Iterator[Event], out: TextIO) -> None:
 
 
 def write_text(events: Iterator[Event], as_json: bool) -> None:
-    """The text as it comes and a summary to standard error; or one object at the end."""
+    """The text as it is generated, and a summary to standard error; or one JSON object at the
+    end."""
     from core.events.outcome import Outcome
 
     outcome = Outcome()
@@ -209,13 +217,15 @@ def write_text(events: Iterator[Event], as_json: bool) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that lacks a letter
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # the terminal's encoding may lack a letter
     try:
         run(parser().parse_args(argv))
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read us is gone. What is still buffered must go somewhere when Python ends.
+        # The reader of our output is gone. Buffered text is flushed when Python ends: discard it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except EngineError as error:

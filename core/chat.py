@@ -40,7 +40,7 @@ class Conversation:
         return Request(message, sampling, speculation, chat=True, prompt_token_ids=ids)
 
     def append(self, message: str, answer: str) -> None:
-        """Both were said."""
+        """Adds a message and its answer to the conversation."""
         self._messages += [
             {"role": "user", "content": message},
             {"role": "assistant", "content": answer},
@@ -72,15 +72,15 @@ def converse(
 
 
 def _messages(source: TextIO) -> Iterator[str]:
-    asked = source.isatty()
-    if asked and source is sys.stdin:
+    interactive = source.isatty()
+    if interactive and source is sys.stdin:
         import readline  # noqa: F401  # input() edits the line with it
     while True:
         try:
-            line = input(ASK) if asked and source is sys.stdin else source.readline()
+            line = input(ASK) if interactive and source is sys.stdin else source.readline()
         except EOFError:
             return
-        if not line and not asked:
+        if not line and not interactive:
             return
         if line.strip():
             yield line.strip()

@@ -18,15 +18,15 @@ __all__ = ["by_machine", "kept_nodes", "told_nodes", "with_nodes"]
 
 
 def by_machine(speculation: SpeculationConfig) -> bool:
-    """Whether its node budget depends on measured times. A policy that finds the length while
-    running weighs the cost of nodes itself and always begins with the same bound."""
+    """Whether its node budget depends on measured times. A policy that chooses the length while
+    running considers the cost of nodes itself and always starts with the same bound."""
     auto = speculation.max_tree_nodes == "auto" and not speculation.never_drafts
     return auto and length_policy(speculation.length).given
 
 
 def with_nodes(request: Request, nodes: int | None) -> Request:
-    """The request with the study's number for `auto`; unchanged where that is not known yet, or
-    does not depend on the machine."""
+    """The request with the study's number for `auto`; unchanged if that is not known yet, or does
+    not depend on the machine."""
     if nodes is None or not by_machine(request.speculation):
         return request
     speculation = dataclasses.replace(request.speculation, max_tree_nodes=nodes)
@@ -34,7 +34,7 @@ def with_nodes(request: Request, nodes: int | None) -> Request:
 
 
 def told_nodes(events: Iterable[Event]) -> int | None:
-    """What a run's first event says that `auto` came to for it."""
+    """The number that `auto` resolved to in a run, from its first event."""
     started = next(iter(events), None)
     if not isinstance(started, RunStarted):
         return None
@@ -43,5 +43,6 @@ def told_nodes(events: Iterable[Event]) -> int | None:
 
 
 def kept_nodes(results: Iterable[Mapping[str, Any]]) -> int | None:
-    """What it came to in the cells that are kept (lab.measured.Measured, as plain values)."""
+    """The number that `auto` resolved to in the stored cells (lab.measured.Measured, as plain
+    values)."""
     return next((one["auto_nodes"] for one in results if one.get("auto_nodes")), None)

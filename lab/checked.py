@@ -1,6 +1,5 @@
-"""Checks that every cell of a study can be run before the first one is: a prompt that is too long,
-or a drafter that is not loaded, would otherwise end the study in its middle.
-"""
+"""Checks before the first cell that every cell of a study can be run: a prompt that is too long, or
+a drafter that is not loaded, would otherwise end the study in its middle."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ __all__ = ["check", "naming_cell"]
 def check(study: Study, runs: Runs) -> None:
     """ConfigError naming the prompt or the configuration, and what is allowed; runs nothing.
 
-    Whether a prompt fits is the same in every configuration, and whether a configuration's drafters
-    are there the same for every prompt: so each is asked about once.
+    Whether a prompt fits does not depend on the configuration, and whether drafters are loaded does
+    not depend on the prompt, so each is checked once.
     """
     alone = SpeculationConfig.preset("autoregressive")
     for prompt in study.prompts:

@@ -30,45 +30,45 @@ class ResultStore(Protocol[Result]):
 
 
 def always() -> bool:
-    """Nothing holds the next cell back."""
+    """Never waits and never stops."""
     return True
 
 
 def conduct(
     cells: Sequence[Cell],
-    kept: ResultStore[T],
+    store: ResultStore[T],
     measure: Callable[[Cell], T],
     go: Callable[[], bool] = always,
 ) -> Generator[StudyEvent[T], None, None]:
-    """Measure what is not kept, in order, one cell a step.
+    """Measure the cells that are not in `store`, in order.
 
-    `go` is asked before each cell; it may wait (for a visitor's run) and says False to stop.
-    `measure` raises CellInterruptedError where the cell is to be measured again. Other errors are
-    the caller's: what was kept stays kept. Closing the generator stops between two cells.
+    `go` is called before each cell; it may wait (for a visitor's run) and returns False to stop.
+    `measure` raises CellInterruptedError if the cell has to be measured again. Other errors are
+    raised to the caller; stored results stay. Closing the generator stops between two cells.
     """
-    known = set(kept.cells())
-    todo = [cell for cell in cells if cell not in known]
+    stored = set(store.cells())
+    todo = [cell for cell in cells if cell not in stored]
     total = len(cells)
-    done = total - len(todo)
-    yield StudyBegun(done, total)
+    num_done = total - len(todo)
+    yield StudyBegun(num_done, total)
     for cell in todo:
         for attempt in range(PATIENCE):
             if not go():
-                yield StudyEnded(False, "stopped", done, total)
+                yield StudyEnded(False, "stopped", num_done, total)
                 return
-            yield CellBegun(cell, done, total)
+            yield CellBegun(cell, num_done, total)
             began = time.perf_counter()
             try:
                 result = measure(cell)
             except CellInterruptedError as error:
-                yield CellLost(cell, str(error), done, total)
+                yield CellLost(cell, str(error), num_done, total)
                 if attempt + 1 == PATIENCE:
                     reason = f"{cell.contestant} on {cell.item}: interrupted {PATIENCE} times"
-                    yield StudyEnded(False, reason, done, total)
+                    yield StudyEnded(False, reason, num_done, total)
                     return
                 continue
-            kept.keep(cell, result)
-            done += 1
-            yield CellMeasured(cell, result, time.perf_counter() - began, done, total)
+            store.keep(cell, result)
+            num_done += 1
+            yield CellMeasured(cell, result, time.perf_counter() - began, num_done, total)
             break
-    yield StudyEnded(True, "", done, total)
+    yield StudyEnded(True, "", num_done, total)

@@ -1,8 +1,8 @@
 """Conductor: the one thread that measures studies.
 
-A study belongs to the store: it goes on when every tab is closed, any tab sees how far it is, and
-one is measured at a time. A visitor's run takes precedence: no cell begins while one runs, and a
-cell beside which one began is broken off and measured again.
+A study belongs to the store: it goes on when every tab is closed, and any tab sees its progress.
+Only one is measured at a time. A visitor's run takes precedence: no cell begins while one runs,
+and a cell during which one began is interrupted and measured again.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from lab.study import Study
 __all__ = ["Conductor"]
 
 LOOK_S = 0.02
-"""How often a running cell looks whether a visitor has come."""
+"""Seconds between checks for visitors' runs while a cell is running."""
 BEAT_S = 20.0
-"""How often the log is told that a study is still measured: other servers may share it."""
+"""Seconds between marks in the log that the study is still measured: other servers may share it."""
 PATIENCE_S = 10.0
 WARMED = 8
 WARMING_TOKENS = 8
@@ -56,8 +56,8 @@ class Conductor:
         self._prompts: dict[str, tuple[int, ...]] = {}
 
     def begin(self, study: Study, owner: str = "") -> None:
-        """Keep a new study and measure it. StudyError while another is measured; ConfigError, and
-        nothing is kept, where a prompt or a configuration could not be run."""
+        """Store a new study and measure it. StudyError while another is measured; ConfigError, and
+        nothing is stored, if a prompt or a configuration cannot be run."""
         self._claim(study, owner)
         with self._or_failed():
             check(study, self._runs)
@@ -66,17 +66,17 @@ class Conductor:
         self._measure(study, owner)
 
     def resume(self, study: Study, owner: str = "") -> None:
-        """Go on with a study that is kept. StudyError while another is measured, or where other
-        models are loaded now than it was begun with; ConfigError as `begin`."""
-        kept = {Cell(*key) for key in self._store.cells(study.study_id)}
-        self._claim(study, owner, sum(cell in kept for cell in study.cells()))
+        """Continue a stored study. StudyError while another is measured, or if other models are
+        loaded than those it was begun with; ConfigError as `begin`."""
+        stored_cells = {Cell(*key) for key in self._store.cells(study.study_id)}
+        self._claim(study, owner, sum(cell in stored_cells for cell in study.cells()))
         with self._or_failed():
             check(study, self._runs)
             self._take(study)
         self._measure(study, owner)
 
     def stop(self, study_id: str = "") -> None:
-        """End between two cells, a cell under way broken off; nothing kept is lost."""
+        """Stop between two cells, interrupting a running one; no result is lost."""
         with self._lock:
             if study_id in ("", self._progress.study_id) and self._progress.live:
                 self._progress = replace(self._progress, state="stopping")
@@ -88,8 +88,7 @@ class Conductor:
             return self._progress
 
     def rest(self, study_id: str) -> tuple[str, str] | None:
-        """Final state and reason of a study that are not in the log yet: it could not be
-        written."""
+        """Final state and reason of a study, if they could not be written to the log yet."""
         return self._rests.of(study_id)
 
     def models(self) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ class Conductor:
         return self._runs.models()
 
     def wait(self, timeout: float) -> bool:
-        """True when nothing is measured any more."""
+        """Waits up to `timeout` seconds; True if nothing is being measured any more."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
@@ -112,7 +111,7 @@ class Conductor:
 
     # -- begin --
 
-    def _claim(self, study: Study, owner: str, done: int = 0) -> None:
+    def _claim(self, study: Study, owner: str, num_done: int = 0) -> None:
         standing = self._runs.models()
         if not study.is_of(standing):
             raise StudyError(
@@ -125,7 +124,7 @@ class Conductor:
                     "another study is being measured: one at a time; stop it, or wait for its end"
                 )
             self._progress = Progress(
-                study.study_id, study.kind, owner, "running", "", done, len(study), warming=True
+                study.study_id, study.kind, owner, "running", "", num_done, len(study), warming=True
             )
             self._stop.clear()
             self._pace = Pace()
@@ -141,7 +140,8 @@ class Conductor:
             raise
 
     def _take(self, study: Study) -> None:
-        """In the log, where another server may be at work."""
+        """Claims the study in the log, which other servers may share; StudyError if one
+        measures."""
         with self._rests.resuming(study.study_id):
             if not self._store.claim(study.study_id):
                 raise StudyError(
@@ -161,8 +161,10 @@ class Conductor:
     def _work(self, study: Study, owner: str) -> None:
         state, reason = "failed", "internal error: the log of the server has more"
         try:
-            kept = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
+            store = StoredCells(self._store, study.study_id, self._tell_log, self._stop)
             cells = study.cells()
+            # A resumed study goes on with the nodes that `auto` came to before: one tree size for
+            # all.
             self._nodes = kept_nodes(self._store.results(study.study_id).values())
             self._prompts.clear()
             self._warm(study)
@@ -175,7 +177,7 @@ class Conductor:
             def go() -> bool:
                 return self._go() and not self._why_models_differ(study)
 
-            for event in conduct(cells, kept, measure, go):
+            for event in conduct(cells, store, measure, go):
                 self._follow(event, cells)
                 if isinstance(event, StudyEnded):
                     state = "completed" if event.complete else "stopped"
@@ -190,17 +192,18 @@ class Conductor:
         """An uncounted short run of each of the first configurations: an engine's first passes are
         slower, a length policy has no measured times yet, and `auto` is not resolved yet."""
         early, late = study.configurations[:WARMED], study.configurations[WARMED:]
+        # One configuration with `auto` must run, since its run fixes the study's node count.
         telling = [one for one in late if by_machine(one.speculation)]
         for one in (*early, *telling[:1]):
             if self._go() and not self._why_models_differ(study):
                 first = Cell(one.name, study.prompts[0].id, 0)
-                asked = study.request(first)
-                tokens = min(WARMING_TOKENS, asked.sampling.max_new_tokens)
-                short = replace(asked, sampling=replace(asked.sampling, max_new_tokens=tokens))
-                self._run_to_end(short, "", kept=False)
+                request = study.request(first)
+                tokens = min(WARMING_TOKENS, request.sampling.max_new_tokens)
+                short = replace(request, sampling=replace(request.sampling, max_new_tokens=tokens))
+                self._run_to_end(short, "", in_log=False)
 
     def _end(self, study: Study, state: str, reason: str) -> None:
-        with suppress(*EXPECTED_ERRORS):  # half a run that stays does no harm
+        with suppress(*EXPECTED_ERRORS):  # an interrupted run that stays in the log does no harm
             self._forget_lost()
         self._rests.record(study.study_id, state, reason)
         self._tell(state=state, reason=reason, warming=False, cell=None, left_s=None, log="")
@@ -213,12 +216,13 @@ class Conductor:
         elif isinstance(event, CellLost):
             self._tell(lost=self.progress().lost + 1)
         elif isinstance(event, CellMeasured):
-            self._pace.heard(event.cell, event.seconds)
+            self._pace.add(event.cell, event.seconds)
             left = cells[cells.index(event.cell) + 1 :]
             self._tell(done=event.done, left_s=self._pace.seconds_left(left))
 
     def _tell(self, **changed: Any) -> None:
         with self._lock:
+            # `stop` may have come in between: the study's thread must not undo it.
             if self._progress.state == "stopping" and changed.get("state") in (
                 "running",
                 "waiting",
@@ -238,7 +242,7 @@ class Conductor:
         return f"the models were exchanged: loaded are {', '.join(standing)}"
 
     def _go(self) -> bool:
-        """Wait until no visitor's run is under way."""
+        """Waits until no visitor's run is running; False if the study was stopped."""
         while not self._stop.is_set():
             if not self._runs.busy():
                 self._forget_lost()
@@ -252,13 +256,14 @@ class Conductor:
     def _beat(self) -> None:
         if time.monotonic() >= self._beat_at:
             self._beat_at = time.monotonic() + BEAT_S
-            with suppress(StoreError):  # the next one will do
+            with suppress(StoreError):  # the next mark will do
                 self._store.beat(self.progress().study_id)
 
     def _cell(self, study: Study, cell: Cell, owner: str) -> Measured:
+        # Any other run or loading in between takes CPU time, even if it has ended by now.
         begun = self._runs.num_begun()
-        asked = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
-        run = self._run_to_end(asked, owner)
+        request = replace(study.request(cell), prompt_token_ids=self._prompts.get(cell.item, ()))
+        run = self._run_to_end(request, owner)
         try:
             if not run.done:
                 raise CellInterruptedError("its run did not end in time")
@@ -266,24 +271,25 @@ class Conductor:
                 raise CellInterruptedError("a visitor's run, or a loading, came beside it")
             if study.chat:  # a template may write the time: all cells get the same tokens
                 self._prompts[cell.item] = _prompt_of(run)
-            found = measure_run(run.events(0, run.count))
-            auto = by_machine(asked.speculation)
-            return replace(found, auto_nodes=self._nodes) if auto else found
+            measured = measure_run(run.events(0, run.count))
+            auto = by_machine(request.speculation)
+            return replace(measured, auto_nodes=self._nodes) if auto else measured
         except CellInterruptedError:
             self._lost.append(run)
             raise
 
     def _forget_lost(self) -> None:
-        """Remove an interrupted cell's run from the past runs. Called while the log is idle, since
-        a deletion costs it some work."""
+        """Deletes the runs of interrupted cells. Called before a cell, not during one, since
+        deleting costs the log's thread some work."""
         while self._lost:
             self._runs.forget(self._lost.pop())
 
-    def _run_to_end(self, request: Request, owner: str, kept: bool = True) -> RunLike:
+    def _run_to_end(self, request: Request, owner: str, in_log: bool = True) -> RunLike:
         """One run to its end; interrupted if a visitor's run begins beside it. The first run that
         resolves `max_tree_nodes=auto` fixes the number for the whole study."""
-        run = self._runs.start(with_nodes(request, self._nodes), owner, kept)
+        run = self._runs.start(with_nodes(request, self._nodes), owner, in_log)
         try:
+            # `busy` counts this run too.
             while not run.done and not self._stop.is_set() and self._runs.busy() <= 1:
                 run.wait_done(LOOK_S)
                 self._beat()

@@ -1,4 +1,4 @@
-"""What a study emits while it is measured. Plain values; `done` of `total` cells are kept."""
+"""The events of a study while it is measured. Plain values; `done` of `total` cells are stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class StudyBegun:
-    """`done` cells were kept by an earlier session and are not measured again."""
+    """`done` cells were stored by an earlier session and are not measured again."""
 
     done: int
     total: int
@@ -31,7 +31,7 @@ class CellBegun:
 
 @dataclass(frozen=True, slots=True)
 class CellMeasured(Generic[T]):
-    """A cell is kept; it took `seconds`."""
+    """A cell is measured and stored; it took `seconds`."""
 
     cell: Cell
     result: T
@@ -42,7 +42,7 @@ class CellMeasured(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class CellLost:
-    """A cell was interrupted: nothing of it is kept, it comes again."""
+    """A cell was interrupted; it will be measured again."""
 
     cell: Cell
     reason: str
@@ -52,7 +52,7 @@ class CellLost:
 
 @dataclass(frozen=True, slots=True)
 class StudyEnded:
-    """`complete`: every cell is kept. Else `reason` says why it ended before."""
+    """`complete`: every cell is stored. Else `reason` says why the study ended before."""
 
     complete: bool
     reason: str

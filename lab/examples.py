@@ -1,4 +1,4 @@
-"""The prompts that come along, by domain: those that the benchmarks measure too."""
+"""The bundled prompts, by domain: the ones that the benchmarks measure too."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ def domains_of(prompts: Sequence[StudyPrompt]) -> tuple[str, ...]:
 
 
 def of_domains(
-    prompts: Sequence[StudyPrompt], chosen: Sequence[str], count: int
+    prompts: Sequence[StudyPrompt], wanted_domains: Sequence[str], count: int
 ) -> tuple[StudyPrompt, ...]:
     """The first `count` prompts of each chosen domain. ConfigError names an unknown one."""
     integer("prompts of each domain", count, 1, len(prompts))
-    known = domains_of(prompts)
-    unknown = [name for name in chosen if name not in known]
-    if unknown or not chosen:
-        raise ConfigError.of("domains", unknown or chosen, f"at least one of {', '.join(known)}")
+    domains = domains_of(prompts)
+    unknown = [name for name in wanted_domains if name not in domains]
+    if unknown or not wanted_domains:
+        raise ConfigError.of(
+            "domains", unknown or wanted_domains, f"at least one of {', '.join(domains)}"
+        )
     return tuple(
         prompt
-        for name in known
-        if name in chosen
+        for name in domains
+        if name in wanted_domains
         for prompt in [p for p in prompts if p.domain == name][:count]
     )

@@ -25,17 +25,18 @@ __all__ = [
 
 Rows = npt.NDArray[np.float64]
 Statistic = Callable[[Rows], Rows]
-"""From values (..., n, d) to a figure each, (...): many resamples at once; rows of NaN are none."""
+"""Values (..., n, d) -> a figure for each, (...), for many resamples at once; NaN rows are
+skipped."""
 RESAMPLES = 2000
 LEVEL = 95.0
 FEW = 6
-"""Of fewer values, more than one in forty of the resampled medians is the lowest value itself."""
+"""With fewer values, more than 2.5 % of the resampled medians are the lowest value itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure with its bootstrap 95 % interval; `groups` is how many were resampled. `ends`: the
-    interval reaches from the lowest to the highest group's own figure, as it does of few."""
+    """A figure with its bootstrap 95 % interval; `groups`: the number of resampled groups. `ends`:
+    the interval is just the range from the lowest to the highest group, as with few groups."""
 
     value: float
     low: float
@@ -65,8 +66,8 @@ def estimate(
         return None
     value = statistic(np.concatenate(arrays))
     picks = np.random.default_rng(seed).integers(len(arrays), size=(resamples, len(arrays)))
-    # All resamples in one gather, (resamples, groups x size, d); groups of fewer values are filled
-    # up with rows of NaN, which a statistic leaves out.
+    # All resamples in one gather, (resamples, groups x size, d); shorter groups are padded with
+    # rows of NaN, which a statistic skips.
     size = max(map(len, arrays))
     drawn = statistic(
         _padded_with_nan(arrays, size)[picks].reshape(resamples, -1, arrays[0].shape[1])
@@ -102,11 +103,12 @@ def median(values: Sequence[float]) -> float:
 
 def middle(rows: Rows) -> Rows:
     """The median of rows of one number."""
-    ordered = np.sort(rows[..., 0], axis=-1)  # NaN comes last
+    ordered = np.sort(rows[..., 0], axis=-1)  # NaN is sorted last
     count = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+    # The two middle places; the same place twice for an odd count.
     two = np.concatenate([(count - 1) // 2, count // 2], axis=-1)
-    found: Rows = np.take_along_axis(ordered, two, axis=-1).mean(axis=-1)
-    return found
+    middles: Rows = np.take_along_axis(ordered, two, axis=-1).mean(axis=-1)
+    return middles
 
 
 def pooled_length(rows: Rows) -> Rows:
@@ -116,8 +118,8 @@ def pooled_length(rows: Rows) -> Rows:
     flatter prompts that need few.
     """
     sums = np.nansum(rows, axis=-2)
-    found: Rows = 1 + sums[..., 0] / sums[..., 1]
-    return found
+    lengths: Rows = 1 + sums[..., 0] / sums[..., 1]
+    return lengths
 
 
 def pooled_ratio(rows: Rows) -> Rows:
@@ -126,7 +128,8 @@ def pooled_ratio(rows: Rows) -> Rows:
 
 
 def least_squares(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(a, b) of the line a + b x through points (x, y); b is 0 where all x are one."""
+    """(a, b) of the line a + b x through points (x, y); b is 0 if all x are equal."""
+    # b = cov(x, y) / var(x), a = mean y - b mean x.
     xs, ys = np.asarray(points, dtype=np.float64).T
     spread = float(((xs - xs.mean()) ** 2).sum())
     slope = float(((xs - xs.mean()) * (ys - ys.mean())).sum()) / spread if spread else 0.0

@@ -1,7 +1,7 @@
 """A grid: chosen values of chosen fields of SpeculationConfig, every combination a configuration.
 
-What cannot run (a combination that would not be lossless, a number out of range) is left out and
-told, so that the rest can be measured.
+Combinations that cannot run (not lossless, a number out of range) are left out and listed, so that
+the rest can be measured.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ __all__ = [
 MAX_VALUES = 50
 MAX_POINTS = 1000
 ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_SPECULATION_LENGTH})
-"""Two fields that limit each other, at their widest: so that a value can be checked alone."""
+"""Two fields that limit each other, at their widest values, so that one value can be checked
+alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
 FIELDS = tuple(
@@ -67,7 +68,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """`points[i]`: the values behind `configurations[i]`, by field."""
+    """`points[i]`: the axes' values of `configurations[i]`, by field."""
 
     axes: tuple[Axis, ...]
     configurations: tuple[Configuration, ...]
@@ -103,8 +104,8 @@ def grid(
 ) -> Grid:
     """Every combination of the axes' values over `base`, the last axis fastest.
 
-    `drafters`: names of those that are loaded, where points that ask for others are to be refused.
-    ConfigError where no combination can run, or an axis comes twice.
+    `drafters`: the loaded ones, to refuse points that name others; None: all are allowed.
+    ConfigError if no combination can run, or an axis occurs twice.
     """
     fields = [axis.field for axis in axes]
     if not axes or len(set(fields)) != len(fields):
@@ -112,18 +113,18 @@ def grid(
     count = math.prod(len(axis.values) for axis in axes)
     if count > MAX_POINTS:
         raise ConfigError.of("points of the grid", count, f"at most {MAX_POINTS}")
-    made: list[Configuration] = []
+    configurations: list[Configuration] = []
     points: list[dict[str, Any]] = []
     refused: list[Refused] = []
-    for point, found in _combinations(base, axes, sampling or SamplingParams(), drafters):
-        if isinstance(found, Configuration):
-            made.append(found)
+    for point, configuration in _combinations(base, axes, sampling or SamplingParams(), drafters):
+        if isinstance(configuration, Configuration):
+            configurations.append(configuration)
             points.append(point)
         else:
-            refused.append(found)
-    if not made:
+            refused.append(configuration)
+    if not configurations:
         raise ConfigError(f"no point of the grid can run; the first: {refused[0].reason}")
-    return Grid(tuple(axes), tuple(made), tuple(points), tuple(refused))
+    return Grid(tuple(axes), tuple(configurations), tuple(points), tuple(refused))
 
 
 def _combinations(
@@ -138,7 +139,7 @@ def _combinations(
         name = point_name(point)
         try:
             speculation = SpeculationConfig.from_plain({**base.to_plain(), **point})
-            Request("x", sampling, speculation)
+            Request("x", sampling, speculation)  # checks speculation against the temperature
             _check_loaded(speculation, drafters)
         except ConfigError as error:
             yield point, Refused(name, point, str(error))
@@ -147,38 +148,39 @@ def _combinations(
 
 
 def grid_of(study: Study) -> Grid:
-    """The grid behind a study that was made of one: points that are none of its configurations are
-    among the refused. ConfigError where it was not made of a grid.
+    """The grid from which a study was made; points that are not in the study are among the refused.
+    ConfigError for a study that was not made from a grid.
 
-    An axis of numbers is in their order, another in the order in which its values came.
+    Numbers on an axis are sorted; other values stay in their order.
     """
-    made = {one.name: one for one in study.configurations if one.name != PLAIN}
-    axes = _axes_of(study, made)
+    by_name = {one.name: one for one in study.configurations if one.name != PLAIN}
+    axes = _axes_of(study, by_name)
     if not axes:
         raise ConfigError.of("study", study.title, "a study of a grid")
-    base = next(iter(made.values())).speculation
+    base = next(iter(by_name.values())).speculation
     measured: list[tuple[Configuration, dict[str, Any]]] = []
     refused: list[Refused] = []
-    for point, found in _combinations(base, axes, study.sampling, _drafters_of(study)):
-        if found.name in made:
-            measured.append((made[found.name], point))
-        elif isinstance(found, Refused):
-            refused.append(found)
+    for point, configuration in _combinations(base, axes, study.sampling, _drafters_of(study)):
+        if configuration.name in by_name:
+            measured.append((by_name[configuration.name], point))
+        elif isinstance(configuration, Refused):
+            refused.append(configuration)
         else:
-            refused.append(Refused(found.name, point, LEFT_OUT))
-    if len(measured) != len(made):
+            refused.append(Refused(configuration.name, point, LEFT_OUT))
+    if len(measured) != len(by_name):
         raise ConfigError.of("study", study.title, "a study of a grid")
     configurations, points = zip(*measured, strict=True)
     return Grid(tuple(axes), configurations, points, tuple(refused))
 
 
-def _axes_of(study: Study, made: Mapping[str, Configuration]) -> list[Axis]:
-    """The axes that were asked for; in a study kept without them, those its configurations have."""
-    if study.axes and made:
-        asked = [axis_of(field, values) for field, values in study.axes]
-        return [Axis(axis.field, _in_order(axis.values)) for axis in asked]
-    fields = _AXIS_FIELD.findall(next(iter(made), ""))
-    return [Axis(field, _values_of(field, made.values())) for field in fields]
+def _axes_of(study: Study, by_name: Mapping[str, Configuration]) -> list[Axis]:
+    """The study's axes; for an old study without them, those that its configurations' names
+    have."""
+    if study.axes and by_name:
+        axes = [axis_of(field, values) for field, values in study.axes]
+        return [Axis(axis.field, _in_order(axis.values)) for axis in axes]
+    fields = _AXIS_FIELD.findall(next(iter(by_name), ""))
+    return [Axis(field, _values_of(field, by_name.values())) for field in fields]
 
 
 def _drafters_of(study: Study) -> tuple[str, ...]:
@@ -186,9 +188,9 @@ def _drafters_of(study: Study) -> tuple[str, ...]:
     return tuple(model.rpartition(" (")[0] or model for model in study.models[1:])
 
 
-def _values_of(field: str, made: Iterable[Configuration]) -> tuple[Any, ...]:
-    found = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in made)
-    return _in_order(tuple(found))
+def _values_of(field: str, configurations: Iterable[Configuration]) -> tuple[Any, ...]:
+    values = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in configurations)
+    return _in_order(tuple(values))
 
 
 def _in_order(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -202,26 +204,26 @@ def point_name(point: Mapping[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as it is typed."""
+    """A value as one would type it."""
     if isinstance(value, (tuple, list)):
         return ",".join(value_text(part) for part in value)
     if isinstance(value, bool):
         return str(value).lower()
-    # Not `:g`, which would give two values that differ little one name.
+    # Not `:g`, which would give the same name to two values that differ little.
     return repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
-    """Among equal values (2.0 and 2, true and 1) the first that the field allows."""
-    found: dict[Any, Any] = {}
+    """Of equal values (2.0 and 2, true and 1) the first one that the field allows."""
+    by_key: dict[Any, Any] = {}
     for value in values:
-        if value not in found or (_fits(field, value) and not _fits(field, found[value])):
-            found[value] = value
-    return tuple(found.values())
+        if value not in by_key or (_fits(field, value) and not _fits(field, by_key[value])):
+            by_key[value] = value
+    return tuple(by_key.values())
 
 
 def _fits(field: str, value: Any) -> bool:
-    """Whether the field allows the value, the other fields aside."""
+    """Whether the field allows the value, regardless of other fields."""
     try:
         SpeculationConfig.from_plain({**ROOM, field: value})
     except ConfigError:
@@ -241,7 +243,7 @@ def _check_field(field: str) -> None:
 def _check_loaded(speculation: SpeculationConfig, drafters: Collection[str] | None) -> None:
     if drafters is None:
         return
-    known = ("all", "first", *MODEL_FREE, *drafters)
-    missing = [name for name in speculation.drafters if name not in known]
+    allowed = ("all", "first", *MODEL_FREE, *drafters)
+    missing = [name for name in speculation.drafters if name not in allowed]
     if missing:
-        raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(known)}")
+        raise ConfigError.of("drafters", ",".join(missing), f"drafters of {', '.join(allowed)}")

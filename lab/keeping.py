@@ -1,6 +1,5 @@
-"""What a conductor writes into a log that may be locked for a while: the cells it measured, and how
-a study came to rest.
-"""
+"""What a conductor writes to a log that may be locked for a while: measured cells, and a study's
+final state."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from lab.runs import StudyStore
 __all__ = ["StoredCells", "Rests"]
 
 KEEP_TRYING_S = 120.0
-"""How long a measured cell waits for a log that cannot be written: a lock passes, and measuring
-again costs as much as the first time."""
+"""Seconds that a measured cell waits for a log that cannot be written: a lock is temporary, and
+measuring the cell again would cost as much."""
 AGAIN_S = 1.0
 
 
@@ -36,7 +35,8 @@ class StoredCells:
         return [Cell(*key) for key in self._store.cells(self._study_id)]
 
     def keep(self, cell: Cell, result: Measured) -> None:
-        """On disk when it returns. StoreError once it is given up, UnknownStudyError at once."""
+        """Stores a result; it is on disk on return. StoreError after the last retry,
+        UnknownStudyError at once."""
         key, plain = (cell.contestant, cell.item, cell.repeat), result.to_plain()
         end = time.monotonic() + KEEP_TRYING_S
         while True:
@@ -65,7 +65,7 @@ class Rests:
         self._thread: threading.Thread | None = None
 
     def of(self, study_id: str) -> tuple[str, str] | None:
-        """State and reason of a study that are not in the log yet."""
+        """State and reason of a study that could not be written to the log yet."""
         return self._owed.get(study_id)
 
     def record(self, study_id: str, state: str, reason: str) -> None:
@@ -79,13 +79,15 @@ class Rests:
 
     @contextmanager
     def resuming(self, study_id: str) -> Iterator[None]:
-        """Write no final state while the study is being resumed; afterwards discard the old one."""
+        """Writes no final state while the study is being resumed; afterwards discards the old
+        one."""
         with self._turn:
             yield
             self._owed.pop(study_id, None)
 
     def close(self) -> None:
-        """Try a last time. The next server marks the rest: their process is gone."""
+        """Tries a last time. The next server marks studies that are left, since their process is
+        gone."""
         self._closing.set()
         thread = self._thread
         if thread is not None:

@@ -1,7 +1,7 @@
-"""What is kept of a cell: the figures and token ids of its run. A fold over events.
+"""The result of a cell: figures and token ids of its run, computed from the run's events.
 
-The run itself is in the log under `run_id`; a study's tables are made from these values alone, so
-that a study of hundreds of runs opens without reading them.
+The run itself is in the log under `run_id`. A study's tables are made from these values alone, so
+that a study of hundreds of runs opens without reading their events.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Measured:
     """One finished run of a cell.
 
     `accepted_by`: (drafter, accepted tokens that it proposed), in drafter order; a token that two
-    proposed counts for both, a fused one for the drafter whose it was. `rejected_at[d]`: rounds
+    proposed counts for both, a fused one for its own drafter. `rejected_at[d]`: rounds
     whose path ended with a rejection after d accepted tokens. `accepted_per_round` in order of the
     rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what `max_tree_nodes=auto`
-    came to (lab.budgets), None where it was not asked for. `idle`: why nothing was drafted though
-    there were drafters; empty where it was. `schedule`: by which rule its rounds were scheduled,
-    empty where it had a budget of its own; `num_others`: how many requests at most beside it.
+    resolved to (lab.budgets), None if it was not used. `idle`: why nothing was drafted although
+    there were drafters; empty if something was. `schedule`: the rule that scheduled its rounds,
+    empty if it had its own budget; `num_others`: the most requests served at the same time.
     """
 
     run_id: str
@@ -63,15 +63,15 @@ class Measured:
     @classmethod
     def from_plain(cls, values: dict[str, Any]) -> Measured:
         """The inverse of `to_plain`, after a trip through JSON too."""
-        made: Measured = from_plain(cls, values)
-        return made
+        measured: Measured = from_plain(cls, values)
+        return measured
 
 
 def measure_run(events: Iterable[Event]) -> Measured:
-    """The figures of a run's events.
+    """The result from a run's events.
 
-    CellInterruptedError where it did not come to its end, StudyError where it failed: measuring
-    again would fail again.
+    CellInterruptedError if the run did not end; StudyError if it failed, since measuring it again
+    would fail again.
     """
     fold = _Fold()
     for event in events:
@@ -80,7 +80,7 @@ def measure_run(events: Iterable[Event]) -> Measured:
 
 
 _MOVE = re.compile(r"^\d+ (stays|-> \d+): ")
-"""How a length rule begins a reason: of a run without drafts it is 0."""
+"""The beginning of a length policy's reason, which says nothing in a run without drafts."""
 
 
 class _Fold:
@@ -155,8 +155,8 @@ class _Fold:
         was asked had a token."""
         if any(self._drafted) or not self._asked or not started.drafters:
             return ""
-        asked = sum(length > 0 for length in self._asked)
-        if 2 * asked >= len(self._asked):
-            rounds = f"{asked} of {len(self._asked)} rounds"
+        drafting_rounds = sum(length > 0 for length in self._asked)
+        if 2 * drafting_rounds >= len(self._asked):
+            rounds = f"{drafting_rounds} of {len(self._asked)} rounds"
             return f"drafts were asked for in {rounds}, and no drafter had a token to offer"
         return _MOVE.sub("", self._reason.partition("; ")[0]) or "the length chosen was 0"

@@ -1,4 +1,5 @@
-"""The order of measuring: A B C A B C, a block at a time, so that a noisy moment hits all alike.
+"""The order of measuring: A B C A B C, block after block, so that a noisy moment affects all
+contestants alike.
 
 Ratios are taken within a block. Knows nothing of models: contestants and items are names.
 """
@@ -33,17 +34,17 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """`specinfer, prompt 3, repeat 1`: repeats are counted from 1."""
+        """As text, e.g. `specinfer, prompt 3, repeat 1`; repeats are counted from 1."""
         return f"{self.contestant}, prompt {self.item}, repeat {self.repeat + 1}"
 
 
 def blocks(items: Sequence[str], repeats: int) -> list[Block]:
-    """Repeats outermost: a run that is cut short has met as many items as it could."""
+    """Repeats outermost, so that an interrupted run has covered as many items as possible."""
     return [Block(item, repeat) for repeat in range(repeats) for item in items]
 
 
 def plan(contestants: Iterable[str], todo: Iterable[Block]) -> list[Cell]:
-    """Every contestant in every block, in the order of measuring."""
+    """The cells of all blocks in the order of measuring."""
     names = list(contestants)
     return [Cell(name, block.item, block.repeat) for block in todo for name in names]
 

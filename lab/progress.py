@@ -13,12 +13,12 @@ __all__ = ["Pace", "Progress"]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """State of the study that is measured now, or was last.
+    """State of the study that is measured now or was measured last.
 
-    `state`: empty (none yet), `running`, `waiting` (a visitor's run goes first), `stopping`,
-    `stopped`, `completed`, `failed`. `warming`: before the first cell. `left_s`: seconds left by
-    the cells so far, None at first. `log`: that a measured cell waits for the log; empty while it
-    does not.
+    `state`: empty (none yet), `running`, `waiting` (for a visitor's run), `stopping`,
+    `stopped`, `completed`, `failed`. `warming`: before the first cell. `left_s`: an
+    estimate of the remaining seconds, None at first. `log`: why a result could not be written to
+    the log yet; empty if there is none.
     """
 
     study_id: str = ""
@@ -41,16 +41,17 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long cells took, by contestant."""
+    """The seconds that cells took, by contestant."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
-    def heard(self, cell: Cell, seconds: float) -> None:
-        """One more was measured."""
+    def add(self, cell: Cell, seconds: float) -> None:
+        """Adds the time of a measured cell."""
         self.seconds.setdefault(cell.contestant, []).append(seconds)
 
     def seconds_left(self, cells: Sequence[Cell]) -> float:
-        """Seconds for these cells, by each contestant's median so far."""
-        usual = median([seconds for found in self.seconds.values() for seconds in found])
-        each = {name: median(found) for name, found in self.seconds.items()}
+        """The estimated seconds of these cells: each contestant's median, else the median of
+        all."""
+        usual = median([seconds for times in self.seconds.values() for seconds in times])
+        each = {name: median(times) for name, times in self.seconds.items()}
         return sum(each.get(cell.contestant, usual) for cell in cells)

@@ -1,7 +1,7 @@
-"""Prompts of a study: typed, pasted or from a file, told apart and named.
+"""Prompts of a study: typed, pasted or from a file, split and named.
 
-A `.txt` holds a prompt a line, or prompts of several lines with a line of `---` between them; a
-`.jsonl` an object a line with `prompt` (or `text`) and, if known, `domain` and `id`.
+A `.txt` has a prompt on each line, or prompts of several lines separated by lines of `---`; a
+`.jsonl` has an object on each line with `prompt` (or `text`) and optionally `domain` and `id`.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ class StudyPrompt:
 
     @property
     def words(self) -> str:
-        """Which it is, with how it begins: `prompt 3 ("Once upon a time...")`."""
+        """The prompt's number and beginning: `prompt 3 ("Once upon a time...")`."""
         flat = " ".join(self.text.split())
         short = flat if len(flat) <= EXCERPT else f"{flat[:EXCERPT]}..."
         return f'prompt {self.id} ("{short}")'
 
 
 def prompts_from_text(typed: str) -> tuple[StudyPrompt, ...]:
-    """Prompts as a person types them. Raises ConfigError where there is none, or too many."""
+    """Prompts as typed by a person. Raises ConfigError if there are none or too many."""
     lines = typed.replace("\r\n", "\n").split("\n")
     if any(line.strip() == SEPARATOR for line in lines):
-        found = _between(lines)
+        blocks = _between(lines)
     else:
-        found = [line for line in lines if line.strip()]
-    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(found, start=1))
+        blocks = [line for line in lines if line.strip()]
+    return unique_prompts(StudyPrompt(str(i), one) for i, one in enumerate(blocks, start=1))
 
 
 def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
-    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the line that is wrong."""
+    """The prompts of a `.txt` or `.jsonl`. Raises ConfigError naming the wrong line."""
     try:
         read = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -80,26 +80,26 @@ def prompts_from_file(name: str, content: bytes) -> tuple[StudyPrompt, ...]:
 
 
 def unique_prompts(prompts: Iterable[StudyPrompt]) -> tuple[StudyPrompt, ...]:
-    """The prompts with ids of their own: a second `x` becomes `x-2`."""
-    taken: dict[str, int] = {}
-    found: list[StudyPrompt] = []
+    """The prompts with unique ids: a second `x` becomes `x-2`."""
+    counts: dict[str, int] = {}
+    renamed: list[StudyPrompt] = []
     for prompt in prompts:
         if prompt.domain == NO_DOMAIN:
             allowed = "another word: none names prompts without a domain"
             raise ConfigError.of("domain", prompt.domain, allowed)
-        if len(found) == MAX_PROMPTS:
+        if len(renamed) == MAX_PROMPTS:
             raise ConfigError.of("prompts", f"more than {MAX_PROMPTS}", f"at most {MAX_PROMPTS}")
-        name, number = prompt.id, taken.get(prompt.id, 0) + 1
-        while number > 1 and f"{name}-{number}" in taken:
+        name, number = prompt.id, counts.get(prompt.id, 0) + 1
+        while number > 1 and f"{name}-{number}" in counts:
             number += 1
-        taken[name] = number
+        counts[name] = number
         if number > 1:
             name = f"{name}-{number}"
-            taken.setdefault(name, 1)
-        found.append(StudyPrompt(name, prompt.text, prompt.domain))
-    if not found:
+            counts.setdefault(name, 1)
+        renamed.append(StudyPrompt(name, prompt.text, prompt.domain))
+    if not renamed:
         raise ConfigError.of("prompts", "", "at least one prompt")
-    return tuple(found)
+    return tuple(renamed)
 
 
 def _between(lines: list[str]) -> list[str]:
@@ -120,13 +120,13 @@ def _of_line(number: int, line: str) -> StudyPrompt:
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed} ({error})") from error
     if not isinstance(entry, dict):
         raise ConfigError.of(f"line {number}", line[:80], allowed)
-    given = entry.get("prompt", entry.get("text"))
-    if not isinstance(given, str) or not given.strip():
+    text = entry.get("prompt", entry.get("text"))
+    if not isinstance(text, str) or not text.strip():
         raise ConfigError.of(f"line {number}", line[:80], f"{allowed}, its prompt not empty")
     # None of both is as good as not given; an id of 0 is one.
     name, domain = entry.get("id"), entry.get("domain")
     named_so = str(number) if name in (None, "") else str(name)
     try:
-        return StudyPrompt(named_so, given, "" if domain is None else str(domain))
+        return StudyPrompt(named_so, text, "" if domain is None else str(domain))
     except ConfigError as error:
         raise ConfigError(f"line {number}: {error}") from error

@@ -12,7 +12,7 @@ __all__ = ["RunLike", "Runs", "StudyStore"]
 
 
 class RunLike(Protocol):
-    """A run under way; `Runs.start` also records it."""
+    """A running request; `Runs.start` also records it."""
 
     @property
     def done(self) -> bool: ...
@@ -24,14 +24,14 @@ class RunLike(Protocol):
 
 
 class Runs(Protocol):
-    """Decodes requests. `busy`: waiting and running requests of all visitors, plus a loading of
-    models; `num_begun`: how many there were since the start. `models`: the loaded ones, the LLM
-    first, with number format and device. `check` raises ConfigError for a request that cannot be
-    run, and runs nothing. A run that is not `kept` leaves nothing in the log; `forget` removes a
-    kept one that became no cell's."""
+    """Decodes requests. `busy`: the number of waiting and running requests of all visitors, plus 1
+    while models are being loaded; `num_begun`: the number of such activities since the start.
+    `models`: the loaded ones, the LLM first. `check` raises ConfigError for a request that cannot
+    be run. A run that is not `in_log` is not recorded; `forget` deletes a recorded run that is not
+    used for any cell."""
 
     def check(self, request: Request) -> None: ...
-    def start(self, request: Request, owner: str = "", kept: bool = True) -> RunLike: ...
+    def start(self, request: Request, owner: str = "", in_log: bool = True) -> RunLike: ...
     def forget(self, run: Any) -> None: ...
     def busy(self) -> int: ...
     def num_begun(self) -> int: ...
@@ -39,7 +39,7 @@ class Runs(Protocol):
 
 
 class StudyStore(Protocol):
-    """Where studies are kept; all values plain, on disk when a call returns."""
+    """Stores studies as plain values; they are on disk when a call returns."""
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None: ...
     def claim(self, study_id: str) -> bool: ...

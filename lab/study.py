@@ -1,7 +1,7 @@
-"""Study: configurations x prompts x repeats, as one frozen value that survives JSON.
+"""Study: configurations x prompts x repeats, as one frozen value that can be stored as JSON.
 
-All cells of a study have one sampling, so that their texts can be told the same or not; a repeat
-has a seed of its own, the same for every configuration and prompt.
+All cells of a study have the same sampling, so that their texts can be compared; each repeat has
+its own seed, the same for every configuration and prompt.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ MAX_REPEATS = 50
 MAX_CELLS = 20_000
 LONGEST_NAME = 200
 UNTOLD_SEED = 1000
-"""Of studies kept without one."""
+"""The kind of a study that was stored without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A named way to speculate."""
+    """A speculation configuration with a name."""
 
     name: str
     speculation: SpeculationConfig
 
     @property
     def plain(self) -> bool:
-        """Whether the LLM works alone: what speed-ups are measured against."""
+        """Whether the LLM decodes alone, as the baseline of speed-ups."""
         return self.speculation.never_drafts
 
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What is to be measured. `models`: names, each with number format, device and (but in older
-    logs) fingerprint in parentheses, the LLM first; cells run on these only. `axes`: a
-    grid's fields, each with all values asked for, those included that no point can have.
+    """What to measure. `models`: names, each with number format, device and (except in older logs)
+    fingerprint in parentheses, the LLM first; cells run on these only. `axes`: a grid's fields,
+    each with all requested values, including those that no point can have.
 
-    Raises ConfigError where a part is missing, named twice or too large, and where a configuration
-    would not be lossless with this sampling.
+    Raises ConfigError if a part is missing, named twice or too large, or if a configuration would
+    not be lossless with this sampling.
     """
 
     study_id: str
@@ -79,7 +79,7 @@ class Study:
             Request("x", self.sampling, one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
-        """Whether these are its models, as far as is known."""
+        """Whether these are the study's models, as far as is known."""
         pairs = zip(self.models, loaded, strict=False)
         return len(self.models) == len(loaded) and all(
             own == one or one.startswith(f"{own.removesuffix(')')}, ") for own, one in pairs
@@ -94,7 +94,7 @@ class Study:
         return plan(names, blocks([one.id for one in self.prompts], self.repeats))
 
     def request(self, cell: Cell) -> Request:
-        """What is decoded for a cell."""
+        """The request of a cell."""
         by_name = {one.name: one.speculation for one in self.configurations}
         texts = {one.id: one.text for one in self.prompts}
         sampling = dataclasses.replace(self.sampling, seed=self._seed(cell.repeat))
@@ -105,7 +105,7 @@ class Study:
 
     @property
     def base(self) -> str:
-        """The configuration that speed-ups are measured against: plain decoding; empty if none."""
+        """The name of the baseline configuration, plain decoding; empty if there is none."""
         return next((one.name for one in self.configurations if one.plain), "")
 
     def to_plain(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class Study:
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Study:
-        """The inverse of `to_plain`. ConfigError where a newer version wrote it."""
+        """The inverse of `to_plain`. ConfigError if a newer version wrote it."""
         try:
             sampling = dict(values["sampling"])
             return cls(

@@ -1,6 +1,6 @@
-"""What a study found: a row per configuration, a row per prompt, ratios within blocks.
+"""The results of a study: a row per configuration, a row per prompt, ratios within blocks.
 
-Pure: a Study and the cells kept so far in, plain rows out. A figure that was not measured is None.
+Pure: a Study and the results so far in, plain rows out. A figure that was not measured is None.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DISTRIBUTION_RULES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """Texts beside plain decoding's in the same block. `kind`: `identical`, `differs`,
+    """Texts compared with plain decoding's in the same block. `kind`: `identical`, `differs`,
     `distribution` (the rule keeps the distribution, not the tokens), `base` (plain decoding's own),
     or `unknown` (nothing to compare with).
 
@@ -54,9 +54,9 @@ class Same:
 class ConfigurationRow:
     """A configuration over all its cells. Tokens per pass and acceptance are of the pooled rounds.
 
-    `speed`: median tokens per second, `slowest` and `fastest` cell beside it; `ratio`: to plain
+    `speed`: median tokens per second, with the `slowest` and `fastest` cell; `ratio`: to plain
     decoding, the median within blocks with its bootstrap 95 % interval over prompts (over repeats
-    where there is one prompt).
+    if there is one prompt).
     """
 
     name: str
@@ -88,11 +88,11 @@ class PromptRow:
     rate_per_position: tuple[float, ...]
     best_drafter: str
     rejected_most: int | None
-    """After how many accepted tokens most rejections came; None where nothing was rejected."""
+    """The number of accepted tokens before most rejections; None if nothing was rejected."""
     same: Same
     idle: str | None = None
-    """Why nothing was drafted though there were drafters, as far as it is known; None where it was,
-    and for plain decoding."""
+    """Why nothing was drafted although there were drafters, empty if unknown; None if something was
+    drafted, and for plain decoding."""
 
 
 def configuration_rows(study: Study, results: Results) -> tuple[ConfigurationRow, ...]:
@@ -108,23 +108,23 @@ def prompt_rows(study: Study, results: Results) -> tuple[PromptRow, ...]:
     rows = []
     for prompt in study.prompts:
         for one in study.configurations:
-            found = groups.get((prompt.id, one.name))
-            if found:
-                same = same_text(study, results, found)
-                bases = _bases(study, results, found)
-                ordered = list(found.values())
+            of_cell = groups.get((prompt.id, one.name))
+            if of_cell:
+                same = same_text(study, results, of_cell)
+                bases = _bases(study, results, of_cell)
+                ordered = list(of_cell.values())
                 row = prompt_row(prompt.id, prompt.domain, one.name, ordered, bases, same)
                 rows.append(row)
     return tuple(rows)
 
 
 def group_of(study: Study) -> str:
-    """What a ratio's interval is over: `prompt`, or `repeat` where there is one prompt."""
+    """The groups of a ratio's interval: `prompt`, or `repeat` if there is one prompt."""
     return "prompt" if len(study.prompts) > 1 else "repeat"
 
 
 def best_of(rows: Sequence[ConfigurationRow], plain: str) -> ConfigurationRow | None:
-    """The fastest by its ratio to plain decoding, by its speed where there is none."""
+    """The fastest configuration by its ratio to plain decoding; by speed if no ratio is known."""
     others = [row for row in rows if row.name != plain and row.speed is not None]
     rated = [row for row in others if row.ratio is not None]
     if rated:
@@ -175,19 +175,20 @@ def prompt_row(
     prompt: str,
     domain: str,
     configuration: str,
-    found: Sequence[Measured],
+    measured: Sequence[Measured],
     bases: Sequence[tuple[Measured, Measured]] = (),
     same: Same | None = None,
 ) -> PromptRow:
-    """The row of one prompt's runs `found`; `bases`: each with plain decoding's in its block."""
+    """The row of one prompt's runs `measured`; `bases`: each with plain decoding's in its block."""
     ratios = [
         ours.stats.tokens_per_second / plain.stats.tokens_per_second
         for ours, plain in bases
         if plain.stats.tokens_per_second > 0
     ]
-    rejected = _sum_by_position([result.rejected_at for result in found])
+    # `rejected[d]`: rounds of all runs that ended with a rejection after d accepted tokens.
+    rejected = _sum_by_position([result.rejected_at for result in measured])
     accepted: dict[str, int] = {}
-    for result in found:
+    for result in measured:
         for drafter, count in result.accepted_by:
             accepted[drafter] = accepted.get(drafter, 0) + count
     best = max(accepted, key=lambda drafter: accepted[drafter], default="")
@@ -195,32 +196,32 @@ def prompt_row(
         prompt=prompt,
         domain=domain,
         configuration=configuration,
-        runs=tuple(result.run_id for result in found),
-        speed=median([result.stats.tokens_per_second for result in found]),
+        runs=tuple(result.run_id for result in measured),
+        speed=median([result.stats.tokens_per_second for result in measured]),
         ratio=median(ratios) if ratios else None,
-        mean_acceptance_length=_pooled_length(found),
-        draft_acceptance_rate=_pooled_rate(found),
-        rate_per_position=_rates(found),
+        mean_acceptance_length=_pooled_length(measured),
+        draft_acceptance_rate=_pooled_rate(measured),
+        rate_per_position=_rates(measured),
         best_drafter=best if accepted.get(best) else "",
         rejected_most=max(range(len(rejected)), key=rejected.__getitem__) if rejected else None,
         same=same or Same("unknown"),
-        idle=_idle(found),
+        idle=_idle(measured),
     )
 
 
-def _idle(found: Sequence[Measured]) -> str | None:
-    if any(run.stats.num_draft_tokens or not run.accepted_by for run in found):
+def _idle(measured: Sequence[Measured]) -> str | None:
+    if any(run.stats.num_draft_tokens or not run.accepted_by for run in measured):
         return None
-    return next((run.idle for run in reversed(found) if run.idle), "")
+    return next((run.idle for run in reversed(measured) if run.idle), "")
 
 
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
     """These cells' results, each with plain decoding's in the same block, where both are there."""
-    found = [
+    pairs = [
         (result, results.get(Cell(study.base, cell.item, cell.repeat)))
         for cell, result in cells.items()
     ]
-    return [(result, base) for result, base in found if base is not None]
+    return [(result, base) for result, base in pairs if base is not None]
 
 
 def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
@@ -232,35 +233,37 @@ def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
         if cell.contestant in (name, base) and result.stats.tokens_per_second > 0:
             block = blocks.setdefault((cell.item, cell.repeat), {})
             block[cell.contestant] = result.stats.tokens_per_second
+    # Only blocks that have both: within a block the machine was equally busy for the two.
     whole = [(item, figures) for (item, _), figures in blocks.items() if len(figures) == 2]
     groups = within_blocks(whole, name, base)
-    if len(groups) == 1:
+    if len(groups) == 1:  # one prompt: its repeats are what is resampled
         groups = [[ratio] for ratio in groups[0]]
     return estimate(groups, middle)
 
 
 def _pooled_length(results: Iterable[Measured]) -> float | None:
     """1 + accepted / rounds over all rounds: a prompt counts by its rounds."""
-    found = [result.stats for result in results]
-    rounds = sum(stats.num_rounds for stats in found)
-    return 1 + sum(stats.num_accepted_tokens for stats in found) / rounds if rounds else None
+    all_stats = [result.stats for result in results]
+    rounds = sum(stats.num_rounds for stats in all_stats)
+    return 1 + sum(stats.num_accepted_tokens for stats in all_stats) / rounds if rounds else None
 
 
 def _pooled_rate(results: Iterable[Measured]) -> float | None:
-    found = [result.stats for result in results]
-    drafted = sum(stats.num_draft_tokens for stats in found)
-    return sum(stats.num_accepted_tokens for stats in found) / drafted if drafted else None
+    all_stats = [result.stats for result in results]
+    drafted = sum(stats.num_draft_tokens for stats in all_stats)
+    return sum(stats.num_accepted_tokens for stats in all_stats) / drafted if drafted else None
 
 
 def _draft_share(results: Iterable[Measured]) -> float | None:
     """The drafters' share of the time in which drafters and LLM worked."""
-    found = [result.stats for result in results]
-    both = sum(stats.draft_ms + stats.verify_ms for stats in found)
-    return sum(stats.draft_ms for stats in found) / both if both else None
+    all_stats = [result.stats for result in results]
+    both = sum(stats.draft_ms + stats.verify_ms for stats in all_stats)
+    return sum(stats.draft_ms for stats in all_stats) / both if both else None
 
 
 def _rates(results: Sequence[Measured]) -> tuple[float, ...]:
     """Share of rounds that accepted more than i tokens, i from 0."""
+    # histogram[i]: rounds that accepted exactly i tokens.
     histogram = _sum_by_position([result.stats.acceptance_histogram for result in results])
     rounds = sum(histogram)
     return tuple(sum(histogram[i + 1 :]) / rounds for i in range(max(0, len(histogram) - 1)))

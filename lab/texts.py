@@ -1,4 +1,4 @@
-"""Where two token sequences part."""
+"""Compares two token sequences."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["first_difference"]
 
 
 def first_difference(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """The first place where the ids differ, the end of the shorter included; None for the same."""
+    """The first index at which the ids differ or one sequence has ended; None if they are equal."""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
             return i

@@ -1,6 +1,6 @@
 """The result of a grid: each point's figures with their spread, the best point, and its equals.
 
-Pure: a Study of a grid and the cells kept so far in, plain values out.
+Pure: a Study of a grid and the results so far in, plain values out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Tuned:
     """Figures of a grid. `rows[i]` and `lengths[i]` (tokens per pass) belong to
     `grid.configurations[i]`; `plain` is plain decoding's row; `best` an index into `rows`, None
     before anything is measured; `alike`: groups of points that drafted the same in every run, so
-    that only noise tells them apart; `as_good`: points whose interval of speed overlaps the
+    that they differ by noise only; `as_good`: points whose interval of speed overlaps the
     best's or that are `alike` with it; `over`: the intervals' groups, `prompt` or `repeat`."""
 
     grid: Grid
@@ -37,7 +37,7 @@ class Tuned:
 
 
 def tuning_result(study: Study, results: Results) -> Tuned:
-    """Raises ConfigError where the study was not made of a grid."""
+    """The figures of a grid. Raises ConfigError for a study that was not made from a grid."""
     grid = grid_of(study)
     by_name: dict[str, dict[Cell, Measured]] = {}
     for cell, result in results.items():
@@ -46,8 +46,8 @@ def tuning_result(study: Study, results: Results) -> Tuned:
     names = [one.name for one in grid.configurations]
     mine = [by_name.get(name, {}) for name in names]
     rows = tuple(
-        configuration_row(study, {**base, **found}, name)
-        for name, found in zip(names, mine, strict=True)
+        configuration_row(study, {**base, **own}, name)
+        for name, own in zip(names, mine, strict=True)
     )
     first = best_of(rows, study.base)
     best = None if first is None else rows.index(first)
@@ -56,7 +56,7 @@ def tuning_result(study: Study, results: Results) -> Tuned:
         grid=grid,
         plain=configuration_row(study, base, study.base),
         rows=rows,
-        lengths=tuple(_length(found) for found in mine),
+        lengths=tuple(_length(own) for own in mine),
         best=best,
         as_good=() if best is None else as_good(rows, best, alike),
         alike=alike,
@@ -67,19 +67,19 @@ def tuning_result(study: Study, results: Results) -> Tuned:
 def as_good(
     rows: Sequence[ConfigurationRow], best: int, alike: Sequence[Sequence[int]] = ()
 ) -> tuple[int, ...]:
-    """Indexes of the others whose interval of the ratio overlaps the best's (none of one group,
-    which has no interval), and of those in its group of `alike`."""
+    """Indices of the points whose interval of the ratio overlaps the best's, and of those that are
+    `alike` with it. With a single group there are no intervals."""
     top = rows[best].ratio
-    found = {i for group in alike if best in group for i in group}
+    equal = {i for group in alike if best in group for i in group}
     if top is not None and top.groups > 1:
-        found |= {i for i, row in enumerate(rows) if row.ratio and row.ratio.high >= top.low}
-    return tuple(sorted(found - {best}))
+        equal |= {i for i, row in enumerate(rows) if row.ratio and row.ratio.high >= top.low}
+    return tuple(sorted(equal - {best}))
 
 
 def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ...]:
     """Groups of points with the same drafts: a node budget can cut two settings to one tree."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for i, found in enumerate(mine):
+    for i, measured in enumerate(mine):
         drafts = tuple(
             (
                 cell.block,
@@ -88,18 +88,17 @@ def _alike(mine: Sequence[Mapping[Cell, Measured]]) -> tuple[tuple[int, ...], ..
                 result.stats.num_draft_tokens,
                 result.stats.num_verified_nodes,
             )
-            for cell, result in sorted(found.items())
+            for cell, result in sorted(measured.items())
         )
         if drafts:
             groups.setdefault(drafts, []).append(i)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)
 
 
-def _length(found: Mapping[Cell, Measured]) -> Estimate | None:
-    """Tokens per pass over all rounds; the interval over prompts, over repeats where there is one
-    prompt, as that of the ratio."""
+def _length(measured: Mapping[Cell, Measured]) -> Estimate | None:
+    """Tokens per pass over all rounds; the interval over the same groups as the ratio's."""
     groups: dict[str, list[tuple[float, float]]] = {}
-    for cell, result in found.items():
+    for cell, result in measured.items():
         if result.stats.num_rounds:
             pair = (float(result.stats.num_accepted_tokens), float(result.stats.num_rounds))
             groups.setdefault(cell.item, []).append(pair)

@@ -1,4 +1,4 @@
-"""The log of all runs: SQLite only. RunStore is the door; nothing else opens the file."""
+"""The log of all runs, in SQLite. Only RunStore opens the file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Events to rows and back: pure functions that open no database.
 
-What goes in comes out equal. Text is stored as it is, NUL included; only a string UTF-8 cannot
-hold (half a character, as a file name may have) is stored as its JSON. A number that is not one
-(NaN) is stored as NULL.
+Decoding gives equal events. Text is stored as it is, NUL included; only a string that UTF-8 cannot
+encode (with a lone surrogate, as in some file names) is stored as JSON. NaN is stored as NULL.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ ESCAPE = "\x00json:"
 
 
 class Fields(Protocol):
-    """A row that was read: its values by column name, as sqlite3.Row gives them."""
+    """A row that was read: values by column name, as in sqlite3.Row."""
 
     def __getitem__(self, column: str, /) -> Any: ...
 
@@ -59,7 +58,7 @@ class Fields(Protocol):
 
 
 def text_in(text: str) -> str:
-    """`text` as SQLite can hold it."""
+    """`text` in a form that SQLite can store."""
     if text.isascii() and not text.startswith(ESCAPE):
         return text
     try:
@@ -83,7 +82,7 @@ def number_back(stored: float | None) -> float:
 
 
 def to_json(value: Any) -> str:
-    """Compact, and ASCII, so that half a character survives too."""
+    """Compact ASCII JSON, so that lone surrogates survive."""
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -181,7 +180,7 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
 
 
 def encode_end(event: EndEvent) -> dict[str, Any]:
-    """The columns of table `runs` that the end sets, `output` and `num_lost_events` apart."""
+    """The columns of table `runs` that the end sets, except `output` and `num_lost_events`."""
     return {
         "status": STATUSES[type(event)],
         "end_seq": event.seq,
@@ -228,7 +227,7 @@ def decode_stats(stored: str) -> RunStats:
 
 
 def contiguous(events: Sequence[Event]) -> Iterator[Event]:
-    """The events up to the first that is missing: `seq` counts 0, 1, 2, ..."""
+    """The events before the first missing one: `seq` counts 0, 1, 2, ..."""
     for expected, event in enumerate(events):
         if event.seq != expected:
             return

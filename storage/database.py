@@ -22,7 +22,7 @@ __all__ = ["connect", "explain", "locate", "open_database", "read_connection"]
 
 ENVIRONMENT = "SPECSCOPE_DB"
 ELSEWHERE = f"name another file with --db or {ENVIRONMENT}"
-APPLICATION_ID = 0x53706563  # "Spec": tells our files from other programs'
+APPLICATION_ID = 0x53706563  # "Spec": identifies our files
 OPEN_TIMEOUT_S = 5.0
 READ_TIMEOUT_S = 5.0
 WAL_RETRY_S = 0.02
@@ -38,12 +38,12 @@ def locate(path: Path | str | None) -> Path:
 
 
 def open_database(path: Path) -> None:
-    """Make or check the file at `path` and bring its schema up to date. Raises StoreError."""
+    """Creates or checks the file at `path` and migrates its schema. Raises StoreError."""
     _check_place(path)
     try:
         with closing(connect(path, create=True, timeout=OPEN_TIMEOUT_S)) as connection:
             _check_ours(connection, path)
-            # Only a file without a page can still be made so that it shrinks, see RunStore.compact.
+            # Takes effect on an empty file only; older files need RunStore.compact.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _use_wal(connection)
             _migrate(connection)
@@ -54,14 +54,15 @@ def open_database(path: Path) -> None:
 def connect(
     path: Path, *, create: bool = False, read_only: bool = False, timeout: float
 ) -> sqlite3.Connection:
-    """A connection with its pragmas set; `timeout` (s) is how long it waits for a lock."""
-    # A file that vanished must not be made again, empty, by a reader or the writer.
+    """A connection with its pragmas set; `timeout`: seconds to wait for a lock."""
+    # A reader or the writer must not create an empty file in place of one that was deleted.
     mode = "rwc" if create else "ro" if read_only else "rw"
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, timeout=timeout, isolation_level=None
     )
     try:
         connection.execute("PRAGMA foreign_keys = ON")
+        # With WAL a crash of the process loses nothing; a power failure the last transactions.
         connection.execute("PRAGMA synchronous = NORMAL")
     except sqlite3.Error:
         connection.close()
@@ -75,7 +76,7 @@ def read_connection(path: Path) -> Iterator[sqlite3.Connection]:
     """A short-lived connection whose statements all see one snapshot. Raises StoreError."""
     try:
         with closing(connect(path, read_only=True, timeout=READ_TIMEOUT_S)) as connection:
-            connection.execute("BEGIN")  # all statements see the same snapshot
+            connection.execute("BEGIN")
             yield connection
     except sqlite3.Error as error:
         raise StoreError(explain(error, path)) from error
@@ -83,6 +84,7 @@ def read_connection(path: Path) -> Iterator[sqlite3.Connection]:
 
 def explain(error: sqlite3.Error, path: Path) -> str:
     """One sentence about an error of SQLite."""
+    # The low byte is the primary code; extended codes add detail above it.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_FULL:
         return f"{path}: the disk is full"
@@ -98,17 +100,17 @@ def _check_place(path: Path) -> None:
         raise StoreError(f"{path}: its folder cannot be made ({error}); {ELSEWHERE}") from error
     if path.is_dir():
         raise StoreError(f"{path}: a folder, not a file; {ELSEWHERE}")
-    # WAL writes two more files beside the database, so the folder counts as well.
+    # WAL writes two more files next to the database, so the folder must be writable too.
     for place in (path, path.parent):
         if place.exists() and not os.access(place, os.W_OK):
             raise StoreError(f"{path}: {place} cannot be written to; {ELSEWHERE}")
 
 
 def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse another program's database before anything in it is changed."""
-    (found,) = connection.execute("PRAGMA application_id").fetchone()
+    """Refuses another program's database, and one with a newer schema, before changing anything."""
+    (application_id,) = connection.execute("PRAGMA application_id").fetchone()
     (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if objects and found != APPLICATION_ID:
+    if objects and application_id != APPLICATION_ID:
         raise StoreError(f"{path}: a database of another program; {ELSEWHERE}")
     applied = {m.name for m in migrations.applied(Database(connection, execute_plugins=False))}
     newer = sorted(applied - _all_migrations())
@@ -120,10 +122,10 @@ def _check_ours(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to write-ahead logging, which the file then keeps.
+    """Switches the file to write-ahead logging.
 
-    SQLite does not wait for a lock here, so that two processes that make the file at the same
-    moment would fail; we wait instead.
+    SQLite does not wait for a lock here: without this loop, one of two processes that create the
+    file at the same moment would fail.
     """
     end = time.monotonic() + OPEN_TIMEOUT_S
     while True:
@@ -145,7 +147,7 @@ def _all_migrations() -> set[str]:
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
-    """All or nothing, and only one process at a time."""
+    """Applies all pending migrations in one transaction, in one process at a time."""
     database = Database(connection, execute_plugins=False)
     if not migrations.pending(database):
         return

@@ -1,4 +1,4 @@
-"""How to look into a log with Datasette: the command, and the description that goes with it."""
+"""The command that opens a log in Datasette, and the description file that belongs to it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ OURS = "# Written by SpecScope, and anew where its description is another: chang
 def datasette_command(path: Path) -> str:
     """The command that opens the log at `path`.
 
-    Datasette tells databases by their file's name: for a log of another name than the usual one a
-    description is written beside it, never over a file that is not ours. Where that cannot be, the
-    command does without.
+    Datasette names databases by their files: for a log with another name than the default, a
+    description is written next to it, never over another program's file. If it cannot be written,
+    the command omits it.
     """
     described = METADATA if path.stem == USUAL else _renamed_metadata(path)
     words = ["uvx", "datasette", str(path)]
@@ -38,12 +38,13 @@ def _renamed_metadata(path: Path) -> Path | None:
 
 
 def _is_written(place: Path, text: str) -> bool:
-    """Write `text` to the file unless it is another program's; whether it has that text now."""
+    """Writes `text` to the file unless it is another program's; returns whether the file has it
+    now."""
     try:
-        found = place.read_text(encoding="utf-8") if place.exists() else OURS
-        if found != text and found.startswith(OURS):
+        present = place.read_text(encoding="utf-8") if place.exists() else OURS
+        if present != text and present.startswith(OURS):
             place.write_text(text, encoding="utf-8")
-            found = text
+            present = text
     except (OSError, ValueError):
         return False
-    return found == text
+    return present == text

@@ -1,5 +1,5 @@
-"""A run's rounds as a table, one row a round, for spreadsheets and data frames. As everywhere that
-people read, rounds count from 1; in the events they count from 0."""
+"""A run's rounds as a table, one row for each, for spreadsheets and data frames. Rounds count from
+1, as in all output for people; in events they count from 0."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 OWN_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *OWN_LANES, "prefill")
+# A column for each field of a grant; two have names that would not be clear beside others.
 SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
 SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
-    """One row a finished round, headed by names; a thinned run's `tree` column says so, and what
-    only its whole trees would tell is left empty.
+    """One row for each finished round, with a header; in a thinned run the `tree` column says so,
+    and columns that need whole trees are empty.
 
     A text that a spreadsheet would take for a formula gets an apostrophe in front; controls,
-    overrides of the direction of writing and half characters are written as their escapes.
+    characters that change the direction of writing, and lone surrogates are written as escapes.
     """
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
@@ -58,7 +59,7 @@ def rounds_csv(events: Sequence[Event]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FinishedRound:
-    """The events of one finished round, and where the one before it ended (ms)."""
+    """The events of one finished round, and the end of the previous one (ms)."""
 
     drafted: Drafted | None
     combined: Combined | None
@@ -68,9 +69,9 @@ class _FinishedRound:
 
 
 def _empty_round() -> _FinishedRound:
-    """An empty round: its row has the column names."""
-    done = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
-    return _FinishedRound(None, None, None, done, 0.0)
+    """A round without data, for the column names of its row."""
+    completed = RoundCompleted("", 0, 0.0, 0, 0, (), (), (), 0, 0, 0, 0, {}, {}, (), 0, 0)
+    return _FinishedRound(None, None, None, completed, 0.0)
 
 
 def _rounds(events: Sequence[Event]) -> Iterator[_FinishedRound]:
@@ -91,27 +92,29 @@ def _rounds(events: Sequence[Event]) -> Iterator[_FinishedRound]:
 
 
 def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Head -> value; the heads are the same for all rounds of a run."""
-    done, tree = one.completed, one.combined
+    """Column -> value; the columns are the same for all rounds of a run."""
+    completed, tree = one.completed, one.combined
     values: dict[str, Any] = {
-        "round": done.round + 1,
+        "round": completed.round + 1,
         "start_ms": one.begin_ms,
-        "end_ms": done.at_ms,
-        "position": done.position,
-        "num_tokens": len(done.token_ids),
-        "text": "".join(done.text_deltas),
-        "token_ids": " ".join(map(str, done.token_ids)),
-        "num_accepted": done.num_accepted,
-        "num_cut": done.num_cut,
+        "end_ms": completed.at_ms,
+        "position": completed.position,
+        "num_tokens": len(completed.token_ids),
+        "text": "".join(completed.text_deltas),
+        "token_ids": " ".join(map(str, completed.token_ids)),
+        "num_accepted": completed.num_accepted,
+        "num_cut": completed.num_cut,
         "own_kind": one.verified.own_kind if one.verified else "",
-        "speculation_length": done.speculation_length,
-        "next_speculation_length": done.next_speculation_length,
-        "length_reason": done.length_reason,
-        "predicted_ms": done.predicted_ms or "",
-        "between_ms": done.between_ms,
-        "routed": " ".join(o.drafter for o in done.routing if o.role in ("routed", "explored")),
-        "explored": " ".join(o.drafter for o in done.routing if o.role == "explored"),
-        "routing_reason": done.routing_reason,
+        "speculation_length": completed.speculation_length,
+        "next_speculation_length": completed.next_speculation_length,
+        "length_reason": completed.length_reason,
+        "predicted_ms": completed.predicted_ms or "",
+        "between_ms": completed.between_ms,
+        "routed": " ".join(
+            o.drafter for o in completed.routing if o.role in ("routed", "explored")
+        ),
+        "explored": " ".join(o.drafter for o in completed.routing if o.role == "explored"),
+        "routing_reason": completed.routing_reason,
         "tree": "accepted paths only" if thinned else "whole",
         "num_nodes": "" if thinned or not tree else len(tree.token_ids),
         "drafted_depth": "" if thinned or not tree else max(tree.depths, default=0),
@@ -119,45 +122,50 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "winner": tree.winner if tree else "",
         "fused_from": _fused_from(one),
         "verify_rule": one.verified.rule if one.verified else "",
-        "kv_used": done.kv_used,
-        "ahead_hits": sum(entry.hit for entry in done.ahead),
-        "ahead_misses": sum(not entry.hit for entry in done.ahead),
-        "saved_ms": sum(entry.saved_ms for entry in done.ahead),
-        "wasted_ms": sum(entry.wasted_ms for entry in done.ahead),
-        "notes": " ".join(done.notes),
+        "kv_used": completed.kv_used,
+        "ahead_hits": sum(entry.hit for entry in completed.ahead),
+        "ahead_misses": sum(not entry.hit for entry in completed.ahead),
+        "saved_ms": sum(entry.saved_ms for entry in completed.ahead),
+        "wasted_ms": sum(entry.wasted_ms for entry in completed.ahead),
+        "notes": " ".join(completed.notes),
     }
-    return {**values, **_schedule(done), **_stages(done), **_by_drafter(one, drafters, thinned)}
+    return {
+        **values,
+        **_schedule(completed),
+        **_stages(completed),
+        **_by_drafter(one, drafters, thinned),
+    }
 
 
-def _schedule(done: RoundCompleted) -> dict[str, Any]:
-    """What the engine granted the request beside others; empty where each had its own budget."""
-    part = done.scheduled
+def _schedule(completed: RoundCompleted) -> dict[str, Any]:
+    """The scheduler's grant to the request; empty if each request had its own budget."""
+    part = completed.scheduled
     values = dict.fromkeys(SCHEDULED, "") if part is None else dataclasses.asdict(part)
-    named = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}
-    return {head: "" if value is None else value for head, value in named.items()}
+    columns = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}
+    return {head: "" if value is None else value for head, value in columns.items()}
 
 
 def _fused_from(one: _FinishedRound) -> str:
-    """Of fused drafts: the drafter of each drafted token that was emitted."""
+    """For fused drafts: the drafter of each drafted token that was emitted."""
     tree, verdict = one.combined, one.verified
     if tree is None or verdict is None or not tree.origins:
         return ""
     return " ".join(tree.origins[node] for node in verdict.path[: one.completed.num_accepted])
 
 
-def _stages(done: RoundCompleted) -> dict[str, float]:
-    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; of a
+def _stages(completed: RoundCompleted) -> dict[str, float]:
+    """Milliseconds by stage, `draft` summed over drafters. Overlapping spans count twice; in a
     batched pass each drafter has its share."""
     sums = dict.fromkeys(STAGES, 0.0)
-    for span in done.spans:
+    for span in completed.spans:
         stage = span.lane if span.lane in OWN_LANES else "draft"
         sums["prefill" if span.name == "prefill" else stage] += span.ms
     return {f"{name}_ms": value for name, value in sums.items()}
 
 
 def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """Of each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, its vote
-    weight and its score for the router, time."""
+    """For each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, its vote
+    weight, its score for the router, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
     for draft in one.drafted.drafts if one.drafted else ():
@@ -182,7 +190,7 @@ def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula, and no reader for the end of a line."""
+    """A cell that no spreadsheet takes for a formula, without line ends."""
     if not isinstance(value, str):
         return value
     shown = "".join(

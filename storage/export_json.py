@@ -33,8 +33,8 @@ IN_HTML = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"))
 def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """One object: `format`, `run_id`, `thinned`, `summary`, and all `events` as they were recorded.
 
-    ASCII only, half characters escaped, numbers that are none written as null; it may stand in
-    an HTML script element as it is.
+    ASCII only; lone surrogates are escaped, NaN and infinities are null. It is safe inside an HTML
+    script element.
     """
     return _script_safe_json(
         {
@@ -48,13 +48,13 @@ def events_json(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def is_thinned(events: Sequence[Event]) -> bool:
-    """True if of this run's trees only the accepted paths are there."""
+    """Whether the run was thinned to its accepted paths."""
     first = events[0] if events else None
     return isinstance(first, RunStarted) and THINNED in first.warnings
 
 
 def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, Any]:
-    """What the run was asked and what came of it; `status` is its status where no event ends it."""
+    """A run's request and its result; `status`: used if no event ends the run."""
     if not events:
         return {}
     first, last = events[0], events[-1]
@@ -93,7 +93,7 @@ def _stats(events: Sequence[Event]) -> Any:
 
 
 def safe_json(value: Any) -> str:
-    """`value` as JSON that every reader takes."""
+    """`value` as JSON that every parser accepts."""
     return _script_safe_json(_to_plain(value))
 
 
@@ -105,8 +105,8 @@ def _script_safe_json(plain: Any) -> str:
 
 
 def _to_plain(value: Any) -> Any:
-    """Dataclasses as dicts, numbers that are none as None; what is plain already stays as it is,
-    which most of an event's long rows are."""
+    """Dataclasses as dicts, NaN and infinities as None; plain values, such as most of an event's
+    long rows, are returned unchanged."""
     if isinstance(value, (str, int)) or value is None:
         return value
     if isinstance(value, float):

@@ -1,9 +1,9 @@
-"""A run as a Chrome trace, which ui.perfetto.dev, chrome://tracing and Speedscope open.
+"""A run as a Chrome trace, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-One process is the run; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
-Rounds count from 1, as people read them. Perfetto wants slices of one thread to lie apart or within
-one another: where two of a lane overlap, the later goes to a second thread of that lane. Slices of
-SSMs that drafted at once are as long as that took; `share` says which part of it each is counted.
+The run is one process; its threads are lanes: rounds, each drafter, combine, LLM, verify, commit.
+Rounds count from 1. In Perfetto, slices of one thread must be disjoint or nested: if two of a lane
+overlap, the later one goes to a second thread of that lane. The slices of SSMs in a batched pass
+all have its whole length; `share` is the part that counts for each.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Entry = dict[str, Any]
 
 def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
     """The trace as JSON: complete events (`X`) in microseconds from the run's start, counters of
-    tokens, marks at its start and end, and the run's summary under `otherData`."""
+    tokens, marks at start and end, and the run's summary under `otherData`."""
     start = events[0] if events else None
     drafters = start.drafters if isinstance(start, RunStarted) else ()
     lanes = _lanes(events, drafters)
@@ -68,8 +68,8 @@ def chrome_trace(events: Sequence[Event], status: str = INTERRUPTED) -> str:
 
 
 def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list[Slice]]:
-    """Lane -> slices, the lanes in the order in which they are shown."""
-    found: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
+    """Lane -> slices, the lanes in the order of display."""
+    by_lane: dict[str, list[Slice]] = {name: [] for name in (ROUNDS, *drafters, *LAST_LANES)}
     begin, tree, verdict = 0.0, None, None
     thinned = is_thinned(events)
     for event in events:
@@ -80,69 +80,71 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
         elif isinstance(event, RoundCompleted):
             whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
             nodes = len(tree.token_ids) if tree and not thinned else None
-            _append_slice(found, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
+            _append_slice(by_lane, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
             for span in event.spans:
                 shared = {"share": span.share} if span.share < 1 else {}
-                _append_slice(found, span, {"round": event.round + 1, **shared})
+                _append_slice(by_lane, span, {"round": event.round + 1, **shared})
             begin, tree, verdict = event.at_ms, None, None
-    return {lane: slices for lane, slices in found.items() if slices}
+    return {lane: slices for lane, slices in by_lane.items() if slices}
 
 
-def _append_slice(found: dict[str, list[Slice]], span: Span, told: dict[str, Any]) -> None:
+def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, Any]) -> None:
     start, end = _ns(span.start_ms), _ns(span.end_ms)
     if start is not None and end is not None and end >= start:
-        found.setdefault(span.lane, []).append((start, end, span.name, told))
+        slices.setdefault(span.lane, []).append((start, end, span.name, args))
 
 
 def _ns(ms: float) -> int | None:
     """Whole nanoseconds, Perfetto's unit; rounded once, so that adjacent slices stay adjacent."""
-    known = math.isfinite(ms) and abs(ms) <= LONGEST_MS
-    return round(ms * NS_A_MS) if known else None
+    fits = math.isfinite(ms) and abs(ms) <= LONGEST_MS
+    return round(ms * NS_A_MS) if fits else None
 
 
 def _round_args(
-    done: RoundCompleted, tree: Combined | None, verdict: Verified | None
+    completed: RoundCompleted, tree: Combined | None, verdict: Verified | None
 ) -> dict[str, Any]:
     return {
-        "text": "".join(done.text_deltas),
-        "accepted": done.num_accepted,
-        "tokens": len(done.token_ids),
+        "text": "".join(completed.text_deltas),
+        "accepted": completed.num_accepted,
+        "tokens": len(completed.token_ids),
         "own token": verdict.own_kind if verdict else "",
-        "speculation length": done.speculation_length,
-        "next length": done.next_speculation_length,
-        "why": done.length_reason,
+        "speculation length": completed.speculation_length,
+        "next length": completed.next_speculation_length,
+        "why": completed.length_reason,
         "winner": tree.winner if tree else "",
-        "weights": done.weights,
-        **_routing_args(done, tree, verdict),
-        **_schedule_args(done.scheduled),
+        "weights": completed.weights,
+        **_routing_args(completed, tree, verdict),
+        **_schedule_args(completed.scheduled),
         "drafted ahead": [
-            f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}" for one in done.ahead
+            f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}"
+            for one in completed.ahead
         ],
-        "notes": list(done.notes),
+        "notes": list(completed.notes),
     }
 
 
 def _routing_args(
-    done: RoundCompleted, tree: Combined | None, verdict: Verified | None
+    completed: RoundCompleted, tree: Combined | None, verdict: Verified | None
 ) -> dict[str, Any]:
-    """Each SSM's part and score, why, and whose each accepted token of a fused draft is; nothing
-    where all SSMs draft by themselves."""
-    told: dict[str, Any] = {}
-    if done.routing:
-        told["SSMs"] = {one.drafter: f"{one.role}, {one.score:.4g}" for one in done.routing}
-        told["why these SSMs"] = done.routing_reason
+    """Each SSM's role and score, the router's reason, and for a fused draft the drafter of each
+    accepted token; empty without routing and fusion."""
+    args: dict[str, Any] = {}
+    if completed.routing:
+        args["SSMs"] = {one.drafter: f"{one.role}, {one.score:.4g}" for one in completed.routing}
+        args["why these SSMs"] = completed.routing_reason
     if tree is not None and verdict is not None and tree.origins:
-        told["fused from"] = [tree.origins[node] for node in verdict.path[: done.num_accepted]]
-    return told
+        emitted = verdict.path[: completed.num_accepted]
+        args["fused from"] = [tree.origins[node] for node in emitted]
+    return args
 
 
 def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
-    """What a scheduler granted the request; nothing where it had its own budget."""
+    """The scheduler's grant to the request; empty if it had its own budget."""
     return {} if part is None else {"scheduled": dataclasses.asdict(part)}
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
-    """The slices on as few threads as they need so that none overlap on one."""
+    """Divides the slices among as few threads as possible, without overlap within a thread."""
     threads: list[list[Slice]] = []
     for one in sorted(slices, key=lambda slice_: slice_[:2]):
         for thread in threads:
@@ -155,7 +157,7 @@ def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:
 
 
 def _complete(one: Slice, thread: int, lane: str) -> Entry:
-    start, end, name, told = one
+    start, end, name, args = one
     return {
         "ph": "X",
         "pid": PID,
@@ -164,7 +166,7 @@ def _complete(one: Slice, thread: int, lane: str) -> Entry:
         "cat": lane,
         "ts": start / 1000,
         "dur": (end - start) / 1000,
-        "args": told,
+        "args": args,
     }
 
 

@@ -1,7 +1,7 @@
 """A run's events as files for other programs: pure functions from events to text.
 
-Nothing in a prompt or a model's text can do harm in the program that opens the file: see each
-function. A thinned run says so in each of them.
+Text of prompts and models cannot do harm in the program that opens a file: see each function. Every
+format says if the run is thinned.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ __all__ = ["EXPORTS", "Export", "chrome_trace", "events_json", "rounds_csv"]
 
 
 class Writer(Protocol):
-    """`status` is that of a run whose events have no end: `interrupted`, or `running` as yet."""
+    """`status`: the status if the events have no end: `interrupted`, or `running`."""
 
     def __call__(self, events: Sequence[Event], status: str = INTERRUPTED, /) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """One kind of file: how its name ends (without a dot), its media type, what writes it."""
+    """One file format: the ending of the name (without a dot), the media type, the function that
+    writes it."""
 
     extension: str
     media_type: str
@@ -35,7 +36,7 @@ class Export:
 
 
 def _rounds(events: Sequence[Event], status: str = INTERRUPTED, /) -> str:
-    """A table of rounds has no row for how the run ended."""
+    """The table of rounds, which does not contain the status."""
     return rounds_csv(events)
 
 

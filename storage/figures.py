@@ -1,6 +1,6 @@
-"""A run's figures and drafters as columns and rows that lists are sorted and filtered by.
+"""A run's figures and drafters as columns and rows for sorting and filtering lists.
 
-They duplicate `stats_json` and `drafters_json`, which remain what is read back.
+They duplicate `stats_json` and `drafters_json`, from which runs are read back.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIGURES = ("num_new_tokens", "num_rounds", "tokens_per_second", "mean_acceptance
 
 
 def figures_of(stats: RunStats) -> dict[str, Any]:
-    """The columns of table `runs` that a list is sorted by."""
+    """The columns of table `runs` by which lists are sorted."""
     return {name: getattr(stats, name) for name in FIGURES}
 
 
@@ -30,7 +30,7 @@ def write_drafters(connection: sqlite3.Connection, run: int, keys: Iterable[int]
 
 
 def fill(connection: sqlite3.Connection) -> None:
-    """Give all runs that were recorded before the columns existed what they would have."""
+    """Fills the columns of runs that were recorded before the columns existed."""
     keys = {row[1]: row[0] for row in connection.execute("SELECT id, name FROM models")}
     runs = connection.execute("SELECT id, stats_json, drafters_json FROM runs").fetchall()
     for run, stats, drafters in runs:

@@ -35,10 +35,10 @@ FROM runs WHERE status = 'running'"""
 
 
 def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...]:
-    """A run's events as they were recorded, up to the first that is missing; () if unknown.
+    """A run's events as they were recorded, up to the first missing one; () for an unknown run.
 
-    Rounds are whole, except one that the run's recorded end cut off. Of a thinned run, a warning
-    more says what is missing.
+    Rounds are complete, except one that the run's recorded end cut off. For a thinned run, an added
+    warning says what is missing.
     """
     query = "SELECT * FROM runs WHERE run_id = ?"
     run = connection.execute(query, (text_in(run_id),)).fetchone()
@@ -63,9 +63,9 @@ def read_events(connection: sqlite3.Connection, run_id: str) -> tuple[Event, ...
 
 
 def mark_interrupted(connection: sqlite3.Connection) -> None:
-    """Give runs whose process is gone their status, text and figures.
+    """Sets status, text and figures of runs whose process is gone.
 
-    A run that another process ends in the meantime keeps that end.
+    If another process ends such a run in the meantime, its end stays.
     """
     for run in connection.execute(RUNNING).fetchall():
         owner = Process(text_back(run["host"]), run["pid"], run["process_start"])

@@ -1,7 +1,7 @@
-"""Events in, units of writing out: a run's start, a whole round, its end. Touches no database.
+"""Turns events into units of writing: a run's start, a whole round, its end. Uses no database.
 
-A missing event (`seq` counts on) makes a hole: what follows in that run is counted, not written,
-but for the status its end brings.
+A missing event (`seq` has a gap) makes a hole: later events of that run are counted, not written,
+except for the status that its end sets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END_EVENTS = (RunCompleted, RunCancelled, RunFailed)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A run begins; `owner` is the visitor's key."""
+    """The start of a run; `owner`: the visitor's key."""
 
     event: RunStarted
     owner: str
@@ -33,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round, whole; or what there was of it when the run ended."""
+    """One whole round; at the run's end perhaps an incomplete one."""
 
     events: tuple[RoundEvent, ...]
 
@@ -48,7 +48,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """At least `num_lost` events of a run are missing: it reads back up to the first of them."""
+    """At least `num_lost` events of a run are missing; it can be read up to the first of them."""
 
     run_id: str
     num_lost: int
@@ -57,7 +57,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A run ends."""
+    """The end of a run."""
 
     event: EndEvent
     num_lost: int
@@ -70,7 +70,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class BaselineRecord:
-    """What was measured beside a run, during it or after its end. No event of it: `seq` goes on."""
+    """A run's baseline, measured during the run or after its end. Not an event: it has no `seq`."""
 
     run_id: str
     baseline: PlainSpeed
@@ -84,7 +84,8 @@ BOUNDARIES = (RunStarted, RoundCompleted, *END_EVENTS, BaselineRecord)
 
 @dataclass(slots=True)
 class _Run:
-    """An open run: the next `seq` to come, the next to be kept, the events of a round begun."""
+    """An open run: the `seq` expected next, the first one that is not written yet, the events of
+    the round so far."""
 
     expected: int
     kept: int
@@ -94,14 +95,14 @@ class _Run:
 
 
 class Intake:
-    """Collects events run by run. `dropped` counts those that will never be written."""
+    """Collects events by run. `dropped`: the number of events that will never be written."""
 
     def __init__(self) -> None:
         self.dropped = 0
         self._runs: dict[str, _Run] = {}
 
     def take(self, event: Event | BaselineRecord, owner: str) -> list[Unit]:
-        """The units that this event completes, in the order in which they are to be written."""
+        """The units that this event completes, in the order of writing."""
         if isinstance(event, BaselineRecord):
             return [event]
         if isinstance(event, RunStarted):
@@ -138,7 +139,7 @@ class Intake:
         run.pending = []
 
     def spoil(self, unit: Unit) -> None:
-        """A unit could not be written as it was: a hole from there on."""
+        """Marks a hole from a unit on that could not be written."""
         self.dropped += unit.num_events
         run = self._runs.get(unit.run_id)
         if run is not None and not run.holed and unit.num_events:

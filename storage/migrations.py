@@ -1,7 +1,7 @@
-"""The schema of the run log, one function a migration. A released migration is never edited.
+"""The schema of the run log, one function for each migration. A released migration is never edited.
 
-Integer keys, UTC as ISO text, times as *_ms REAL, and what a table cannot hold natively as JSON in
-*_json columns. A probability or time that is not a number (NaN) is NULL, so REAL columns allow it.
+Integer keys, UTC as ISO text, times as *_ms REAL; values without a native type are JSON in *_json
+columns. A probability or time that is NaN is stored as NULL, so REAL columns allow NULL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ migrations = Migrations("specscope")
 
 
 def _create(db: Database, *, without_rowid: bool = False, **tables: str) -> None:
-    """Create each table, STRICT where this SQLite knows it."""
+    """Creates each table, STRICT if this version of SQLite supports it."""
     strict = ["STRICT"] if sqlite3.sqlite_version_info >= STRICT_SINCE else []
     options = ", ".join(strict + ["WITHOUT ROWID"] * without_rowid)
     for name, columns in tables.items():
@@ -41,8 +41,8 @@ def _create_views(db: Database, named: Iterable[tuple[str, str]]) -> None:
 def m001_runs(db: Database) -> None:
     """A run, its request and its end; `host`, `pid`, `process_start`: the recording process.
 
-    AUTOINCREMENT: the key of a deleted run must not be given to a new one while another thread or
-    process still writes rounds of the old.
+    AUTOINCREMENT: a deleted run's key must not be reused while another thread or process still
+    writes rounds of that run.
     """
     _create(
         db,
@@ -101,9 +101,9 @@ def m001_runs(db: Database) -> None:
 
 @migrations()
 def m002_rounds(db: Database) -> None:
-    """What happened in each round. `completed_seq` is NULL in a round that the run's end cut off.
+    """The data of each round. `completed_seq` is NULL in a round that the run's end cut off.
 
-    `node` numbers the tree, -1 is its root; `ordinal` is the place in the event's own order.
+    `node` numbers the tree, -1 is its root; `ordinal` is the position in the event's own order.
     """
     _create(
         db,
@@ -164,7 +164,7 @@ def m002_rounds(db: Database) -> None:
 
 @migrations()
 def m003_search(db: Database) -> None:
-    """Full-text search over prompt and output, kept up by triggers."""
+    """Full-text search over prompt and output, updated by triggers."""
     cast("Table", db["runs"]).enable_fts(["prompt", "output"], create_triggers=True)
 
 
@@ -185,14 +185,14 @@ def m005_minions(db: Database) -> None:
 
 @migrations()
 def m006_overlap(db: Database) -> None:
-    """`overlap_ratio` counts what passes for other requests hid of a run's drafting."""
+    """`overlap_ratio` also counts drafting that passes for other requests hid."""
     db.execute("DROP VIEW run_summary")
     _create_views(db, views.M006)
 
 
 @migrations()
 def m007_studies(db: Database) -> None:
-    """What is measured over many runs; `run_id` names a cell's run, which may be deleted."""
+    """Studies; `run_id` names a cell's run, which may be deleted."""
     _create(
         db,
         studies="""
@@ -226,7 +226,7 @@ def m007_studies(db: Database) -> None:
 
 @migrations()
 def m008_notes(db: Database) -> None:
-    """A visitor's note on a run, which the search knows too."""
+    """A visitor's note on a run, also in the full-text index."""
     db.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT ''")
     db.execute("CREATE INDEX runs_noted ON runs(created_utc, id) WHERE note <> ''")
     create_index(db, ("prompt", "output", "note"))
@@ -236,9 +236,9 @@ def m008_notes(db: Database) -> None:
 
 @migrations()
 def m009_lists(db: Database) -> None:
-    """What lists of thousands of runs are sorted and filtered by, without reading the runs.
+    """Columns for sorting and filtering lists of thousands of runs without reading the runs.
 
-    The indexes hold every column that a list asks for, so that it needs no row to count or skip.
+    The indexes contain every column that a list needs to count or skip rows.
     """
     _create(
         db,
@@ -276,9 +276,9 @@ def m009_lists(db: Database) -> None:
 
 @migrations()
 def m010_thinning(db: Database) -> None:
-    """Of old runs only the accepted paths are kept, where that is set.
+    """Thinning of old runs to their accepted paths, if that is set.
 
-    A thinned round's drafts keep how much of the tree was theirs, which its rows no longer tell.
+    A thinned round's drafts store how many nodes were theirs, since its rows no longer show it.
     """
     _create(db, settings="name TEXT PRIMARY KEY, value_json TEXT NOT NULL")
     db.execute("ALTER TABLE runs ADD COLUMN thinned INTEGER NOT NULL DEFAULT 0")
@@ -292,14 +292,14 @@ def m010_thinning(db: Database) -> None:
 
 @migrations()
 def m011_seen(db: Database) -> None:
-    """When a study's process was last heard of (seconds since 1970): of another host's nothing
-    else is known."""
+    """The last sign of life of a study's process (seconds since 1970): for another host's process
+    nothing else is known."""
     db.execute("ALTER TABLE studies ADD COLUMN seen_at REAL NOT NULL DEFAULT 0")
 
 
 @migrations()
 def m012_baselines(db: Database) -> None:
-    """What plain decoding was measured at for a run's speed-up; its own run may be deleted."""
+    """The speed of plain decoding for a run's speed-up; the run that measured it may be deleted."""
     db.execute("ALTER TABLE runs ADD COLUMN baseline_run_id TEXT NOT NULL DEFAULT ''")
     db.execute("ALTER TABLE runs ADD COLUMN baseline_tokens_per_second REAL")
     db.execute("ALTER TABLE runs ADD COLUMN baseline_note TEXT NOT NULL DEFAULT ''")
@@ -307,7 +307,7 @@ def m012_baselines(db: Database) -> None:
 
 @migrations()
 def m013_shares(db: Database) -> None:
-    """Which part of a span was spent on its lane; older runs' SSMs drafted one after another."""
+    """The part of a span that counts for its lane; in older runs SSMs drafted one after another."""
     db.execute("ALTER TABLE spans ADD COLUMN share REAL NOT NULL DEFAULT 1.0")
     for name in ("span_times", "ssm_scoreboard"):
         db.execute(f"DROP VIEW {name}")
@@ -316,19 +316,19 @@ def m013_shares(db: Database) -> None:
 
 @migrations()
 def m014_between(db: Database) -> None:
-    """What of the time between a round's stages was its own; of older rounds it is not known."""
+    """The part of the time between a round's stages that was its own; unknown for older rounds."""
     db.execute("ALTER TABLE rounds ADD COLUMN between_ms REAL DEFAULT 0.0")
 
 
 @migrations()
 def m015_fingerprints(db: Database) -> None:
-    """A digest of each model's weights, older runs have none."""
+    """A digest of each model's weights; older runs have none."""
     db.execute("ALTER TABLE run_models ADD COLUMN fingerprint TEXT NOT NULL DEFAULT ''")
 
 
 @migrations()
 def m016_routing(db: Database) -> None:
-    """Which SSMs of a run that routes drafted in each round, and why; older runs route none."""
+    """Which SSMs of a routed run drafted in each round, and why; older runs have no routing."""
     db.execute("ALTER TABLE rounds ADD COLUMN routing_json TEXT DEFAULT '[]'")
     db.execute("ALTER TABLE rounds ADD COLUMN routing_reason TEXT DEFAULT ''")
 
@@ -341,15 +341,15 @@ def m017_fusion(db: Database) -> None:
 
 @migrations()
 def m018_scheduling(db: Database) -> None:
-    """A request's part in a round scheduled together with others'; NULL where each has its own
-    budget, as in older runs."""
+    """A request's part in a round that was scheduled with others; NULL if each has its own budget,
+    as in older runs."""
     db.execute("ALTER TABLE rounds ADD COLUMN scheduled_json TEXT")
 
 
 @migrations()
 def m019_own_tokens(db: Database) -> None:
     """Tokens of a fused draft that an SSM was only fed do not count as drafted or proposed by it.
-    What rounds that were thinned before counted stays: their ranks are gone."""
+    Counts of rounds that were thinned before stay, since their ranks are gone."""
     db.execute(
         f"UPDATE drafts SET num_tokens = {views_fused.NUM_OWN_TOKENS} WHERE (run, round) IN ("
         " SELECT run, round FROM rounds WHERE thinned = 0 AND coalesce(origins_json, '[]') <> '[]')"

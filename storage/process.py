@@ -19,15 +19,15 @@ __all__ = ["SILENT_S", "Process", "start_mark"]
 UNKNOWN = ""
 PROC = Path("/proc")
 SILENT_S = 300.0
-"""Another host's process that was not heard of for so long is gone: a container that ended leaves a
-host name that never comes back. Clocks may differ by less."""
+"""Seconds without a sign of life after which another host's process counts as gone: the host name
+of a container that ended never comes back. Clocks may differ by less."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # a zombie runs no code any more
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """The owner of a run: host name, process id, and a text that tells its start time."""
+    """The owner of a run: host name, process id, and a text that depends on its start time."""
 
     host: str
     pid: int
@@ -48,9 +48,9 @@ class Process:
 
 
 def start_mark(pid: int) -> str | None:
-    """A text that differs between processes that had the same id; None if there is none now.
+    """A text that differs between processes that had the same id; None if there is no such process.
 
-    UNKNOWN if there is one of which the start time cannot be told.
+    UNKNOWN if there is one whose start time cannot be read.
     """
     if sys.platform == "win32":
         return _windows_mark(pid)
@@ -89,7 +89,7 @@ def _exists(pid: int) -> bool:
 
 
 def _posix_mark(pid: int) -> str | None:
-    """`ps` as POSIX and macOS have it."""
+    """The start time by `ps`, in the form of POSIX and macOS."""
     command = ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)]
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
     answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

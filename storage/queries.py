@@ -1,4 +1,4 @@
-"""Which past runs a reader asks for, and what a list shows of each: values and their checks."""
+"""Which past runs a reader asks for, and what a list shows of each: values with their checks."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ ORDERS = {
 class RunQuery:
     """Which runs, in which order, which page of them.
 
-    `text`: words that prompt, output or note hold. `status`: one of STATUSES, empty for all.
+    `text`: words that prompt, output or note contain. `status`: one of STATUSES, empty for all.
     `owner`: a visitor's key, None for all. `order`: a name in ORDERS (`passes`: fewest first).
-    `llm`, `drafter`: names as the runs have them, empty for all; the drafter NO_DRAFTER stands for
-    plain decoding. `since_utc`, `until_utc`: runs made from then on, before then; ISO dates or
-    times, without an offset UTC. `noted`: only runs with a note. Raises ConfigError.
+    `llm`, `drafter`: names as in the runs, empty for all; the drafter NO_DRAFTER means plain
+    decoding. `since_utc`, `until_utc`: runs made from then on, before then; ISO dates or times, UTC
+    without an offset. `noted`: only runs with a note. Raises ConfigError.
     """
 
     text: str = ""
@@ -77,7 +77,7 @@ class RunQuery:
 
 
 def _moment(field: str, value: object) -> str:
-    """As the log writes times, but for the offset: so they compare as texts."""
+    """A time in the log's format without the offset, so that times can be compared as texts."""
     if value == "":
         return ""
     try:
@@ -94,7 +94,7 @@ def _moment(field: str, value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlainSpeed:
-    """Plain decoding as it was measured beside a run: its `run_id`, and what was said of it."""
+    """The speed of plain decoding measured for a run: the `run_id` that measured it, and a note."""
 
     tokens_per_second: float
     run_id: str
@@ -105,14 +105,13 @@ class PlainSpeed:
 class RunSummary:
     """One run without its rounds.
 
-    `config` is the whole request as it was run, `asked` as it was given; `ssms` were loaded, in
-    their order, whether they drafted or not. `stats` is None while it runs. `num_lost_events`
-    above 0: the log could not keep all of it, its events end at the first that is missing.
-    `thinned`: of its trees only the accepted paths are kept; its figures and texts are whole.
-    `elsewhere`: it is running, and another process recorded it.
-    `baseline`: what its speed-up was measured against, None where nothing was. `schedules`: the
-    rules by which its rounds were scheduled, none where it had a budget of its own; `num_others`:
-    how many requests at most were served beside it then.
+    `config`: the whole request as it was run, `asked`: as it was made; `ssms`: the loaded ones in
+    order, whether they drafted or not. `stats`: None while it runs. `num_lost_events` above 0: the
+    log lacks events; the run can be read up to the first missing one. `thinned`: only the accepted
+    paths of its trees are stored; figures and texts are complete. `elsewhere`: it is running in
+    another process. `baseline`: what its speed-up was measured against, or None. `schedules`: the
+    rules that scheduled its rounds, empty if it had its own budget; `num_others`: the most requests
+    served at the same time.
     """
 
     run_id: str
@@ -143,7 +142,7 @@ class RunSummary:
 
 @dataclass(frozen=True, slots=True)
 class RunPage:
-    """A page of runs; `total` counts those on all pages."""
+    """A page of runs; `total`: the number of runs on all pages."""
 
     rows: tuple[RunSummary, ...]
     total: int

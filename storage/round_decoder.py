@@ -56,8 +56,8 @@ def decode_rounds(
     """
     # A run is read with one query a table, not one a round.
     by_round: dict[int, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
-    for name, found in rows.items():
-        for row in found:
+    for name, table_rows in rows.items():
+        for row in table_rows:
             by_round[row["round"]][name].append(row)
     events: list[RoundEvent] = []
     for tables in by_round.values():

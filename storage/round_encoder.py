@@ -1,7 +1,7 @@
-"""One round's events to rows: pure functions. The way back is round_decoder.py.
+"""One round's events to rows: pure functions. The inverse is round_decoder.py.
 
-A round is written whole, at its RoundCompleted; when the end of a run cuts a round off, what there
-was of it is written with the end, and the columns of the missing events are NULL.
+A round is written as a whole, at its RoundCompleted. If the end of a run cuts a round off, its
+events are written with the end, and the columns of missing events are NULL.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ TOKEN_FIELDS = ("token_ids", "texts", "parents", "depths", "scores", "qs", "rank
 
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
-    """The rows of one round by table; `run` is the key of its run, `model_id` that of a name.
+    """The rows of one round by table. `run`: the key of its run; `model_id`: gives the key of a
+    name.
 
-    Raises ValueError for events of several rounds, or whose parallel tuples do not run parallel.
+    Raises ValueError for events of several rounds, or if parallel tuples have different lengths.
     """
-    found = {type(event): event for event in events}
+    by_type = {type(event): event for event in events}
     rounds = {event.round for event in events}
-    if len(found) != len(events) or len(rounds) != 1:
+    if len(by_type) != len(events) or len(rounds) != 1:
         raise ValueError(f"events are of rounds {sorted(rounds)}: one of each kind is allowed")
     key = (run, rounds.pop())
     writer = _RoundWriter(key, model_id)
     for event in events:
-        writer.add(event, found)
+        writer.add(event, by_type)
     return writer.finish()
 
 
@@ -52,16 +53,16 @@ class _RoundWriter:
         self.rows: Rows = {table.name: [] for table in ROUND_TABLES}
         self.values: Values = {"run": key[0], "round": key[1]}
 
-    def add(self, event: RoundEvent, found: Mapping[type[RoundEvent], RoundEvent]) -> None:
-        """`found`: all events of the round by their class."""
+    def add(self, event: RoundEvent, by_type: Mapping[type[RoundEvent], RoundEvent]) -> None:
+        """`by_type`: all events of the round by their class."""
         if isinstance(event, Drafted):
             self._head("drafted", event)
-            combined = found.get(Combined)
+            combined = by_type.get(Combined)
             fused = isinstance(combined, Combined) and bool(combined.origins)
             self._drafts(event.drafts, fused)
         elif isinstance(event, Combined):
             self._head("combined", event)
-            verified = found.get(Verified)
+            verified = by_type.get(Verified)
             self._tree(event, verified if isinstance(verified, Verified) else None)
         elif isinstance(event, Verified):
             self._head("verified", event)
@@ -79,7 +80,8 @@ class _RoundWriter:
         self.values[f"{prefix}_at_ms"] = event.at_ms
 
     def _drafts(self, drafts: Sequence[DraftRecord], fused: bool) -> None:
-        """Of fused drafts `num_tokens` counts an SSM's own tokens, not those that it was fed."""
+        """The rows of `drafts`. For fused drafts `num_tokens` counts an SSM's own tokens, not those
+        that it was fed."""
         self.rows["drafts"] = [
             (
                 *self.key,

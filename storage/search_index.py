@@ -1,4 +1,4 @@
-"""The full-text index over runs and the triggers that keep it up. Knows the schema, no run."""
+"""The full-text index over runs and the triggers that update it. Knows the schema, no run."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["create_index"]
 
 
 def create_index(db: Database, columns: tuple[str, ...]) -> None:
-    """Make the index of table `runs` anew, over these columns, in the caller's transaction.
+    """Rebuilds the index of table `runs` over these columns, in the caller's transaction.
 
-    A change of other columns leaves the index alone: much of what is written to a run is no text.
+    Updates of other columns do not touch the index, since most of them change no text.
     """
     for trigger in ("runs_ai", "runs_ad", "runs_au"):
         db.execute(f"DROP TRIGGER IF EXISTS {trigger}")

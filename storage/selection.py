@@ -1,9 +1,9 @@
-"""From a RunQuery to rows and summaries: the SQL of lists. Search text is data.
+"""From a RunQuery to rows and summaries: the SQL of lists. Search text is never part of the SQL.
 
-A word with letters or digits is looked up in the full-text index, as the beginning of a word; any
-other (punctuation, scripts written without blanks) as a piece of the text. The index knows letters
-and digits only, so of what it finds for a word with others in it (`C++`) the texts are kept that
-have it as it is spelled; sentence punctuation around a word is ignored. All must be found.
+A word with letters or digits is looked up in the full-text index, as a prefix of a word; any other
+(punctuation, scripts written without blanks) is searched as a substring. The index contains letters
+and digits only, so the results for a word with other characters (`C++`) are also checked for the
+substring. Punctuation around a word is ignored. A run must contain all words.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
         SELECT name FROM run_models JOIN models ON models.id = run_models.model
         WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
 
-# As the index `rounds_scheduled` has them.
+# The columns of the index `rounds_scheduled`.
 SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
     WHERE run = ? AND scheduled_json IS NOT NULL GROUP BY {rule}""".format(
     rule=SCHEDULED_PARTS[0], live=SCHEDULED_PARTS[1]
 )
 
-# Found once, looked up in for the count and for the page. `+id`: the index that is already in order
-# is walked; without it SQLite would fetch every run that was found, and sort them.
-FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
+# Filled once, used for the count and for the page. `+id` makes SQLite walk the index that is
+# already in the list's order; without it SQLite would fetch every run found and sort them.
+CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
 A_PIECE = (
@@ -64,10 +64,10 @@ def select_runs(connection: sqlite3.Connection, query: RunQuery) -> RunPage:
     """The page of runs that `query` asks for."""
     where, values = _where(connection, query)
     (total,) = connection.execute(f"SELECT count(*) FROM runs WHERE {where}", values).fetchone()
-    # Keys first: an index has all that is asked for, so no skipped run is read.
+    # Keys first: an index has all columns of this query, so no skipped run is read.
     keys = f"SELECT id FROM runs WHERE {where} ORDER BY {ORDERS[query.order]} LIMIT ? OFFSET ?"
-    found = connection.execute(keys, (*values, query.limit, query.offset)).fetchall()
-    rows = [_row(connection, "id", row["id"]) for row in found]
+    ids = connection.execute(keys, (*values, query.limit, query.offset)).fetchall()
+    rows = [_row(connection, "id", row["id"]) for row in ids]
     return RunPage(tuple(_summary(connection, row) for row in rows if row is not None), total)
 
 
@@ -78,7 +78,7 @@ def select_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None
 
 
 def select_choices(connection: sqlite3.Connection) -> RunChoices:
-    """The names of models that some run has."""
+    """The names of the models in the log's runs."""
 
     def names(table: str, column: str) -> tuple[str, ...]:
         held = f"SELECT 1 FROM {table} WHERE {column} = models.id"
@@ -109,30 +109,31 @@ def _all_of(conditions: list[Condition]) -> Condition:
 
 
 def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
-    # Sorted by a figure, that figure's index is walked, which holds these columns too.
+    # Sorted by a figure, SQLite should walk that figure's index, which has these columns too: the
+    # `+` keeps it from using another index for the condition.
     by = "" if query.order in ("newest", "oldest") else "+"
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     if query.status:
-        found.append((f"{by}status = ?", (query.status,)))
+        conditions.append((f"{by}status = ?", (query.status,)))
     if query.owner is not None:
-        found.append((f"{by}owner = ?", (text_in(query.owner),)))
+        conditions.append((f"{by}owner = ?", (text_in(query.owner),)))
     if query.llm:
-        found.append((f"{by}llm = ?", (_key(connection, query.llm),)))
+        conditions.append((f"{by}llm = ?", (_key(connection, query.llm),)))
     if query.drafter == NO_DRAFTER:
-        found.append((DRAFTED_BY_NONE, ()))
+        conditions.append((DRAFTED_BY_NONE, ()))
     elif query.drafter:
-        found.append((DRAFTED_BY, (_key(connection, query.drafter),)))
+        conditions.append((DRAFTED_BY, (_key(connection, query.drafter),)))
     if query.since_utc:
-        found.append((f"{by}created_utc >= ?", (query.since_utc,)))
+        conditions.append((f"{by}created_utc >= ?", (query.since_utc,)))
     if query.until_utc:
-        found.append((f"{by}created_utc < ?", (query.until_utc,)))
+        conditions.append((f"{by}created_utc < ?", (query.until_utc,)))
     if query.noted:
-        found.append((NOTED, ()))
-    return found
+        conditions.append((NOTED, ()))
+    return conditions
 
 
 def _key(connection: sqlite3.Connection, name: str) -> int:
-    """The key of a model's or drafter's name; of an unknown one, a key that none has."""
+    """The key of a model's or drafter's name; NO_KEY, which no row has, for an unknown name."""
     row = connection.execute("SELECT id FROM models WHERE name = ?", (text_in(name),)).fetchone()
     return NO_KEY if row is None else int(row["id"])
 
@@ -141,7 +142,7 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
     """Fill the temporary table `found` with the runs whose texts contain all the words."""
     indexed = [word for word in words if _is_indexed(word)]
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
-    # The index first, where it can: it leaves few texts to be searched for the piece.
+    # The index first, if it applies: it leaves few texts to search for the substring.
     spelled = [_strip_punctuation(word) for word in words]
     pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in spelled if not _is_plain(word)]
     if not pieces:
@@ -150,18 +151,18 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
         both = [(f"+id IN ({IN_INDEX})", (phrases,)), *pieces] if indexed else pieces
         where, values = _all_of(both)
         select = f"SELECT id FROM runs WHERE {where}"
-    connection.execute(FOUND)
+    connection.execute(CREATE_FOUND)
     connection.execute(f"INSERT INTO found {select}", values)
 
 
 def _words(text: str) -> list[str]:
-    # A NUL would end the query string inside SQLite; half a character cannot be sent there at all.
+    # SQLite ends a query string at a NUL, and cannot take a lone surrogate at all.
     clean = text.replace("\0", " ").encode("utf-8", "replace").decode()
     return [word[:MAX_WORD] for word in clean.split()[:MAX_WORDS]]
 
 
 def _strip_punctuation(word: str) -> str:
-    """The word without the punctuation of a sentence around it; a word of nothing else as it is."""
+    """The word without punctuation around it; a word of punctuation alone is unchanged."""
     return word.strip(SENTENCE) or word
 
 
@@ -210,7 +211,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
 
 
 def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
-    """The schedules of a run's rounds, and the most requests that were served beside it."""
+    """The schedules of a run's rounds, and the most requests served at the same time."""
     rows = connection.execute(SCHEDULES, (run,)).fetchall()
     names = tuple(text_back(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)

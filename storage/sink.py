@@ -1,4 +1,5 @@
-"""The log's only writing connection: a list of units becomes one transaction. No thread, no clock.
+"""The log's only writing connection: writes a list of units in one transaction. No thread, no
+clock.
 
 After an SQLite error the transaction is rolled back, and the next call reopens the file.
 """
@@ -52,9 +53,10 @@ class Sink:
         self._models: dict[str, int] = {}
 
     def write(self, units: Sequence[Unit]) -> list[tuple[Unit, bool]]:
-        """Write all units in one transaction; returns those refused, with whether their run exists.
+        """Writes all units in one transaction; returns those that were refused, with whether their
+        run exists.
 
-        Raises sqlite3.Error for what may pass (a lock, a full disk); then nothing was written.
+        Raises sqlite3.Error for temporary problems (a lock, a full disk); then nothing was written.
         """
         try:
             refused = self._transact(self._connect(), units)
@@ -147,7 +149,7 @@ class Sink:
         update_run(connection, run, {**encode_end(event), **figures, "output": text_in(output)})
 
     def _model_id(self, name: str) -> int:
-        """The key of a model's or drafter's name, made if there is none."""
+        """The key of a model's or drafter's name, inserted if it is new."""
         if name not in self._models:
             connection, stored = self._connect(), text_in(name)
             connection.execute("INSERT OR IGNORE INTO models (name) VALUES (?)", (stored,))
@@ -156,7 +158,8 @@ class Sink:
         return self._models[name]
 
     def _mark_hole(self, connection: sqlite3.Connection, unit: Unit) -> bool:
-        """Note that the unit is missing; False if its run was deleted, which is no loss."""
+        """Records that the unit is missing; False if its run was deleted, so that nothing is
+        lost."""
         if isinstance(unit, (Start, BaselineRecord)):  # a second run of the same name; no event
             return True
         run = self._runs.get(unit.run_id, -1)
@@ -166,10 +169,10 @@ class Sink:
 
 
 def insert_rows(connection: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Insert rows by blocks.
+    """Inserts rows in blocks.
 
-    Python gives up its lock (GIL) at every statement and waits to get it back, while the engine
-    works: a block of rows a statement costs a tenth of the waits of a row a statement.
+    Python releases the GIL at every statement and has to wait for it while the engine works: one
+    statement for a block of rows takes a tenth of the waits of one for each row.
     """
     whole = len(rows) - len(rows) % ROWS_A_STATEMENT
     blocks = (rows[i : i + ROWS_A_STATEMENT] for i in range(0, whole, ROWS_A_STATEMENT))
@@ -179,15 +182,16 @@ def insert_rows(connection: sqlite3.Connection, table: Table, rows: Sequence[Row
 
 
 def lose(connection: sqlite3.Connection, run: int, num_lost: int) -> bool:
-    """Note that at least `num_lost` events of a run are missing; False if there is no such run."""
+    """Records that at least `num_lost` events of a run are missing; False if there is no such
+    run."""
     query = "UPDATE runs SET num_lost_events = max(num_lost_events, ?) WHERE id = ?"
     return connection.execute(query, (num_lost, run)).rowcount == 1
 
 
 def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> None:
-    """Keep a run's baseline, in place of the one it has; of a deleted run there is nothing to keep.
+    """Stores a run's baseline in place of an earlier one; no effect on a deleted run.
 
-    By its name: the run may have ended, in this process or before it began.
+    The run is found by its name: it may have ended, in this process or an earlier one.
     """
     plain = unit.baseline
     connection.execute(
@@ -198,13 +202,13 @@ def measured_beside(connection: sqlite3.Connection, unit: BaselineRecord) -> Non
 
 
 def update_run(connection: sqlite3.Connection, run: int, values: dict[str, Any]) -> None:
-    """Set columns of the run with this key."""
+    """Updates columns of the run with this key."""
     columns = ", ".join(f"{column} = :{column}" for column in values)
     connection.execute(f"UPDATE runs SET {columns} WHERE id = :id", {**values, "id": run})
 
 
 def run_output(connection: sqlite3.Connection, run: int, text_tail: str = "") -> str:
-    """The text of a run as far as its rounds are in the log, and what was held back at its end."""
+    """The text of a run's rounds in the log, followed by `text_tail`."""
     query = "SELECT text_delta FROM tokens WHERE run = ? ORDER BY round, ordinal"
     with closing(connection.execute(query, (run,))) as rows:
         return "".join([*(text_back(row["text_delta"]) for row in rows), text_tail])

@@ -1,7 +1,7 @@
-"""RunStore: the log of all runs in one SQLite file, and the only door to it.
+"""RunStore: the log of all runs in one SQLite file; nothing else opens that file.
 
-Writing goes through one thread's queue; each read opens a short-lived connection of its own, from
-whatever thread. Knows no widget and no engine. Several processes may use one file.
+Events are written by one thread with a queue; each read opens its own short-lived connection, in
+any thread. Knows no widget and no engine. Several processes may use one file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from storage.writer import LogStatus, LogWriter
 
 __all__ = ["RunStore"]
 
-# About 2,000 rounds; with trees of 30 nodes that is some 200 MB.
+# Events that wait in memory: about 2,000 rounds; with trees of 30 nodes some 200 MB.
 MAX_WAITING_EVENTS = 8_000
 FLUSH_TIMEOUT_S = 5.0
 CATCH_UP_TIMEOUT_S = 1.0
@@ -54,7 +54,7 @@ MAX_NOTE = 4_000
 class RunStore:
     """The run log at `path`, else where SPECSCOPE_DB says, else in the user's data directory.
 
-    Opening makes or migrates the file and gives runs whose process is gone the status
+    Opening creates or migrates the file, and sets the status of runs whose process is gone to
     `interrupted`. Raises StoreError. `max_waiting` bounds the events kept in memory while the disk
     cannot be written to.
     """
@@ -84,49 +84,49 @@ class RunStore:
     # -- writing --
 
     def record(self, event: Event, owner: str = "") -> None:
-        """Take an event in; never waits for the disk, never raises.
+        """Queues an event; never waits for the disk, never raises.
 
-        `owner`, the visitor's key, is kept with the run when its RunStarted is recorded.
+        `owner`: the visitor's key, stored with the run's RunStarted.
         """
         self._writer.enqueue(event, owner)
 
     def keep_baseline(
         self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
     ) -> None:
-        """Keep what plain decoding was measured at for the speed-up of a run that was recorded.
+        """Stores the speed of plain decoding with which a recorded run is compared.
 
-        As `record`: never waits for the disk, never raises. `plain_run_id` names that measurement.
+        Never waits for the disk, never raises. `plain_run_id`: the run that measured it.
         """
         plain = PlainSpeed(tokens_per_second, plain_run_id, note)
         self._writer.enqueue(BaselineRecord(run_id, plain), "")
 
     def flush(self, timeout: float = FLUSH_TIMEOUT_S) -> bool:
-        """Write at once what is waiting; False if that was not possible within `timeout` (s)."""
+        """Writes all queued events now; False if that was not possible within `timeout` (s)."""
         return self._writer.flush(timeout)
 
     def status(self) -> LogStatus:
-        """Whether the log is paused and why, and how many events wait or were dropped."""
+        """Whether the log is paused and why, and the numbers of queued and of dropped events."""
         return self._writer.status()
 
     def delete(self, run_id: str) -> None:
-        """Remove a run and all that belongs to it. Raises StoreError, UnknownRunError.
+        """Removes a run and all its data. Raises StoreError, UnknownRunError.
 
-        What a run still going on records later is ignored.
+        Later events of a run that is still running are ignored.
         """
         self._catch_up()
         with self._write_connection() as connection:
             query = "DELETE FROM runs WHERE run_id = ?"
-            found = connection.execute(query, (text_in(run_id),)).rowcount
+            num_deleted = connection.execute(query, (text_in(run_id),)).rowcount
             # The index keeps the words of a deleted row until its segments are merged, the
             # write-ahead log until it is copied back and cut off.
             connection.execute("INSERT INTO runs_fts(runs_fts) VALUES ('optimize')")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         self._writer.tidy()
-        if not found:
+        if not num_deleted:
             raise self._unknown(run_id)
 
     def annotate(self, run_id: str, note: str) -> None:
-        """Put a note on a run, in place of the one it has; an empty one takes it away.
+        """Sets a run's note; an empty one removes it.
 
         Raises ConfigError, StoreError, UnknownRunError.
         """
@@ -135,12 +135,12 @@ class RunStore:
         self._catch_up()
         with self._write_connection() as connection:
             query = "UPDATE runs SET note = ? WHERE run_id = ?"
-            found = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
-        if not found:
+            num_changed = connection.execute(query, (text_in(note), text_in(run_id))).rowcount
+        if not num_changed:
             raise self._unknown(run_id)
 
     def set_retention(self, keep: int | None) -> None:
-        """From now on keep the whole trees of the newest `keep` runs only; None keeps all.
+        """From now on keeps whole trees only of the newest `keep` runs; None keeps all.
 
         Older ones are thinned in the background, see `thin`. Raises ConfigError, StoreError.
         """
@@ -151,11 +151,11 @@ class RunStore:
         self._writer.tidy()
 
     def thin(self, keep: int) -> int:
-        """Thin all but the newest `keep` runs; returns how many that were.
+        """Thins all but the newest `keep` runs; returns their number.
 
-        Of a thinned run the accepted paths remain, with all its figures, text, tokens and times.
-        Runs that go on, and runs without a recorded end, are left alone. Others may write in
-        between. Raises ConfigError, StoreError.
+        Of a thinned run the accepted paths remain, and all figures, text, tokens and times. Runs
+        that are running or have no recorded end are skipped. Other writers may write in between.
+        Raises ConfigError, StoreError.
         """
         check_keep(keep)
         self._catch_up()
@@ -169,25 +169,27 @@ class RunStore:
         return total
 
     def compact(self) -> None:
-        """Rewrite the file without its free space. Raises StoreError.
+        """Rewrites the file without its free space. Raises StoreError.
 
-        Needed once for files made before SpecScope let them shrink, else hardly ever: it takes as
-        long as copying the file, needs its size again on the disk, and blocks every write meanwhile
+        Needed once for files made before SpecScope let them shrink, else hardly ever. It takes as
+        long as copying the file, needs as much disk space again, and blocks all writes meanwhile
         (recorded events wait in memory, see `LogStatus`).
         """
         self._catch_up()
         with self._write_connection() as connection:
+            # The mode of an existing file changes only with the next VACUUM.
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def settle(self) -> None:
-        """Give runs whose process is gone the status `interrupted`, as opening does. StoreError."""
+        """Sets the status of runs whose process is gone to `interrupted`, as opening does.
+        StoreError."""
         with self._write_connection() as connection:
             mark_interrupted(connection)
 
     def close(self) -> None:
-        """Write what is waiting, as far as that is possible, and end the writing thread."""
+        """Writes queued events as far as possible, and ends the writing thread."""
         self._writer.close(FLUSH_TIMEOUT_S)
 
     # -- reading --
@@ -206,10 +208,10 @@ class RunStore:
         """One run without its rounds. Raises StoreError, UnknownRunError."""
         self._catch_up()
         with read_connection(self.path) as connection:
-            found = select_run(connection, run_id)
-        if found is None:
+            summary = select_run(connection, run_id)
+        if summary is None:
             raise self._unknown(run_id)
-        return found
+        return summary
 
     def choices(self) -> RunChoices:
         """The names of LLMs and drafters that runs in the log have. Raises StoreError."""
@@ -218,17 +220,17 @@ class RunStore:
             return select_choices(connection)
 
     def events(self, run_id: str) -> tuple[Event, ...]:
-        """The events that were recorded, equal to what they were. Raises StoreError.
+        """A run's events, equal to those that were recorded. Raises StoreError.
 
-        Of a run that goes on or was interrupted, those of its whole rounds; of one that the log
-        could not keep entirely, those before the first that is missing.
+        Of a running or interrupted run, the events of its complete rounds; if the log has lost
+        events, those before the first lost one.
         """
         self._catch_up()
         with read_connection(self.path) as connection:
-            found = read_events(connection, run_id)
-        if not found:
+            events = read_events(connection, run_id)
+        if not events:
             raise self._unknown(run_id)
-        return found
+        return events
 
     def retention(self) -> int | None:
         """How many runs keep their whole trees; None for all. Raises StoreError."""
@@ -237,7 +239,7 @@ class RunStore:
 
     @contextmanager
     def _write_connection(self) -> Iterator[sqlite3.Connection]:
-        """A short-lived connection that writes beside the writer's. Raises StoreError."""
+        """A short-lived connection for writing, besides the writing thread's. Raises StoreError."""
         try:
             with closing(connect(self.path, timeout=OPEN_TIMEOUT_S)) as connection:
                 # Overwritten, not only unlinked: a deleted text should not stay in the file.
@@ -247,7 +249,8 @@ class RunStore:
             raise StoreError(explain(error, self.path)) from error
 
     def _catch_up(self) -> None:
-        """Flush, so that a reader sees what was recorded before; not while the log is paused."""
+        """Flushes, so that a read sees all events recorded before it; not while the log is
+        paused."""
         if not self.status().paused:
             self.flush(CATCH_UP_TIMEOUT_S)
 

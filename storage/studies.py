@@ -1,7 +1,7 @@
-"""Studies in the log's file: what is to be measured, their state, and the cells kept so far.
+"""Studies in the log's file: their definition, their state, and the results so far.
 
-Plain values in and out: what a study or a result is, its package knows. Each call opens a
-connection of its own and is on disk when it returns; several processes may use one file.
+Plain values in and out; the package lab knows their meaning. Each call opens its own connection and
+is on disk when it returns; several processes may use one file.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class StudyLog:
     # -- writing --
 
     def save(self, study: dict[str, Any], total: int, owner: str = "") -> None:
-        """Keep a new study: its `study_id`, `kind`, `title`, `created_utc` and all else as JSON. It
-        is `stopped` until it is claimed."""
+        """Stores a new study: its `study_id`, `kind`, `title`, `created_utc`, and the rest as JSON.
+        Its state is `stopped` until it is claimed."""
         values = {
             "study_id": text_in(study["study_id"]),
             "kind": study["kind"],
@@ -79,19 +79,19 @@ class StudyLog:
             )
 
     def set_state(self, study_id: str, state: str, reason: str = "") -> None:
-        """Set a study's state, with this process as its owner. Raises UnknownStudyError."""
+        """Sets a study's state, with this process as its owner. Raises UnknownStudyError."""
         values = {"state": state, "reason": text_in(reason), **self._whose()}
         if state not in STUDY_STATES:
             raise StoreError(f"state is {state!r}: one of {', '.join(STUDY_STATES)}")
         with self._transaction() as connection:
             query = f"UPDATE studies SET {_sets(values)} WHERE study_id = ?"
-            given = (*values.values(), text_in(study_id))
-            if not connection.execute(query, given).rowcount:
+            arguments = (*values.values(), text_in(study_id))
+            if not connection.execute(query, arguments).rowcount:
                 raise _unknown(study_id)
 
     def claim(self, study_id: str) -> bool:
-        """Take a study for this process: `running`, and nobody else may. False where another
-        process that is still there measures it, or another study of this log."""
+        """Makes this process the owner of a `running` study. False if a live process measures it,
+        or another study of this log."""
         with self._transaction() as connection:
             key = _key(connection, study_id)
             if any(self._elsewhere(row) for row in connection.execute(RUNNING)):
@@ -103,13 +103,15 @@ class StudyLog:
             return True
 
     def beat(self, study_id: str) -> None:
-        """Tell other hosts that this process is still there. Nothing happens where it is gone."""
+        """Records a sign of life of this process, for other hosts. No effect if the study was
+        deleted."""
         with self._transaction() as connection:
             query = "UPDATE studies SET seen_at = ? WHERE study_id = ? AND state = 'running'"
             connection.execute(query, (time.time(), text_in(study_id)))
 
     def keep(self, study_id: str, cell: CellKey, result: dict[str, Any]) -> None:
-        """Keep a cell's result; `run_id` in it names its run. One kept before stays."""
+        """Stores a cell's result, with `run_id` naming its run. An earlier result of the cell
+        stays."""
         contestant, item, repeat = cell
         run_id = text_in(str(result.get("run_id", "")))
         with self._transaction() as connection:
@@ -122,7 +124,7 @@ class StudyLog:
             )
 
     def delete(self, study_id: str) -> None:
-        """Remove a study and its cells; the runs stay. Raises UnknownStudyError."""
+        """Deletes a study and its cells; the runs stay. Raises UnknownStudyError."""
         with self._transaction() as connection:
             query = "DELETE FROM studies WHERE study_id = ?"
             if not connection.execute(query, (text_in(study_id),)).rowcount:
@@ -133,7 +135,7 @@ class StudyLog:
     def studies(
         self, kind: str = "", owner: str | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[StudyRow, ...]:
-        """Studies, newest first; of one `kind` or all, of one owner or everybody's."""
+        """Studies, newest first; of one `kind` or all, of one owner or all."""
         where, values = "1", []
         if kind:
             where, values = "kind = ?", [kind]
@@ -144,11 +146,11 @@ class StudyLog:
             " ORDER BY created_utc DESC, id DESC LIMIT ? OFFSET ?"
         )
         with read_connection(self._path) as connection:
-            found = connection.execute(query, (*values, limit, offset)).fetchall()
-        return tuple(self._row(row) for row in found)
+            rows = connection.execute(query, (*values, limit, offset)).fetchall()
+        return tuple(self._row(row) for row in rows)
 
     def study(self, study_id: str) -> tuple[StudyRow, dict[str, Any]]:
-        """One study: its line, and what was saved. Raises UnknownStudyError."""
+        """One study: its line, and its definition. Raises UnknownStudyError."""
         query = f"SELECT {COLUMNS}, study_json FROM studies WHERE study_id = ?"
         with read_connection(self._path) as connection:
             row = connection.execute(query, (text_in(study_id),)).fetchone()
@@ -157,12 +159,12 @@ class StudyLog:
         return self._row(row), from_json(row["study_json"])
 
     def of_run(self, run_id: str) -> str:
-        """The id of the study that a run was made for; empty where it was made for none."""
-        found = self.cell_of(run_id)
-        return "" if found is None else found[0]
+        """The id of the study to which a run belongs; empty if it belongs to none."""
+        cell = self.cell_of(run_id)
+        return "" if cell is None else cell[0]
 
     def cell_of(self, run_id: str) -> tuple[str, CellKey] | None:
-        """Study and cell that a run was made for; None where it was made for none."""
+        """Study and cell of a run; None if it belongs to none."""
         query = (
             "SELECT study_id, contestant, item, repeat FROM study_cells"
             " JOIN studies ON study_cells.study = studies.id WHERE run_id = ? AND run_id <> ''"
@@ -175,14 +177,15 @@ class StudyLog:
         return text_back(row["study_id"]), cell
 
     def cells(self, study_id: str) -> tuple[CellKey, ...]:
-        """Which cells are kept, in the order of keeping. Raises UnknownStudyError."""
+        """The cells with results, in the order in which they were stored. Raises
+        UnknownStudyError."""
         query = "SELECT contestant, item, repeat FROM study_cells WHERE study = ? ORDER BY id"
         with read_connection(self._path) as connection:
             rows = connection.execute(query, (_key(connection, study_id),)).fetchall()
         return tuple((text_back(r["contestant"]), text_back(r["item"]), r["repeat"]) for r in rows)
 
     def result(self, study_id: str, cell: CellKey) -> dict[str, Any] | None:
-        """One cell's result, None where it is not kept. Raises UnknownStudyError."""
+        """One cell's result; None if there is none. Raises UnknownStudyError."""
         contestant, item, repeat = cell
         query = (
             "SELECT result_json FROM study_cells"
@@ -191,11 +194,11 @@ class StudyLog:
         with read_connection(self._path) as connection:
             key = (_key(connection, study_id), text_in(contestant), text_in(item), repeat)
             row = connection.execute(query, key).fetchone()
-        found: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
-        return found
+        result: dict[str, Any] | None = None if row is None else from_json(row["result_json"])
+        return result
 
     def results(self, study_id: str) -> dict[CellKey, dict[str, Any]]:
-        """Every kept cell's result. Raises UnknownStudyError."""
+        """The results of all measured cells. Raises UnknownStudyError."""
         query = (
             "SELECT contestant, item, repeat, result_json FROM study_cells WHERE study = ?"
             " ORDER BY id"
@@ -212,7 +215,7 @@ class StudyLog:
     # -- both --
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
-        """Whether another process, which is still there, measures it."""
+        """Whether another live process measures it."""
         return _process(row) != self._process and not _is_orphaned(row)
 
     def _whose(self) -> dict[str, Any]:
@@ -253,7 +256,7 @@ class StudyLog:
 
 
 def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
-    """Set studies whose process is gone to `interrupted`: any process may then resume them."""
+    """Sets studies whose process is gone to `interrupted`: any process may then resume them."""
     for row in connection.execute(RUNNING).fetchall():
         if _is_orphaned(row):
             connection.execute(

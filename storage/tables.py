@@ -1,6 +1,6 @@
-"""Names and columns of the tables a run is written to, and the statements that write and read them.
+"""Names and columns of the tables to which a run is written, and statements to write and read them.
 
-The types and constraints stand in migrations.py, what goes into the columns in codec.py.
+Types and constraints are in migrations.py, the columns' contents in codec.py.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Rows = dict[str, list[Row]]  # table name -> rows in that table's column order
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of which codec.py fills every column named here, in this order.
+    """A table whose columns named here are all filled by codec.py, in this order.
 
     Its first `keys` columns are a row's position within its run.
     """
@@ -57,7 +57,7 @@ class Table:
         return f"SELECT * FROM {self.name} WHERE {self.columns[0]} = ? ORDER BY {order}"
 
     def row(self, values: Mapping[str, Any]) -> Row:
-        """`values` in column order; an absent one is NULL. An unknown one is a KeyError."""
+        """`values` in column order, NULL for absent ones. KeyError for an unknown one."""
         unknown = values.keys() - set(self.columns)
         if unknown:
             raise KeyError(f"{self.name} has no column {sorted(unknown)[0]}")

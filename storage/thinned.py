@@ -25,20 +25,20 @@ Rows = dict[str, list[Fields]]
 
 def restore_thinned(rows: Mapping[str, Iterable[Fields]]) -> Rows:
     """A run's rows by table, with the nodes of its thinned rounds renumbered."""
-    found: Rows = {name: list(values) for name, values in rows.items()}
-    thinned = {row["round"] for row in found["rounds"] if row["thinned"]}
+    all_rows: Rows = {name: list(values) for name, values in rows.items()}
+    thinned = {row["round"] for row in all_rows["rounds"] if row["thinned"]}
     if not thinned:
-        return found
+        return all_rows
     rounds = {number: _ThinnedRound() for number in thinned}
-    for name, values in found.items():
+    for name, values in all_rows.items():
         for row in values:
             if row["round"] in thinned:
                 rounds[row["round"]].rows[name].append(row)
-    made = {number: of.restore() for number, of in rounds.items()}
-    for name, values in found.items():
-        kept = [row for row in values if row["round"] not in thinned]
-        found[name] = kept + [row for of in made.values() for row in of.get(name, ())]
-    return found
+    restored = {number: of.restore() for number, of in rounds.items()}
+    for name, values in all_rows.items():
+        full_rows = [row for row in values if row["round"] not in thinned]
+        all_rows[name] = full_rows + [row for of in restored.values() for row in of.get(name, ())]
+    return all_rows
 
 
 class _ThinnedRound:
@@ -75,7 +75,7 @@ class _ThinnedRound:
 
 
 def _tokens(nodes: list[Fields], proposals: list[Fields]) -> dict[str, list[Any]]:
-    """One drafter's proposals as the draft they came from."""
+    """One drafter's proposals, in the form of the draft they came from."""
     columns: dict[str, list[Any]] = {name: [] for name in TOKEN_FIELDS}
     place: dict[int, int] = {-1: -1}
     for i, row in enumerate(proposals):
@@ -104,7 +104,7 @@ def _path(row: Fields, number: Mapping[int, int]) -> Fields:
 
 
 def _origins(row: Fields, number: Mapping[int, int]) -> str:
-    """Those of the nodes that were kept; the column still has all."""
+    """The origins of the nodes that were kept; the column still has those of all nodes."""
     origins = from_json(row["origins_json"] or "[]")
     return to_json([origins[node] for node in number if node < len(origins)])
 

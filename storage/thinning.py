@@ -1,8 +1,8 @@
-"""Retention: thins all but the newest runs to their accepted paths, a portion at a time.
+"""Retention: thins all but the newest runs to their accepted paths, in portions.
 
-Each call is one short transaction, so that other writers wait only a moment. Progress is marked in
-the rows, so that any process can continue. A run under way keeps its trees, and so does a run
-without a recorded end: its figures are counted from the trees.
+Each call is one short transaction, so that other writers wait only a moment. Progress is stored in
+the rows, so that any process can continue. A running run keeps its trees, and so does a run without
+a recorded end, whose figures are counted from its trees.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from storage.views_fused import OWN_PROPOSAL
 __all__ = ["check_keep", "give_back", "read_retention", "thin_some", "write_retention"]
 
 MOST_KEPT = 10**9
-# Of a transaction: a recording writer waits no longer than this and one portion of rounds.
+# Seconds of a transaction: a recording writer waits for no more than this and ROUNDS_AT_ONCE.
 PORTION_S = 0.02
 ROUNDS_AT_ONCE = 32
 PAGES_AT_ONCE = 256
-PAGES_LEFT = 256  # free pages that stay in the file: they would be asked for again at once
+PAGES_LEFT = 256  # free pages that stay in the file, since new rounds need them soon
 INCREMENTAL = 2
 RETENTION = "retention"
 
 
 def check_keep(keep: object) -> None:
-    """Raises ConfigError where `keep` is no number of runs."""
+    """Raises ConfigError if `keep` is not a number of runs."""
     whole = isinstance(keep, int) and not isinstance(keep, bool)
     if not whole or not 0 <= keep <= MOST_KEPT:  # type: ignore[operator]
         raise ConfigError.of("keep", keep, f"a whole number from 0 to {MOST_KEPT}")
@@ -70,40 +70,40 @@ def thin_some(connection: sqlite3.Connection, keep: int) -> int | None:
 
 
 def _next(connection: sqlite3.Connection, keep: int) -> int | None:
-    """The oldest run that is to be thinned, by its key."""
+    """The key of the oldest run to thin."""
     older, values = "1", tuple[object, ...]()
     if keep:
         query = "SELECT created_utc, id FROM runs ORDER BY created_utc DESC, id DESC"
         last = connection.execute(f"{query} LIMIT 1 OFFSET ?", (keep - 1,)).fetchone()
-        # Fewer runs than are kept.
+        # There are no more runs than are kept whole.
         if last is None:
             return None
         older, values = "(created_utc, id) < (?, ?)", tuple(last)
-    found = connection.execute(
+    row = connection.execute(
         "SELECT id FROM runs WHERE thinned < 2 AND num_lost_events = 0"
         f" AND status IN ('completed', 'cancelled', 'failed') AND {older}"
         " ORDER BY created_utc, id LIMIT 1",
         values,
     ).fetchone()
-    return None if found is None else int(found["id"])
+    return None if row is None else int(row["id"])
 
 
 def _thin_rounds(connection: sqlite3.Connection, run: int) -> bool:
-    """The next rounds of a run; True when it was the last of them."""
+    """Thins the next rounds of a run; True if none are left."""
     rows = connection.execute(
         "SELECT round, path_json, masses_json FROM rounds"
         " WHERE run = ? AND thinned = 0 ORDER BY round LIMIT ?",
         (run, ROUNDS_AT_ONCE),
     ).fetchall()
-    # A run whose rounds are a multiple of it is found again, with none left.
-    done = len(rows) < ROUNDS_AT_ONCE
+    # If the number of rounds is a multiple of ROUNDS_AT_ONCE, the run comes again without rounds.
+    all_thinned = len(rows) < ROUNDS_AT_ONCE
     if rows:
         stretch = (run, rows[0]["round"], rows[-1]["round"])
         _shorten(connection, stretch)
         _remove(connection, stretch)
         _empty(connection, run, rows)
-    connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if done else 1, run))
-    return done
+    connection.execute("UPDATE runs SET thinned = ? WHERE id = ?", (2 if all_thinned else 1, run))
+    return all_thinned
 
 
 Stretch = tuple[int, int, int]  # run, first round, last round
@@ -113,9 +113,9 @@ WITHIN = "run = ? AND round BETWEEN ? AND ?"
 def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
     """Replace each draft's tokens by counts: its nodes, those with a score, the sum of scores.
 
-    The rows are written anew: SQLite would leave the pages of rows that only shrink as they are.
+    The rows are deleted and inserted, since SQLite does not shrink the pages of updated rows.
     """
-    found = connection.execute(
+    totals = connection.execute(
         "SELECT round, model, count(*) AS nodes, count(score) AS scored, sum(score) AS total FROM ("
         " SELECT round, model, score, row_number() OVER ("
         " PARTITION BY round, node, model) AS place FROM proposals JOIN rounds USING (run, round)"
@@ -123,7 +123,7 @@ def _shorten(connection: sqlite3.Connection, stretch: Stretch) -> None:
         ") WHERE place = 1 GROUP BY round, model",
         stretch,
     )
-    counts = {(row[0], row[1]): tuple(row)[2:] for row in found}
+    counts = {(row[0], row[1]): tuple(row)[2:] for row in totals}
     drafts = connection.execute(
         f"SELECT {', '.join(DRAFTS.columns)} FROM drafts WHERE {WITHIN} ORDER BY round, ordinal",
         stretch,
@@ -143,7 +143,7 @@ def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
     for table in ("trials", "top_k"):
         connection.execute(f"DELETE FROM {table} WHERE {WITHIN}", stretch)
     path = f"SELECT round, value FROM rounds, json_each(path_json) WHERE {WITHIN}"
-    # Proposals first: else the foreign key would delete those of each node one by one.
+    # Proposals first: else the foreign key would delete each node's proposals one by one.
     for table in ("proposals", "nodes"):
         connection.execute(
             f"DELETE FROM {table} WHERE {WITHIN} AND (round, node) NOT IN ({path})",
@@ -152,10 +152,10 @@ def _remove(connection: sqlite3.Connection, stretch: Stretch) -> None:
 
 
 def _empty(connection: sqlite3.Connection, run: int, rows: Sequence[sqlite3.Row]) -> None:
-    """Clear what the rounds' own rows say about removed nodes."""
+    """Removes data about removed nodes from the rows of `rounds`."""
     query = "UPDATE rounds SET thinned = 1, masses_json = ? WHERE run = ? AND round = ?"
-    kept = [(_masses(row), run, row["round"]) for row in rows]
-    connection.executemany(query, kept)
+    vote_rows = [(_masses(row), run, row["round"]) for row in rows]
+    connection.executemany(query, vote_rows)
     stretch = (run, rows[0]["round"], rows[-1]["round"])
     for name in ("dropped_json", "dropped_masses_json"):
         connection.execute(
@@ -167,6 +167,7 @@ def _masses(row: sqlite3.Row) -> str | None:
     if row["masses_json"] is None:
         return None
     masses, path = from_json(row["masses_json"]), from_json(row["path_json"] or "[]")
+    # `masses` is indexed by node; only those on the accepted path stay, in node order.
     return to_json([masses[node] for node in sorted(path) if node < len(masses)])
 
 
@@ -174,12 +175,12 @@ def _masses(row: sqlite3.Row) -> str | None:
 
 
 def give_back(connection: sqlite3.Connection) -> bool:
-    """Cut some free pages off the file; False when there are few, or the file cannot be cut."""
+    """Truncates some free pages of the file; False if there are few or the file cannot shrink."""
     (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     if mode != INCREMENTAL or free <= PAGES_LEFT:
         return False
     pages = min(PAGES_AT_ONCE, free - PAGES_LEFT)
-    # Not `execute`, which would free one page: SQLite frees one a step, and tells no row of it.
+    # Not `execute`, which frees a single page: SQLite frees one for each step of the statement.
     connection.executescript(f"PRAGMA incremental_vacuum({pages})")
     return True

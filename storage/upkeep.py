@@ -12,11 +12,12 @@ from storage.thinning import give_back, read_retention, thin_some
 __all__ = ["Upkeep", "upkeep_of"]
 
 Upkeep = Callable[[], bool]
-"""Does a little; True if there is more. Raises sqlite3.Error where it must be tried again."""
+"""Does a small part of the work; True if there is more. Raises sqlite3.Error if it must be
+retried."""
 
 
 def upkeep_of(path: Path) -> Upkeep:
-    """The upkeep of the log at `path`, as its setting asks for it."""
+    """The upkeep of the log at `path`, according to its setting."""
 
     def some() -> bool:
         # Other writers go first: nothing here is urgent.

@@ -1,6 +1,6 @@
-"""The SQL of the log's views. The names are vLLM's and llama.cpp's, as in core.metrics.
+"""The SQL of the log's views. Names are those of vLLM and llama.cpp, as in core.metrics.
 
-A released view is never edited here either: a new migration drops it and creates the next.
+A released view is never edited: a new migration drops it and creates the next.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The SQL of the scoreboard that knows of fused drafts.
+"""The SQL of the view of drafters that takes fused drafts into account.
 
-There every SSM is fed the whole trunk; only what it proposed itself, with rank 0, is its own.
+In these every SSM is fed the whole trunk; only its own proposals, with rank 0, count as its tokens.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The SQL of the views that know of SSMs that drafted at once.
+"""The SQL of the views that take batched drafting into account.
 
-Of spans that share their time each has its part in sums; what is covered stays what it was.
+Spans that share their time count in sums with their shares; the time covered is the same as before.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The log's one writing thread. Recording an event only appends it to a queue in memory.
+"""The log's only writing thread. Recording an event just appends it to a queue in memory.
 
 The thread commits one transaction every INTERVAL_S, or one per round if rounds are slower. While
 the disk is full or the file is locked the log is paused: the thread retries with a growing delay,
@@ -83,7 +83,7 @@ class LogWriter:
                 self._changed.notify_all()
 
     def flush(self, timeout: float) -> bool:
-        """Write at once; True when every event queued before is written or dropped."""
+        """Writes now; True when every event queued before is written or dropped."""
         with self._changed:
             ticket = self._put
             self._urgent = True
@@ -91,7 +91,7 @@ class LogWriter:
             return self._changed.wait_for(lambda: self._settled >= ticket, timeout)
 
     def tidy(self) -> None:
-        """Look soon whether there is upkeep to be done."""
+        """Makes the thread check soon whether there is upkeep to do."""
         with self._changed:
             self._untidy = self._due = True
             self._changed.notify_all()
@@ -106,7 +106,7 @@ class LogWriter:
             return LogStatus(bool(reason), reason, waiting, self._dropped + self._intake.dropped)
 
     def close(self, timeout: float) -> None:
-        """Write what waits, if that is possible in `timeout` (s), and end the thread."""
+        """Writes queued events if that is possible within `timeout` (s), and ends the thread."""
         self.flush(timeout)
         with self._changed:
             self._closing = self._urgent = True
@@ -123,7 +123,8 @@ class LogWriter:
         self._sink.close()
 
     def _wait(self) -> bool:
-        """Block until there is work that may be done; False when closed and nothing can be done."""
+        """Blocks until there is work that may be done; False when closed and nothing can be
+        done."""
         with self._changed:
             idle = max(0.0, self._upkeep_at - time.monotonic()) if self._untidy else None
             self._changed.wait_for(

@@ -7,6 +7,7 @@ drafters, rules and engine run unchanged on a vocabulary of three. Knows core's 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -204,11 +205,18 @@ def random_table(vocab: int, seed: int, sharpness: float = 1.5, memory: int = 3)
 class TableModel(Tables):
     """See LanguageModel: next-token distributions from a function of the whole context."""
 
-    def __init__(self, name: str, vocab: int, table: Table, context: int = 64) -> None:
+    def __init__(
+        self,
+        name: str,
+        vocab: int,
+        table: Table,
+        context: int = 64,
+        num_embeddings: int | None = None,
+    ) -> None:
         self._table = table
         self._logits: dict[tuple[int, ...], torch.Tensor] = {}
         info = ModelInfo(name, "llm", 0, "table", vocab, context, "float32", "cpu")
-        super().__init__(info, self._logarithms)
+        super().__init__(info, self._logarithms, num_embeddings)
 
     def _logarithms(self, context: tuple[int, ...]) -> torch.Tensor:
         """float32 (V,): the logarithm of the table's entry."""
@@ -219,8 +227,12 @@ class TableModel(Tables):
 
 
 def loaded_tables(
-    llm: TableModel, ssms: Sequence[TableModel] = (), eos_ids: tuple[int, ...] = ()
+    llm: TableModel,
+    ssms: Sequence[TableModel] = (),
+    eos_ids: tuple[int, ...] = (),
+    counts: np.ndarray | None = None,
 ) -> LoadedModels:
     """Tables in the place of loaded models; the drafters are named after them."""
     small: dict[str, LanguageModel] = {ssm.info.name: ssm for ssm in ssms}
-    return LoadedModels(llm, small, word_tokenizer(llm.vocab_size), eos_ids)
+    tokenizer = word_tokenizer(llm.vocab_size)
+    return LoadedModels(llm, small, tokenizer, eos_ids, counts=counts)

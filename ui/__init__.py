@@ -1,1 +1,1 @@
-"""The Gradio page: what a run looks like while it happens and afterwards."""
+"""The Gradio page: shows runs while they happen and afterwards."""

@@ -1,8 +1,9 @@
-"""The command line of the zoo: `python -m zoo prepare|train|distil|boost|evaluate|samples`.
+"""The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|evaluate|
+samples`.
 Arguments in, lines and an exit status out.
 
-0: done. 2: a one-line message with the field, its value and what is allowed. 130: interrupted; the
-same command goes on, from what is kept under --out.
+Exit status 0: success. 2: a one-line message with the field, its value and what is allowed. 130:
+interrupted; the same command resumes from what is stored under --out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import platform
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,25 +29,30 @@ from core.models.loading.load import load_models
 from core.models.loading.placing import expand_bundled as ssms_named
 from core.models.loading.placing import resolve_llm
 from zoo import samples
+from zoo.answers import write_answers
 from zoo.arguments import Command, parser_of
-from zoo.beginning import Start, folders_by_name
 from zoo.boost import boost
-from zoo.clocked import Workload
+from zoo.chat_prompts import chat_prompts
+from zoo.corpora import read_corpora, standard_library
+from zoo.count_tables import write_counts
 from zoo.distil import Distilled, Teaching, Tuning, distil
 from zoo.distil import table as table_of_distilled
 from zoo.evaluate import as_json, evaluate_folder, table, trained_models
 from zoo.files import write_json
+from zoo.initial_weights import Start, folders_by_name
 from zoo.losses import Distillation
 from zoo.models import model_folder, named_id
-from zoo.pieces import UNKEPT, Pieces
 from zoo.prepare import Inputs, prepare, report
 from zoo.presets import only, preset
+from zoo.prompts import rows_of
+from zoo.result_cache import NO_CACHE, ResultCache
+from zoo.round_times import Workload
+from zoo.speedup import as_json as as_plain
+from zoo.speedup import measure_speedups, prompts_of
+from zoo.speedup import table as table_of_speedups
 from zoo.students import Student, students, tuning_preset
 from zoo.tokens import open_tokens
 from zoo.train import Run, train_family
-from zoo.worth import as_json as as_plain
-from zoo.worth import measure_worth, prompts_of
-from zoo.worth import table as table_of_worth
 
 _DEFAULT_PRESET = "cpu"
 _MAX_SEED = 2**32 - 1
@@ -120,18 +127,18 @@ def _evaluate(arguments: argparse.Namespace) -> None:
 
 def _judge(arguments: argparse.Namespace) -> None:
     prompts = prompts_of(arguments.prompts, arguments.count)
-    asked = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
+    workload = Workload(prompts, arguments.tokens, arguments.temperature, arguments.repeats)
     if not arguments.ssm:
         raise ConfigError.of("ssm", 0, "one SSM or more, by folder or id")
     engine = Engine(load_models(arguments.llm, arguments.ssm, arguments.dtype, arguments.device))
-    pieces = _pieces(arguments, "worth", engine, asdict(asked))
-    found = measure_worth(
-        engine, asked, lambda text: print(text, file=sys.stderr, flush=True), pieces
+    cache = _result_cache(arguments, "worth", engine, asdict(workload))
+    measured = measure_speedups(
+        engine, workload, lambda text: print(text, file=sys.stderr, flush=True), cache
     )
     if arguments.out is not None:
-        write_json(arguments.out / "worth.json", as_plain(found, asked))
-    print("\n".join(table_of_worth(found)))
-    pieces.forget()
+        write_json(arguments.out / "worth.json", as_plain(measured, workload))
+    print("\n".join(table_of_speedups(measured)))
+    cache.clear()
 
 
 def _samples(arguments: argparse.Namespace) -> None:
@@ -140,65 +147,83 @@ def _samples(arguments: argparse.Namespace) -> None:
         max_new_tokens=arguments.tokens, temperature=arguments.temperature, seed=arguments.seed
     )
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
-    asked = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
-    pieces = _pieces(arguments, "samples", engine, asked)
-    found: list[samples.Sample] = []
-    for sample in samples.samples(engine, prompts, sampling, pieces):
+    settings = {"prompts": [asdict(one) for one in prompts], "sampling": asdict(sampling)}
+    cache = _result_cache(arguments, "samples", engine, settings)
+    sampled: list[samples.Sample] = []
+    for sample in samples.samples(engine, prompts, sampling, cache):
         print(samples.sample_text(sample), flush=True)
-        found.append(sample)
-    verdicts = [sample.verdict for sample in found if sample.verdict]
+        sampled.append(sample)
+    verdicts = [sample.verdict for sample in sampled if sample.verdict]
     if verdicts:
         print(samples.count_verdicts(verdicts))
     if arguments.out is not None:
-        write_json(arguments.out / "samples.json", samples.as_json(found, sampling))
-    pieces.forget()
+        write_json(arguments.out / "samples.json", samples.as_json(sampled, sampling))
+    cache.clear()
+
+
+def _answers(arguments: argparse.Namespace) -> None:
+    checks.integer("count", arguments.count, 1, 1_000_000)
+    corpora = arguments.corpora
+    domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
+    refused = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
+    prompts = chat_prompts(domains, refused, arguments.seed)
+    prompts = {kind: texts[: arguments.count] for kind, texts in prompts.items()}
+    engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
+    write_answers(engine, prompts, arguments.out, arguments.tokens, partial(print, flush=True))
 
 
 def _distil(arguments: argparse.Namespace) -> None:
-    found, teaching = _teaching_of(arguments)
-    done: dict[str, Distilled] = {}
-    for one in found:
-        tuned = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
-        done[one.recipe.name] = distil(tuned, teaching)
-        write_json(arguments.out / "distilled.json", {n: asdict(each) for n, each in done.items()})
-    print("\n".join(table_of_distilled(done)))
+    to_train, teaching = _teaching_of(arguments)
+    by_model: dict[str, Distilled] = {}
+    for one in to_train:
+        tuning = Tuning(one.recipe, one.start, Distillation(teaching.teacher))
+        by_model[one.recipe.name] = distil(tuning, teaching)
+        write_json(
+            arguments.out / "distilled.json", {n: asdict(each) for n, each in by_model.items()}
+        )
+    print("\n".join(table_of_distilled(by_model)))
 
 
 def _boost(arguments: argparse.Namespace) -> None:
-    found, teaching = _teaching_of(arguments)
-    pool = [(one.recipe, one.start) for one in found if one.start is not None]
+    members, teaching = _teaching_of(arguments)
+    pool = [(one.recipe, one.start) for one in members if one.start is not None]
     if len(pool) < 2:
         raise ConfigError.of("ssm", len(pool), "two model folders or more")
-    done = boost(pool, teaching, arguments.by, print)
-    write_json(arguments.out / "boosted.json", [asdict(each) for each in done])
+    boosted = boost(pool, teaching, arguments.by, print)
+    write_json(arguments.out / "boosted.json", [asdict(each) for each in boosted])
+
+
+def _tables(arguments: argparse.Namespace) -> None:
+    _, teaching = _teaching_of(arguments)
+    print(write_counts(teaching, arguments.out, arguments.rows))
 
 
 def _teaching_of(arguments: argparse.Namespace) -> tuple[list[Student], Teaching]:
     store = open_tokens(arguments.out)
     chosen = preset(arguments.preset or store.manifest.preset)
-    found = students(_folders(arguments.ssm), chosen, store, arguments.rate)
+    to_train = students(_folders(arguments.ssm), chosen, store, arguments.rate)
     minutes = chosen.minutes if arguments.minutes is None else arguments.minutes
     checks.number("minutes", minutes, 0.0, _MAX_MINUTES, low_open=True)
     run = Run(
-        tuning_preset(chosen, found), store, minutes, _device(arguments.device), arguments.seed
+        tuning_preset(chosen, to_train), store, minutes, _device(arguments.device), arguments.seed
     )
-    asked = (arguments.own_share, arguments.own_batches)
-    kept = (arguments.remembered, arguments.corpus_tokens)
-    return found, Teaching(run, model_folder(arguments.llm), *asked, *kept)
+    own_texts = (arguments.own_share, arguments.own_batches)
+    cached = (arguments.remembered, arguments.corpus_tokens)
+    return to_train, Teaching(run, model_folder(arguments.llm), *own_texts, *cached)
 
 
-def _pieces(
-    arguments: argparse.Namespace, work: str, engine: Engine, asked: Mapping[str, Any]
-) -> Pieces:
-    """What was found of this work before a kill; of other models or another question nothing."""
+def _result_cache(
+    arguments: argparse.Namespace, work: str, engine: Engine, run_identity: Mapping[str, Any]
+) -> ResultCache:
+    """Results of the same work with the same models and settings, before an interruption."""
     if arguments.out is None:
-        return UNKEPT
+        return NO_CACHE
     ssms = [name for each in arguments.ssm for name in ssms_named(each)]
     weights = [named_id(name) for name in (resolve_llm(arguments.llm), *ssms)]
     infos = [asdict(info) for info in engine.models.infos]
     here = [torch.__version__, torch.get_num_threads(), platform.machine(), os.cpu_count()]
-    told = {"weights": weights, "models": infos, "asked": asked, "here": here}
-    return Pieces.of(arguments.out / work, told)
+    identity = {"weights": weights, "models": infos, "asked": run_identity, "here": here}
+    return ResultCache.of(arguments.out / work, identity)
 
 
 def _folders(paths: Sequence[Path]) -> list[Path]:
@@ -224,7 +249,9 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "train": _train,
         "distil": _distil,
         "boost": _boost,
+        "tables": _tables,
         "evaluate": _evaluate,
+        "answers": _answers,
         "samples": _samples,
     }
 )

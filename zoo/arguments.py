@@ -1,4 +1,4 @@
-"""What `python -m zoo` is told: the arguments of each of its commands. Runs none of them."""
+"""The command-line arguments of `python -m zoo`. Runs no command."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from core.errors import ConfigError
 from core.models.loading.catalog import BUNDLED
+from zoo.answers import CHAT_PROMPTS
 from zoo.boost import WAYS
 from zoo.prepare import DEFAULT_PROMPTS
 from zoo.presets import PRESETS
@@ -21,136 +22,227 @@ Command = Callable[[argparse.Namespace], None]
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses in one line, as the rest of the house does."""
+    """Raises ConfigError, which `main` prints as one line."""
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
 
 
 def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
-    """`arguments.run` is the command that was named."""
+    """The parser; in its result `run` is the command to run."""
     parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
     named = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():
-        told, add = _TOLD[name]
-        one = named.add_parser(name, help=told)
+        help_text, add = _COMMANDS[name]
+        one = named.add_parser(name, help=help_text)
         add(one)
         one.set_defaults(run=run)
     return parser
 
 
 def _common_arguments(parser: argparse.ArgumentParser, out: bool = True) -> None:
-    parser.add_argument("--out", type=Path, required=out, metavar="DIR", help="where all is kept")
-    parser.add_argument("--preset", choices=tuple(PRESETS),
-                        help="default: as prepared, at first cpu")  # fmt: skip
-    parser.add_argument("--corpora", type=Path, metavar="DIR", help="text folders; read by prepare")
-    parser.add_argument("--seed", type=int, default=0)
+    add = parser.add_argument
+    add("--out", type=Path, required=out, metavar="DIR", help="folder of all results")
+    add(
+        "--preset",
+        choices=tuple(PRESETS),
+        help="sizes and budgets; default: as prepared, for prepare cpu",
+    )
+    add("--corpora", type=Path, metavar="DIR", help="folders of text files, read by prepare")
+    add("--seed", type=int, default=0)
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser)
-    parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="reuse one; default: train")
-    parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
-                        help="a document that quotes a long line of these is refused")  # fmt: skip
+    add("--tokenizer", type=Path, metavar="DIR", help="reuse this tokenizer; default: train one")
+    add(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        default=DEFAULT_PROMPTS,
+        help="leave out documents that quote a long line of these prompts",
+    )
 
 
 def _train_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser)
-    parser.add_argument("--minutes", type=float, help="for all models; default: the preset's")
-    parser.add_argument("--start", type=Path, nargs="+", default=[], metavar="DIR",
-                        help="folders that models of these names begin with")  # fmt: skip
-    parser.add_argument("--embeddings", type=Path, metavar="DIR",
-                        help="a wider model, whose embeddings new ones begin with")  # fmt: skip
-    parser.add_argument("--only", nargs="+", default=[], metavar="NAME",
-                        help="of the preset's models; default: all")  # fmt: skip
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--minutes", type=float, help="training time of all models; default: the preset's")
+    add(
+        "--start",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="folders of weights to start from; a folder's name is its model's",
+    )
+    add(
+        "--embeddings",
+        type=Path,
+        metavar="DIR",
+        help="take the embeddings of new models from this wider model",
+    )
+    add(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="train only these models of the preset; default: all",
+    )
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
 def _teaching_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser)
-    parser.add_argument(
+    add(
         "--llm",
         type=Path,
         required=True,
         metavar="DIR",
-        help="who is foreseen: a folder or a GGUF file",
+        help="the LLM whose tokens the SSMs predict: a folder or a GGUF file",
     )
-    parser.add_argument("--minutes", type=float, help="for all SSMs; default: the preset's")
-    parser.add_argument("--rate", type=float, help="peak learning rate; default: the recipe's")
-    parser.add_argument("--own-share", type=float, default=0.5,
-                        help="of windows: the LLM's own texts")  # fmt: skip
-    parser.add_argument("--own-batches", type=int, default=16,
-                        help="of 64 texts each, a domain")  # fmt: skip
-    parser.add_argument("--remembered", type=int, default=0, metavar="N",
-                        help="ask the LLM once, keep N likeliest tokens; 0: each step")  # fmt: skip
-    parser.add_argument("--corpus-tokens", type=int, default=500_000,
-                        help="of a domain, with --remembered")  # fmt: skip
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    add("--minutes", type=float, help="training time of all SSMs; default: the preset's")
+    add("--rate", type=float, help="peak learning rate; default: the recipe's")
+    add(
+        "--own-share",
+        type=float,
+        default=0.5,
+        help="fraction of windows taken from the LLM's own texts",
+    )
+    add("--own-batches", type=int, default=16, help="batches of 64 own texts for each domain")
+    add(
+        "--remembered",
+        type=int,
+        default=0,
+        metavar="N",
+        help="cache the LLM's N likeliest tokens; 0: run the LLM in each step",
+    )
+    add(
+        "--corpus-tokens",
+        type=int,
+        default=500_000,
+        help="corpus tokens of each domain, with --remembered",
+    )
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
 
 
 def _distil_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _teaching_arguments(parser)
-    parser.add_argument("--ssm", type=Path, nargs="+", default=[], metavar="DIR",
-                        help="where each starts; default: the preset's SSMs, new, "
-                        "with the LLM's embeddings")  # fmt: skip
+    add(
+        "--ssm",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DIR",
+        help="folders of the SSMs to tune; default: new SSMs of the preset, "
+        "with the LLM's embeddings",
+    )
 
 
 def _boost_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _teaching_arguments(parser)
-    parser.add_argument("--ssm", type=Path, nargs="+", required=True, metavar="DIR",
-                        help="the pool, in the order of its tuning")  # fmt: skip
-    parser.add_argument(
-        "--by", choices=WAYS, default=WAYS[0], help="what those before took care of"
+    add(
+        "--ssm",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="DIR",
+        help="the SSMs in the order in which they are tuned",
     )
+    add("--by", choices=WAYS, default=WAYS[0], help="what is dropped if an earlier SSM predicts it")
+
+
+def _tables_arguments(parser: argparse.ArgumentParser) -> None:
+    _teaching_arguments(parser)
+    parser.add_argument("--rows", type=int, default=100_000, help="64 bytes each; the heaviest")
+    parser.set_defaults(ssm=(), remembered=8)
 
 
 def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
     _common_arguments(parser, out=False)
-    parser.add_argument("--models", type=Path, nargs="+", metavar="DIR",
-                        help="model folders; default: those trained under --out")  # fmt: skip
-    parser.add_argument("--context", type=int, help="tokens a window; default: the preset's")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
-    pair = parser.add_argument_group("whether SSMs are worth using with an LLM")
-    pair.add_argument(
-        "--llm", metavar="ID", help="a folder, a GGUF file, an id, smollm2 or bundled"
+    add(
+        "--models",
+        type=Path,
+        nargs="+",
+        metavar="DIR",
+        help="model folders; default: those trained in --out",
     )
-    pair.add_argument("--ssm", nargs="+", default=[], metavar="ID", help="those judged with it")
-    pair.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
-                      help="JSON lines with a prompt each")  # fmt: skip
-    pair.add_argument("--count", type=int, default=12, help="prompts, spread over the file")
-    pair.add_argument("--tokens", type=int, default=48, help="new tokens a prompt")
+    add("--context", type=int, help="tokens in a window; default: the preset's")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    pair = parser.add_argument_group("how much faster an LLM is with SSMs")
+    pair.add_argument("--llm", metavar="ID", help=f"the LLM: {ANY_MODEL}")
+    pair.add_argument("--ssm", nargs="+", default=[], metavar="ID", help="SSMs to measure with it")
+    pair.add_argument(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        default=DEFAULT_PROMPTS,
+        help="JSON lines with a prompt each",
+    )
+    pair.add_argument(
+        "--count", type=int, default=12, help="number of prompts, evenly spread over the file"
+    )
+    pair.add_argument("--tokens", type=int, default=48, help="new tokens for each prompt")
     pair.add_argument("--repeats", type=int, default=2)
     pair.add_argument("--temperature", type=float, default=0.0)
     pair.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
 
 
-def _samples_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where texts are kept; else none")
-    parser.add_argument(
-        "--llm",
-        default=BUNDLED,
-        metavar="ID",
-        help="a folder, a GGUF file, an id, smollm2 or bundled",
-    )
-    parser.add_argument("--prompts", type=Path, metavar="FILE", default=DEFAULT_PROMPTS,
-                        help="JSON lines with a prompt and its domain")  # fmt: skip
-    parser.add_argument("--domains", nargs="+", default=[], metavar="NAME", help="default: all")
-    parser.add_argument("--count", type=int, default=3, help="prompts of a domain")
-    parser.add_argument("--tokens", type=int, default=100, help="new tokens a prompt")
-    parser.add_argument("--temperature", type=float, default=0.8)
+def _answers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
+                        help="corpora, a folder for each kind of question")  # fmt: skip
+    parser.add_argument("--llm", required=True, metavar="ID", help=ANY_MODEL)
+    parser.add_argument("--corpora", type=Path, metavar="DIR",
+                        help="text folders, to ask about passages of them")  # fmt: skip
+    parser.add_argument("--prompts", type=Path, metavar="FILE", default=CHAT_PROMPTS,
+                        help="JSON lines with prompts that are not asked")  # fmt: skip
+    parser.add_argument("--count", type=int, default=100_000, help="questions of a kind, at most")
+    parser.add_argument("--tokens", type=int, default=200, help="of an answer, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _samples_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for the texts; default: they are only printed",
+    )
+    add("--llm", default=BUNDLED, metavar="ID", help=f"the LLM: {ANY_MODEL}")
+    add(
+        "--prompts",
+        type=Path,
+        metavar="FILE",
+        default=DEFAULT_PROMPTS,
+        help="JSON lines with a prompt and its domain",
+    )
+    add("--domains", nargs="+", default=[], metavar="NAME", help="default: all")
+    add("--count", type=int, default=3, help="prompts of each domain")
+    add("--tokens", type=int, default=100, help="new tokens for each prompt")
+    add("--temperature", type=float, default=0.8)
+    add("--seed", type=int, default=0)
+    add("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.set_defaults(ssm=())
 
 
-_TOLD: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = MappingProxyType(
+_COMMANDS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = MappingProxyType(
     {
-        "prepare": ("corpora to tokenizer and token files", _prepare_arguments),
-        "train": ("token files to models, resumable", _train_arguments),
-        "distil": ("SSMs tuned to their LLM, resumable", _distil_arguments),
-        "boost": ("a pool of SSMs tuned to each other", _boost_arguments),
-        "evaluate": ("held-out loss; what SSMs are worth", _evaluate_arguments),
-        "samples": ("what an LLM writes, to be read", _samples_arguments),
+        "prepare": ("turn corpora into a tokenizer and token files", _prepare_arguments),
+        "answers": ("write a chat LLM's answers as corpora; resumable", _answers_arguments),
+        "train": ("train models on token files; resumable", _train_arguments),
+        "distil": ("tune SSMs to their LLM; resumable", _distil_arguments),
+        "boost": ("tune a pool of SSMs to complement each other", _boost_arguments),
+        "tables": ("count an LLM's tokens for the drafter `table`", _tables_arguments),
+        "evaluate": ("measure held-out loss, or the speedup by SSMs", _evaluate_arguments),
+        "samples": ("print texts that an LLM writes", _samples_arguments),
     }
 )

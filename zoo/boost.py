@@ -1,11 +1,11 @@
 """`python -m zoo boost`: collective boost-tuning of a pool of SSMs (SpecInfer 3.1).
 
-Each is tuned to the LLM where those before it fall short, so that together they cover what it will
-say.
+Each SSM is tuned where the SSMs before it fail to predict the LLM, so that together they cover its
+tokens.
 
-`prompts`, as published: texts that an SSM continues as the LLM does, to the end, are dropped for
-those after it. `positions`: single positions that one foresees weigh little (docs/family.md,
-"Boosting").
+`prompts`, as published: a text that an SSM continues exactly as the LLM does is dropped for the
+SSMs after it. `positions`: single positions that an SSM predicts get a small weight for those after
+it (docs/family.md, "Boosting").
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from torch import nn
 
 from core.config import checks
 from zoo.distil import Distilled, Teaching, Tuning, distil
+from zoo.draft_accuracy import coverage
 from zoo.files import replace_folder
-from zoo.foreseen import coverage
 from zoo.losses import Distillation, log_probabilities
 from zoo.models import weights_id
 from zoo.own_texts import HELD_OUT_FORM
-from zoo.pieces import Pieces
 from zoo.presets import ModelRecipe
+from zoo.result_cache import ResultCache
 
 __all__ = ["WAYS", "Boosted", "boost", "line"]
 
 WAYS = ("positions", "prompts")
 KINDS = MappingProxyType({"positions": "boosted", "prompts": "boosted-by-prompts"})
-"""The folder that each way's are saved under."""
+"""The folder in which each way saves its SSMs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Boosted:
-    """What came of one SSM of the pool: `before` and `after` its tuning, over all held-out
-    domains, how often the LLM's token is among the first of each SSM, those not tuned yet as they
-    were, and of each SSM alone among as many of its own. `dropped` texts of `texts` that those
-    before it continued like the LLM. `kept`: whether it stays; the first that does not is the last.
+    """The result for one SSM of the pool. `before` and `after` its tuning: the `coverage` by the
+    whole pool, mean over held-out domains; SSMs not tuned yet count as they were. `dropped` of
+    `texts`: those that SSMs before it continued like the LLM. `kept`: whether the tuned SSM is
+    used; tuning ends at the first that is not.
     """
 
     name: str
@@ -62,17 +62,17 @@ def boost(
     way: str,
     say: Callable[[str], None],
 ) -> list[Boosted]:
-    """Tunes the pool in its order, each from its folder, until one makes the union's held-out
-    coverage fall: that one and those behind it stay as they were. The whole pool is saved."""
+    """Tunes the SSMs in order, each from its folder, until one lowers the pool's held-out coverage:
+    that one and all after it keep their old weights. The whole pool is saved."""
     checks.choice("by", way, WAYS)
     models = {recipe.name: _Member.of(folder, teaching) for recipe, folder in pool}
     tuned: list[_Member] = []
-    done: list[Boosted] = []
+    boosted: list[Boosted] = []
     for recipe, folder in pool:
         before = _mean_coverage(teaching, models)
         drops = _Drops(tuple(tuned))
         earlier = tuple(one.model for one in tuned)
-        found = distil(
+        distilled = distil(
             Tuning(
                 recipe,
                 folder,
@@ -85,21 +85,23 @@ def boost(
         )
         ours = _Member.of(teaching.run.store.folder / KINDS[way] / recipe.name, teaching)
         after = _mean_coverage(teaching, {**models, recipe.name: ours})
-        kept = after["union"] >= before["union"]
-        done.append(Boosted(recipe.name, found, before, after, drops.seen, drops.dropped, kept))
-        say(line(done[-1]))
-        if not kept:
+        improved = after["union"] >= before["union"]
+        boosted.append(
+            Boosted(recipe.name, distilled, before, after, drops.seen, drops.dropped, improved)
+        )
+        say(line(boosted[-1]))
+        if not improved:
             break
         models[recipe.name] = ours
         tuned.append(ours)
     for recipe, folder in pool[len(tuned) :]:
         as_it_was = partial(shutil.copytree, folder, dirs_exist_ok=True)
         replace_folder(teaching.run.store.folder / KINDS[way] / recipe.name, as_it_was)
-    return done
+    return boosted
 
 
 def line(one: Boosted) -> str:
-    """What one SSM's tuning did to the whole."""
+    """How one SSM's tuning changed the pool's coverage, as a line."""
     best = max(value for name, value in one.after.items() if name != "union")
     left = "" if one.kept else "; it and those behind it stay as they were"
     dropped = f", {one.dropped} of {one.texts} texts dropped before" if one.texts else ""
@@ -111,17 +113,17 @@ def line(one: Boosted) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """An SSM of the pool as it is now; `continued`: which texts it was found to continue."""
+    """An SSM of the pool; `continued`: cached results of which texts it continues like the LLM."""
 
     model: nn.Module
     weights: str
-    continued: Pieces
+    continued: ResultCache
 
     @classmethod
     def of(cls, folder: Path, teaching: Teaching) -> _Member:
         weights = weights_id(folder)
-        pieces = teaching.pieces("continued", {"by": weights})
-        return cls(teaching.open_model(folder).to(teaching.run.device), weights, pieces)
+        cache = teaching.cache("continued", {"by": weights})
+        return cls(teaching.open_model(folder).to(teaching.run.device), weights, cache)
 
 
 def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[str, float]:
@@ -129,17 +131,18 @@ def _mean_coverage(teaching: Teaching, members: Mapping[str, _Member]) -> dict[s
     weights = {name: one.weights for name, one in members.items()}
     models = {name: one.model for name, one in members.items()}
     prefix, held_out = HELD_OUT_FORM.prefixes[0], teaching.held_out()
-    pieces = teaching.pieces("covered", {"by": weights})
-    found: list[dict[str, float]] = [
-        pieces.once(domain, partial(coverage, teaching.teacher, models, texts, prefix))
+    cache = teaching.cache("covered", {"by": weights})
+    per_domain: list[dict[str, float]] = [
+        cache.get_or_compute(domain, partial(coverage, teaching.teacher, models, texts, prefix))
         for domain, texts in held_out.items()
     ]
-    return {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+    return {name: sum(one[name] for one in per_domain) / len(per_domain) for name in per_domain[0]}
 
 
 @dataclass
 class _Drops:
-    """Keeps the texts that none of the `earlier` SSMs continues as the LLM did; counts them."""
+    """Selects the texts that none of the `earlier` SSMs continues like the LLM; counts the
+    others."""
 
     earlier: Sequence[_Member]
     seen: int = 0
@@ -150,12 +153,14 @@ class _Drops:
         matched = torch.zeros(len(batch), dtype=torch.bool)
         name = f"{prefix}-{hashlib.sha256(batch.tobytes()).hexdigest()[:16]}"
         for one in self.earlier:
-            found = one.continued.once(name, partial(self._is_continued, one.model, whole, prefix))
-            matched |= torch.tensor(found)
+            is_continued = one.continued.get_or_compute(
+                name, partial(self._is_continued, one.model, whole, prefix)
+            )
+            matched |= torch.tensor(is_continued)
         self.seen += len(batch)
         self.dropped += int(matched.sum())
-        kept: np.ndarray = batch[~matched.numpy()]
-        return kept
+        unmatched: np.ndarray = batch[~matched.numpy()]
+        return unmatched
 
     @torch.inference_mode()
     def _is_continued(self, model: nn.Module, whole: torch.Tensor, prefix: int) -> list[bool]:

@@ -20,10 +20,8 @@ __all__ = ["Checkpoint"]
 
 
 class Checkpoint:
-    """One file.
-
-    `identity` is what the run was started with; a file with another one is not gone on from.
-    """
+    """One file. `identity`: what the run was started with; a file with another identity is
+    refused."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self._path = path
@@ -32,8 +30,8 @@ class Checkpoint:
     def save(self, trainer: Trainer, spent: float, *, owes: bool = False) -> None:
         """Replaces the file.
 
-        `spent`: seconds of the budget gone. `owes`: it is still to be said how the model does here.
-        ModelError, and the old file stays, if the loss is no finite number.
+        `spent`: seconds of the budget. `owes`: the evaluation at this step is still to be made.
+        ModelError if the loss is not finite; the old file stays.
         """
         loss = trainer.loss()
         if not math.isfinite(loss):
@@ -50,14 +48,13 @@ class Checkpoint:
         replace_file(self._path, lambda file: torch.save(state, file))
 
     def load(self, trainer: Trainer) -> tuple[float, bool]:
-        """Brings `trainer` to the saved state, if there is one; returns the seconds then spent, and
-        what was owed."""
+        """Loads the saved state into `trainer`, if there is one; returns `spent` and `owes`."""
         if not self._path.is_file():
             return 0.0, False
         state = self._read(trainer.device)
         self._check(state["identity"])
         trainer.load_state(state["trainer"])
-        return float(state["spent"]), bool(state.get("owes", False))  # older ones do not say
+        return float(state["spent"]), bool(state.get("owes", False))  # not in older files
 
     def _read(self, device: torch.device) -> dict[str, Any]:
         try:

@@ -44,7 +44,7 @@ MIN_QUOTED_CHARACTERS = 60
 
 _SEPARATOR = re.compile(rf"^{re.escape(END_OF_TEXT)}[ \t]*$", re.MULTILINE)
 _TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
-# Other people's packages, under other licences, lie inside the standard library's folder as well.
+# Installed packages, under other licences, are inside the standard library's folder as well.
 _FOREIGN_FOLDERS = frozenset({"site-packages", "dist-packages"})
 
 
@@ -72,25 +72,30 @@ class Domain:
 
 
 def standard_library() -> Path:
-    """Where the Python files of this interpreter's standard library lie."""
+    """The folder of this interpreter's standard library."""
     return Path(sysconfig.get_paths()["stdlib"])
 
 
 def read_corpora(
     folder: Path, library: Path, refused_lines: Sequence[str], seed: int
 ) -> list[Domain]:
-    """Every domain under `folder` (a folder of `.txt` files each), and `code` from `library`.
+    """Every domain under `folder` (a folder of `.txt` files each); `code`, where it is none of
+    them, from `library`.
 
     Documents are shuffled by `seed`, so that a domain's last tokens are a sample of all its files.
     """
-    domains = [_text_domain(folder, name, refused_lines) for name in DOMAINS if name != "code"]
-    found = [domain for domain in domains if domain.documents]
-    if not found:
+    names = [path.name for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
+    names.sort(key=lambda name: (DOMAINS.index(name) if name in DOMAINS else len(DOMAINS), name))
+    domains = [_text_domain(folder, name, refused_lines) for name in names]
+    domains = [domain for domain in domains if domain.documents]
+    if not domains:
         raise ConfigError.of(
             "corpora", str(folder), f"a folder with .txt files in {', '.join(DOMAINS[:-1])}"
         )
-    code = _python_domain("code", python_files(library), refused_lines, _whole_file)
-    return [_shuffle_documents(domain, seed) for domain in (*found, code)]
+    if all(domain.name != "code" for domain in domains):
+        code = _python_domain("code", python_files(library), refused_lines, _whole_file)
+        domains.append(code)
+    return [_shuffle_documents(domain, seed) for domain in domains]
 
 
 def library_corpora(
@@ -165,8 +170,8 @@ def _python_domain(
 
 
 def _python_text(path: Path) -> str:
-    """A source file decoded as its cookie says; empty where it cannot be (bad encodings are some
-    files' purpose).
+    """A source file decoded by its encoding cookie; empty if that fails (some files test exactly
+    that).
     """
     try:
         with tokenize.open(path) as file:
@@ -182,9 +187,9 @@ def _whole_file(source: str) -> Iterable[str]:
 def _docstrings(source: str) -> Iterable[str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the source that is read, not ours to heed
+            warnings.simplefilter("ignore")  # about the source that is read
             nodes = ast.walk(ast.parse(source))
-    except SyntaxError:  # a template, or Python of another age
+    except SyntaxError:  # a template, or another version of Python
         return ()
     named = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     return [doc for node in nodes if isinstance(node, named) if (doc := ast.get_docstring(node))]
@@ -199,7 +204,7 @@ class _Keeper:
         self._seen: set[str] = set()
 
     def all(self, source: Source, documents: Iterable[str]) -> Source:
-        """Keeps what may be kept of `documents`; returns `source` with its counts."""
+        """Collects the allowed `documents`; returns `source` with its counts."""
         num_kept, num_refused, num_duplicates = 0, 0, 0
         for document in filter(str.strip, documents):
             if document in self._seen:

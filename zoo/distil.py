@@ -1,8 +1,8 @@
 """`python -m zoo distil`: SSMs (small speculative models) tuned to their LLM.
 
-By its own distribution, on corpus text and on texts of its own. Each has its share of the minutes,
-with checkpoints to go on from, and says now and then how much of held-out text it foresees. Knows
-nothing of pools; see `zoo.boost`.
+The loss is the divergence from the LLM's distribution, on corpus text and on texts that the LLM
+wrote. Each SSM trains for its share of the minutes, with checkpoints, and reports from time to time
+how well it predicts held-out text. For pools of SSMs see `zoo.boost`.
 """
 
 from __future__ import annotations
@@ -22,40 +22,41 @@ from core.config import checks
 from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.models.loading.load import load_models
-from zoo.beginning import Start, initial_model
-from zoo.clocked import Workload
+from core.models.loading.narrow_head import narrow_head
+from zoo.data_order import DataOrder
+from zoo.draft_accuracy import DraftAccuracy, draft_accuracy
 from zoo.evaluate import check_vocabulary
-from zoo.foreseen import Foreseen, foreseen
+from zoo.initial_weights import Start, initial_model
 from zoo.losses import Distillation
-from zoo.memory import Memory
 from zoo.models import open_model, weights_id
-from zoo.order import DataOrder
 from zoo.own_texts import HELD_OUT_FORM, TRAIN_FORM, OwnTexts
-from zoo.pieces import Pieces
 from zoo.presets import Mixture, ModelRecipe
+from zoo.result_cache import ResultCache
+from zoo.round_times import Workload
+from zoo.speedup import tokens_per_pass
+from zoo.teacher_cache import TeacherCache
 from zoo.tokenizer import open_tokenizer
 from zoo.train import Run, Trained, curve_of, learn, save
 from zoo.trainer import Trainer
-from zoo.worth import tokens_per_pass
 
-__all__ = ["Distilled", "Teaching", "Tuning", "distil", "foresees", "table"]
+__all__ = ["Distilled", "Teaching", "Tuning", "distil", "accuracy_by_domain", "table"]
 
 OWN = "own/"
-"""Before a domain's name: the LLM's own texts behind prefixes of it."""
+"""Prefix of a row's name: the LLM's own continuations of that domain's text."""
 _HELD_OUT_BATCHES = 2  # of each domain: one greedy, one sampled
 _PROMPTS, _MEASURED_TOKENS = 6, 48  # of each domain, when the engine measures
 
 Texts = Mapping[str, Sequence[np.ndarray]]
-Kept = Callable[[np.ndarray, int], np.ndarray]
-"""Which texts of a batch (texts, length) are kept; the second is the length of their prefixes."""
+TextFilter = Callable[[np.ndarray, int], np.ndarray]
+"""Selects texts of a batch (texts, length); the second argument is the length of their prefixes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Teaching:
-    """What a distilling run is given besides its recipes. `own_share` of the windows are the LLM's
-    own texts, of which there are `own_batches` a domain. `remembered`: of each position so many of
-    the LLM's most probable tokens are kept, and it is asked but once, of the own texts and of
-    `corpus_tokens` of each domain; 0: it is asked in every step, of all there is."""
+    """The settings of a distilling run besides its recipes. `own_share`: the fraction of windows
+    taken from the LLM's own texts, of which each domain has `own_batches`. `remembered`: the number
+    of most probable tokens that are cached for each position of the own texts and of
+    `corpus_tokens` of each domain; 0: the LLM runs in every step, on all corpus tokens."""
 
     run: Run
     llm: Path
@@ -77,20 +78,23 @@ class Teaching:
         object.__setattr__(self, "teacher_id", weights_id(self.llm))
 
     def open_model(self, folder: Path, field: str = "ssm") -> Any:
-        """The model in this folder, over the tokens that the tokenizer has."""
-        return open_model(folder, field, self.run.store.manifest.vocab_size)
+        """The model in this folder, over the tokens that the tokenizer has, or that its narrow head
+        has."""
+        model = open_model(folder, field, self.run.store.manifest.vocab_size)
+        narrow_head(model)
+        return model
 
     @property
     def texts(self) -> OwnTexts:
-        """The LLM's own texts behind prefixes of the training tokens."""
+        """The LLM's own continuations of prefixes of the training tokens."""
         run = self.run
         folder = self._folder / f"train-{run.seed}"
         first = run.store.manifest.separator
         return OwnTexts(self.teacher, run.store.train, folder, TRAIN_FORM, run.seed, first)
 
-    def rows(self, kept: Kept | None = None) -> dict[str, np.ndarray]:
-        """The corpora's training tokens and the LLM's own texts, which are drawn where they are not
-        there yet; of these only the ones that are `kept`."""
+    def rows(self, keep: TextFilter | None = None) -> dict[str, np.ndarray]:
+        """The corpora's training tokens, and those of the LLM's own texts that `keep` selects;
+        texts that are not stored yet are generated."""
         rows = dict(self.run.store.train)
         if self.remembered:
             rows = {domain: row[: self.corpus_tokens] for domain, row in rows.items()}
@@ -98,23 +102,23 @@ class Teaching:
             batches = []
             for number in range(self.own_batches):
                 batch = self.texts.batch(domain, number, self._say)
-                batches.append(batch if kept is None else kept(batch, self.texts.prefix(number)))
+                batches.append(batch if keep is None else keep(batch, self.texts.prefix(number)))
             rows = rows | {f"{OWN}{domain}": np.concatenate(batches).reshape(-1)}
         return rows
 
-    def memory(self, rows: Mapping[str, np.ndarray]) -> Memory | None:
-        """Of what the LLM says of these rows, kept beside its own texts; None: nothing is. The LLM
-        is asked now, outside the minutes that are trained for."""
+    def memory(self, rows: Mapping[str, np.ndarray]) -> TeacherCache | None:
+        """The LLM's most probable tokens for these rows, stored next to its own texts; None without
+        `remembered`. They are computed now and do not count as training time."""
         if not self.remembered:
             return None
         length = self.of_one_length().preset.schedule.context
-        memory = Memory(self.teacher, self._folder / "said", rows, length, self.remembered)
-        memory.ask(self._say)
+        memory = TeacherCache(self.teacher, self._folder / "said", rows, length, self.remembered)
+        memory.fill(self._say)
         return memory
 
     def of_one_length(self) -> Run:
-        """The run; of what is remembered the windows are all as long, as long as they come to be
-        in others: at places that it never saw an SSM foresees little."""
+        """The run; with `remembered`, all its windows have the length that other runs reach last:
+        cached windows cannot change, and at positions never trained on an SSM predicts poorly."""
         if not self.remembered:
             return self.run
         schedule = self.run.preset.schedule
@@ -122,14 +126,14 @@ class Teaching:
         return replace(self.run, preset=replace(self.run.preset, schedule=schedule))
 
     def mixture(self, own: Mixture) -> Mixture:
-        """A recipe's, with the LLM's own texts in it."""
+        """A recipe's mixture, with `own_share` of each domain's weight moved to the own texts."""
         share = self.own_share
         corpora = tuple((domain, weight * (1 - share)) for domain, weight in own if share < 1)
         texts = tuple((f"{OWN}{domain}", weight * share) for domain, weight in own if share > 0)
         return corpora + texts
 
     def held_out(self) -> Texts:
-        """The LLM's own texts behind held-out prefixes: of each domain a greedy batch, then a
+        """The LLM's own continuations of held-out prefixes: for each domain a greedy batch, then a
         sampled one."""
         rows, first = self.run.store.held_out, self.run.store.manifest.separator
         texts = OwnTexts(self.teacher, rows, self._folder / "held-out", HELD_OUT_FORM, 1, first)
@@ -139,29 +143,29 @@ class Teaching:
         }
 
     def engine_tokens_per_pass(self, ssm: Path) -> dict[str, float]:
-        """Tokens per LLM pass by domain, of greedy chains of the SSM in this folder, as the engine
-        decodes with it behind held-out prefixes."""
+        """Tokens per LLM pass by domain, measured with the engine: greedy chains of the SSM in this
+        folder, on held-out prefixes."""
         device = self.run.device.type
         engine = Engine(load_models(str(self.llm), [str(ssm)], "float32", device))
         tokenizer, prefix = (
             open_tokenizer(self.run.store.tokenizer_folder),
             HELD_OUT_FORM.prefixes[0],
         )
-        found = {}
+        by_domain = {}
         for domain, (greedy, *_) in self.held_out().items():
             rows = greedy[:_PROMPTS, 1:prefix].tolist()
             prompts = [str(tokenizer.decode(ids)) for ids in rows]
-            asked = Workload(prompts, _MEASURED_TOKENS, repeats=1)
-            found[domain] = tokens_per_pass(engine, ssm.name, asked)
-        return found
+            workload = Workload(prompts, _MEASURED_TOKENS, repeats=1)
+            by_domain[domain] = tokens_per_pass(engine, ssm.name, workload)
+        return by_domain
 
-    def pieces(self, work: str, identity: Mapping[str, Any]) -> Pieces:
-        """What was found of an SSM with this LLM, kept beside the LLM's own texts."""
-        return Pieces.of(self._folder / work, identity)
+    def cache(self, work: str, identity: Mapping[str, Any]) -> ResultCache:
+        """Results for SSMs of this LLM, stored next to its own texts."""
+        return ResultCache.of(self._folder / work, identity)
 
     @property
     def _folder(self) -> Path:
-        """Of this LLM behind prefixes of these tokens."""
+        """The folder for this LLM and these corpora."""
         tokens = json.dumps(self.run.store.manifest.identity(), sort_keys=True)
         name = f"{self.teacher_id[:12]}-{hashlib.sha256(tokens.encode()).hexdigest()[:8]}"
         return self.run.store.folder / "own" / name
@@ -172,44 +176,44 @@ class Teaching:
 
 @dataclass(frozen=True, slots=True)
 class Distilled:
-    """What came of one SSM. By domain, on the LLM's own held-out texts: what it foresaw `before`
-    and `after`; `measured`: then, by the engine, tokens per LLM pass of greedy chains behind
-    held-out prefixes; `curve`: both on the way, with the step."""
+    """The result for one SSM, by domain, on held-out texts that the LLM wrote: accuracy `before`
+    and `after`; `measured`: tokens per LLM pass afterwards, see `engine_tokens_per_pass`; `curve`:
+    both during training, with the step."""
 
     trained: Trained
-    before: dict[str, Foreseen]
-    after: dict[str, Foreseen]
+    before: dict[str, DraftAccuracy]
+    after: dict[str, DraftAccuracy]
     measured: dict[str, float]
     curve: tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """One SSM's: its `recipe`, the folder it starts from, what is minimised, and which of the LLM's
-    own texts are kept; `kind` is the folder it is saved under, `further` what a checkpoint must
-    also have been made with. `start` None: it is new, with as much of the LLM's embeddings as its
-    width can keep."""
+    """How one SSM is tuned: its `recipe`, the folder it starts from, the loss, and which of the
+    LLM's own texts are used. `kind`: the folder that it is saved in. `further`: more of the
+    checkpoint's identity. `start` None: new weights, with the LLM's embeddings narrowed to the
+    SSM's width."""
 
     recipe: ModelRecipe
     start: Path | None
     minimised: Distillation
-    kept: Kept | None = None
+    keep: TextFilter | None = None
     kind: str = "distilled"
     further: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self, teaching: Teaching) -> dict[str, Any]:
-        """What a checkpoint must have been made with to go on from it."""
+        """What a checkpoint must share to be resumed."""
         remembered = [teaching.remembered, teaching.corpus_tokens]
         return teaching.of_one_length().identity(self.recipe) | {
             "llm": teaching.teacher_id,
             "own texts": [teaching.own_share, teaching.own_batches],
             **({"remembered": remembered} if teaching.remembered else {}),
-            **self.begins(teaching).identity(),
+            **self.initial_weights(teaching).identity(),
             **self.further,
         }
 
-    def begins(self, teaching: Teaching) -> Start:
-        """What its weights are at first."""
+    def initial_weights(self, teaching: Teaching) -> Start:
+        """The weights that it starts from."""
         return Start(self.start, teaching.llm, "ssm")
 
 
@@ -220,16 +224,19 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     if tuning.start is not None and tuning.start.resolve() == folder.resolve():
         raise ConfigError.of("ssm", str(tuning.start), "another folder than it is to be saved in")
     held_out = teaching.held_out()
-    start, identity = tuning.begins(teaching), tuning.identity(teaching)
+    start, identity = tuning.initial_weights(teaching), tuning.identity(teaching)
     model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
-    pieces = teaching.pieces("found", identity)
+    narrow_head(model)
+    cache = teaching.cache("found", identity)
 
-    def foresight(when: str, model: nn.Module) -> dict[str, Foreseen]:
-        found = pieces.once(when, lambda: _to_plain(foresees(teaching.teacher, model, held_out)))
-        return {domain: Foreseen(**one) for domain, one in found.items()}
+    def cached_accuracy(when: str, model: nn.Module) -> dict[str, DraftAccuracy]:
+        accuracies = cache.get_or_compute(
+            when, lambda: _to_plain(accuracy_by_domain(teaching.teacher, model, held_out))
+        )
+        return {domain: DraftAccuracy(**one) for domain, one in accuracies.items()}
 
-    before = foresight("before", model)
-    rows = teaching.rows(tuning.kept)
+    before = cached_accuracy("before", model)
+    rows = teaching.rows(tuning.keep)
     mixture = teaching.mixture(recipe.mixture)
     order = DataOrder(rows, mixture, run.seed, shifts=not teaching.remembered)
     memory = teaching.memory({name: rows[name] for name, _ in mixture})
@@ -238,36 +245,43 @@ def distil(tuning: Tuning, teaching: Teaching) -> Distilled:
     curve = curve_of(run, tuning.kind, recipe)
 
     def note(trainer: Trainer, _: Run) -> str:
-        found = foresees(teaching.teacher, trainer.model, held_out)
+        accuracies = accuracy_by_domain(teaching.teacher, trainer.model, held_out)
         now = run.folder(tuning.kind, recipe) / recipe.name
         save(trainer.model, run.store, now)
         passes = teaching.engine_tokens_per_pass(now)
-        both = {d: asdict(one) | {"measured": passes[d]} for d, one in found.items()}
+        both = {d: asdict(one) | {"measured": passes[d]} for d, one in accuracies.items()}
         curve.add(trainer.num_steps, both)
-        return "foresees, tokens a pass: " + ", ".join(
-            f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in found.items()
+        return "agreement, tokens a pass: " + ", ".join(
+            f"{d} {one.agreement:.1%} {passes[d]:.2f}" for d, one in accuracies.items()
         )
 
     trained = learn(trainer, run, identity, tuning.kind, note)
     weights = weights_id(folder)[:16]
-    after = foresight(f"after-{weights}", teaching.open_model(folder).to(run.device))
-    measured = pieces.once(f"measured-{weights}", lambda: teaching.engine_tokens_per_pass(folder))
+    after = cached_accuracy(f"after-{weights}", teaching.open_model(folder).to(run.device))
+    measured = cache.get_or_compute(
+        f"measured-{weights}", lambda: teaching.engine_tokens_per_pass(folder)
+    )
     return Distilled(trained, before, after, measured, curve.lines())
 
 
-def foresees(teacher: nn.Module, drafter: nn.Module, held_out: Texts) -> dict[str, Foreseen]:
-    """By domain."""
+def accuracy_by_domain(
+    teacher: nn.Module, drafter: nn.Module, held_out: Texts
+) -> dict[str, DraftAccuracy]:
+    """On the LLM's own held-out texts, by domain."""
     prefix = HELD_OUT_FORM.prefixes[0]
-    return {domain: foreseen(teacher, drafter, texts, prefix) for domain, texts in held_out.items()}
+    return {
+        domain: draft_accuracy(teacher, drafter, texts, prefix)
+        for domain, texts in held_out.items()
+    }
 
 
-def _to_plain(found: Mapping[str, Foreseen]) -> dict[str, Any]:
-    return {domain: asdict(one) for domain, one in found.items()}
+def _to_plain(accuracies: Mapping[str, DraftAccuracy]) -> dict[str, Any]:
+    return {domain: asdict(one) for domain, one in accuracies.items()}
 
 
 def table(distilled: Mapping[str, Distilled]) -> list[str]:
-    """A line an SSM: tokens per pass of a greedy chain that its distributions foretell, before and
-    after, by domain."""
+    """A row for each SSM: the tokens per pass computed from its distributions, before and after, by
+    domain."""
     domains = list(dict.fromkeys(d for one in distilled.values() for d in one.after))
     width = max(len("model"), *map(len, distilled))
     lines = [f"{'model':{width}}" + "".join(f"  {name:>16}" for name in domains)]

@@ -1,9 +1,9 @@
 """`python -m zoo evaluate`: held-out loss and bits per byte of any model of the family's
 vocabulary, domain by domain.
 
-Every held-out token but the first is predicted once, from the tokens before it in its window. What
-is known of a folder's model is kept beside the tokens, a few windows at a time, and not measured
-again. Knows nothing of training.
+Every held-out token but the first is predicted once, from the tokens before it in its window.
+Results of a folder's weights are cached next to the tokens, a few windows in each file. Knows
+nothing of training.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.nn import functional
 from core.errors import ConfigError, VocabMismatchError
 from zoo.files import is_whole
 from zoo.models import open_model, weights_id
-from zoo.pieces import UNKEPT, Pieces
+from zoo.result_cache import NO_CACHE, ResultCache
 from zoo.tokenizer import first_difference, open_tokenizer
 from zoo.tokens import TokenStore
 
@@ -57,7 +57,7 @@ def evaluate_folder(
     if not 1 <= context <= limit:
         raise ConfigError.of("context", context, f"1 to {limit}, the positions of {folder.name}")
     check_vocabulary(folder, store)
-    pieces = Pieces.of(
+    cache = ResultCache.of(
         store.folder / "measured" / folder.resolve().name,
         {
             "weights": weights_id(folder),
@@ -66,7 +66,7 @@ def evaluate_folder(
             "on": [device.type, torch.__version__],
         },
     )
-    return measure(model.to(device), store, context, pieces=pieces)
+    return measure(model.to(device), store, context, cache=cache)
 
 
 def measure(
@@ -74,12 +74,10 @@ def measure(
     store: TokenStore,
     context: int,
     max_tokens: int | None = None,
-    pieces: Pieces = UNKEPT,
+    cache: ResultCache = NO_CACHE,
 ) -> dict[str, HeldOut]:
-    """Held-out scores by domain; with `max_tokens`, of each domain's first so many. `pieces`: what
-    is known of these already.
-
-    Leaves the model in its mode.
+    """Held-out scores by domain, on each domain's first `max_tokens` or on all. `cache`: earlier
+    results. The model is in its own mode (training or not) afterwards.
     """
     was_training = model.training
     model.eval()
@@ -87,7 +85,7 @@ def measure(
         name: _held_out_loss(
             ids[:max_tokens],
             store.byte_lengths,
-            _nats(model, ids[:max_tokens], context, pieces.part(name)),
+            _nats(model, ids[:max_tokens], context, cache.part(name)),
         )
         for name, ids in store.held_out.items()
     }
@@ -95,12 +93,12 @@ def measure(
     return scores
 
 
-def _nats(model: nn.Module, ids: np.ndarray, context: int, pieces: Pieces) -> float:
-    """What the model pays for a domain's tokens."""
+def _nats(model: nn.Module, ids: np.ndarray, context: int, cache: ResultCache) -> float:
+    """The summed cross entropy of a domain's tokens."""
     device = next(model.parameters()).device
     tokens = torch.from_numpy(ids.astype(np.int64)).to(device)
     nats: list[float] = [
-        pieces.once(f"{number:04}", partial(_nats_of, model, *windows))
+        cache.get_or_compute(f"{number:04}", partial(_nats_of, model, *windows))
         for number, windows in enumerate(_windows(tokens, context))
     ]
     return sum(nats)
@@ -121,7 +119,7 @@ def _held_out_loss(ids: np.ndarray, byte_lengths: np.ndarray, nats: float) -> He
 
 
 def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """(inputs, targets) of shape (batch, context), and last what is left as (1, rest)."""
+    """(inputs, targets) of shape (batch, context); the last, shorter window as (1, rest)."""
     inputs, targets = tokens[:-1], tokens[1:]
     whole = len(inputs) // context * context
     for start in range(0, whole, _WINDOWS_AT_ONCE * context):
@@ -136,8 +134,8 @@ def _windows(tokens: torch.Tensor, context: int) -> Iterator[tuple[torch.Tensor,
 
 def trained_models(out: Path) -> list[Path]:
     """The model folders that `train` wrote under `out`."""
-    found = sorted(path.parent for path in (out / "models").glob("*/config.json"))
-    return list(filter(is_whole, found))
+    folders = sorted(path.parent for path in (out / "models").glob("*/config.json"))
+    return list(filter(is_whole, folders))
 
 
 def _hash_of(ids: np.ndarray) -> str:
@@ -160,7 +158,7 @@ def check_vocabulary(folder: Path, store: TokenStore, field: str = "models") -> 
 
 
 def table(scores: Mapping[str, Scores]) -> list[str]:
-    """A line a model: loss in nats per token and bits per byte of each domain."""
+    """A row for each model: loss in nats per token and bits per byte of each domain."""
     domains = list(dict.fromkeys(name for each in scores.values() for name in each))
     width = max(len("model"), *map(len, scores))
     head = f"{'model':{width}}" + "".join(f"  {name:>18}" for name in domains)

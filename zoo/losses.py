@@ -1,6 +1,6 @@
-"""What a training step minimises: the next token, or how far a model is from its teacher.
+"""Losses of a training step: cross entropy of the next token, or divergence from a teacher.
 
-A loss maps (model, windows) to a sum over positions and the weight of these.
+A loss maps (model, windows) to a weighted sum over positions and the sum of their weights.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zoo.memory import Memory, TopTokens
+from zoo.teacher_cache import TeacherCache, TopTokens
 
-__all__ = ["Distillation", "Loss", "Total", "autocast", "next_token"]
+__all__ = ["Distillation", "Loss", "Total", "next_token"]
 
 
 class Total(NamedTuple):
-    """What positions cost together, in nats, and what they weigh together: sums, so that those of
-    parts add up to those of the whole. Both are scalars; `weight` needs no gradient."""
+    """The summed cost of positions in nats, and the sum of their weights, both scalars: sums of
+    parts add up to those of the whole step. `weight` needs no gradient."""
 
     cost: Tensor
     weight: Tensor
 
     @property
     def mean(self) -> Tensor:
-        """What is minimised."""
+        """The value to minimise."""
         return self.cost / self.weight
 
 
@@ -51,18 +51,18 @@ class Distillation:
     """Forward KL, sum over v of p(v) (log p(v) - log q(v)) in nats, p the `teacher`'s and q the
     model's distribution of the next token (SpecInfer 3, learning-based speculator).
 
-    With a `memory` of the teacher, which is asked for no window twice, all but its most probable
-    tokens count as one: that can only make the divergence smaller.
+    With `memory`, the cached tokens of the teacher, all other tokens count as one token: that can
+    only make the divergence smaller.
 
-    A position at which one of the `earlier` models holds most probable what the teacher does
-    weighs `covered`, any other 1: collective boost-tuning (SpecInfer 3.1) by positions
-    instead of texts. The mean is over weights.
+    A position at which one of the `earlier` models has the same most probable token as the teacher
+    has the weight `covered`, any other 1: collective boost-tuning (SpecInfer 3.1) by positions
+    instead of texts.
     """
 
     teacher: nn.Module
     earlier: Sequence[nn.Module] = ()
     covered: float = 0.1
-    memory: Memory | None = None
+    memory: TeacherCache | None = None
 
     def __call__(self, model: nn.Module, windows: Tensor) -> Total:
         inputs = windows[:, :-1]
@@ -71,17 +71,20 @@ class Distillation:
                 teacher = log_probabilities(self.teacher, inputs)
             best = teacher.argmax(-1)
             own = log_probabilities(model, inputs)
+            # Of a narrow head the tokens that it has: what is minimised differs by a constant.
+            teacher = teacher[..., : own.shape[-1]]
             each = functional.kl_div(own, teacher, log_target=True, reduction="none").sum(-1)
         else:
-            said = self.memory.said(inputs)
-            best = said.ids[..., 0]
-            each = _divergence_with_rest(said, log_probabilities(model, inputs))
+            top_tokens = self.memory.top_tokens(inputs)
+            best = top_tokens.ids[..., 0]
+            each = _divergence_with_rest(top_tokens, log_probabilities(model, inputs))
         with torch.no_grad():
             weights = self.weights(inputs, best)
         return Total((each * weights).sum(), weights.sum())
 
     def weights(self, inputs: Tensor, best: Tensor) -> Tensor:
-        """Of each position (batch, length), by the teacher's most probable token there."""
+        """Weights of positions (batch, length); `best`: the teacher's most probable tokens
+        there."""
         weights = torch.ones_like(best, dtype=torch.float32)
         for model in self.earlier:
             matched = log_probabilities(model, inputs).argmax(-1) == best
@@ -89,27 +92,18 @@ class Distillation:
         return weights
 
 
-def _divergence_with_rest(said: TopTokens, own: Tensor) -> Tensor:
-    """The divergence (batch, length) where the tokens that are not kept are one token."""
-    log_q = own.gather(-1, said.ids)
-    p, q = said.log_p.exp(), log_q.exp()
+def _divergence_with_rest(top_tokens: TopTokens, own: Tensor) -> Tensor:
+    """The divergence (batch, length), with all tokens that are not in `top_tokens` as one token."""
+    # Tokens that a narrow head lacks are part of that one.
+    has = top_tokens.ids < own.shape[-1]
+    log_q = own.gather(-1, top_tokens.ids.where(has, 0))
+    p, q = top_tokens.log_p.exp() * has, log_q.exp() * has
     p_left, q_left = ((1 - each.sum(-1)).clamp(min=_LEAST_LEFT) for each in (p, q))
-    return (p * (said.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
+    return (p * (top_tokens.log_p - log_q)).sum(-1) + p_left * (p_left / q_left).log()
 
 
 def log_probabilities(model: nn.Module, inputs: Tensor) -> Tensor:
-    """Of the token after each of `inputs` (batch, length): float32, (batch, length, V)."""
+    """Log-probabilities of the token after each of `inputs` (batch, length): float32,
+    (batch, length, V)."""
     logits: Tensor = model(input_ids=inputs, use_cache=False).logits
     return logits.float().log_softmax(-1)
-
-
-def autocast(device: torch.device) -> torch.autocast:
-    """bfloat16 matrix products where the device makes them as such, else float32 throughout."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
-
-
-def _multiplies_bfloat16(device: torch.device) -> bool:
-    if device.type != "cpu":
-        return True
-    able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))

@@ -15,7 +15,7 @@ from core.models.loading.catalog import is_path
 from core.models.loading.finding import find_folder
 from zoo.files import sha256_of
 
-__all__ = ["model_folder", "named_id", "open_model", "weights_id"]
+__all__ = ["autocast", "model_folder", "named_id", "open_model", "weights_id"]
 
 
 def open_model(folder: Path, field: str = "models", vocab_size: int | None = None) -> Any:
@@ -52,3 +52,15 @@ def named_id(name: str) -> str:
     """What tells the model of this name from others: of a folder its weights, of an id itself."""
     name = find_folder(name)
     return weights_id(Path(name).expanduser()) if is_path(name) else name
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """bfloat16 matrix products where the device makes them as such, else float32 throughout."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=_multiplies_bfloat16(device))
+
+
+def _multiplies_bfloat16(device: torch.device) -> bool:
+    if device.type != "cpu":
+        return True
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))

@@ -1,6 +1,6 @@
-"""The LLM's own continuations of corpus prefixes: what a drafter has to foresee.
+"""The LLM's own continuations of corpus prefixes: the tokens that an SSM has to predict.
 
-Drawn in batches of one form, each a file of its own, so that a kill costs one batch. A pure
+Generated in batches of one shape, each a file, so that an interruption loses at most one. A pure
 function of seed, teacher and tokens. Knows nothing of training.
 """
 
@@ -35,14 +35,14 @@ class Form:
 
 
 TRAIN_FORM = Form()
-# Greedy and sampled in turn; what is measured on it begins behind the prefix.
+# Greedy and sampled batches in turn; measurements use the positions after the prefix.
 HELD_OUT_FORM = Form(texts=16, length=129, prefixes=(48,), temperatures=(0.0, 0.8))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnTexts:
-    """A teacher's texts, kept under `folder`; `tokens` are the rows that its prefixes come from,
-    with the `separator` before each document."""
+    """A teacher's texts, stored in `folder`. `tokens`: the rows that prefixes are taken from, with
+    `separator` before each document."""
 
     teacher: PreTrainedModel
     tokens: Mapping[str, np.ndarray]
@@ -52,13 +52,13 @@ class OwnTexts:
     separator: int = 0
 
     def prefix(self, number: int) -> int:
-        """Tokens of each text of a batch that the corpora wrote."""
+        """The number of tokens of each text of a batch that come from the corpora."""
         return self.form.prefixes[number % len(self.form.prefixes)]
 
     def batch(
         self, domain: str, number: int, say: Callable[[str], None] = lambda _: None
     ) -> np.ndarray:
-        """One batch of ids, (texts, length)."""
+        """The ids of one batch, (texts, length); generated and stored if it is not there yet."""
         path = self.folder / f"{domain}-{number:04}.npy"
         if path.is_file():
             return self._read(path)
@@ -69,12 +69,12 @@ class OwnTexts:
 
     def _read(self, path: Path) -> np.ndarray:
         try:
-            found: np.ndarray = np.load(path)
+            tokens: np.ndarray = np.load(path)
         except (OSError, ValueError, EOFError) as error:
             raise ConfigError.of("out", str(path), "a batch of texts; remove it") from error
-        if found.shape != (self.form.texts, self.form.length):
+        if tokens.shape != (self.form.texts, self.form.length):
             raise ConfigError.of("out", str(path), "texts of the same form; remove it")
-        return found
+        return tokens
 
     def _generate_batch(self, domain: str, number: int) -> np.ndarray:
         form = self.form
@@ -86,7 +86,7 @@ class OwnTexts:
         return continue_prefixes(self.teacher, prefixes, form.length, temperature, seed)
 
     def _prefixes(self, row: np.ndarray, length: int, noise: np.random.Generator) -> np.ndarray:
-        """Every other one from where a document begins."""
+        """(texts, length); every other prefix is the beginning of a document."""
         last = len(row) - length
         if last < 1:
             raise ConfigError.of("corpora", len(row), f"more than {length} tokens of a domain")
@@ -101,20 +101,20 @@ class OwnTexts:
 def continue_prefixes(
     model: PreTrainedModel, prefixes: np.ndarray, length: int, temperature: float, seed: int
 ) -> np.ndarray:
-    """Prefixes (texts, n) int64 continued by a model to `length` tokens: ids. An end of text is a
-    token like others; behind it another text begins, as in the corpora."""
+    """Prefixes (texts, n) int64 continued by a model to ids (texts, length). An end of text does
+    not stop a text: another one begins after it, as in the corpora."""
     was_training = model.training
     model.train(False)
     device = model.device
     noise = torch.Generator(device).manual_seed(seed)
-    found = [torch.from_numpy(prefixes).to(device)]
+    columns = [torch.from_numpy(prefixes).to(device)]
     cache = DynamicCache(config=model.config)
-    taken: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
+    cache_arguments: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
     for _ in range(length - prefixes.shape[1]):
-        out = model(input_ids=found[-1], **taken)
-        found.append(_sample(out.logits[:, -1].float(), temperature, noise))
+        out = model(input_ids=columns[-1], **cache_arguments)
+        columns.append(_sample(out.logits[:, -1].float(), temperature, noise))
     model.train(was_training)
-    drawn: np.ndarray = torch.cat(found, 1).cpu().numpy()
+    drawn: np.ndarray = torch.cat(columns, 1).cpu().numpy()
     return drawn.astype(token_type(model.config.vocab_size))
 
 

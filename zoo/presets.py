@@ -29,6 +29,7 @@ class ModelRecipe:
     budget_share: float  # of the preset's minutes, relative to the other models' shares
     tokens_per_step: int
     learning_rate: float
+    draft_vocab_size: int | None = None  # logits over so many first token ids; None: over all
 
     @property
     def num_heads(self) -> int:
@@ -73,11 +74,11 @@ def preset(name: str) -> Preset:
 def only(preset: Preset, names: Sequence[str]) -> Preset:
     """A preset of its models of these names, or of all where there are none; ConfigError for a name
     that it does not have."""
-    known = tuple(recipe.name for recipe in preset.models)
+    all_names = tuple(recipe.name for recipe in preset.models)
     for name in names:
-        checks.choice("only", name, known)
-    chosen = tuple(recipe for recipe in preset.models if not names or recipe.name in names)
-    return replace(preset, models=chosen)
+        checks.choice("only", name, all_names)
+    recipes = tuple(recipe for recipe in preset.models if not names or recipe.name in names)
+    return replace(preset, models=recipes)
 
 
 def _mostly(own: str, **others: float) -> Mixture:
@@ -184,4 +185,19 @@ _GPU = Preset(
     schedule=Schedule(context=512, late_context=1024),
 )  # fmt: skip
 
-PRESETS = MappingProxyType({each.name: each for each in (_SMOKE, _CPU, _DEEP, _GPU)})
+# SSMs for a chat LLM with a tokenizer of some 50,000 tokens, from its own answers (`answers`).
+_CHAT = Preset(
+    name="chat",
+    models=(
+        _CPU.models[0],
+        ModelRecipe(
+            name="ssm-chat", num_layers=2, hidden_size=256, intermediate_size=704, head_dim=64,
+            mixture=tuple((kind, 1.0) for kind in ("facts", "writing", "how", "code", "text")),
+            budget_share=1.0, tokens_per_step=4096, learning_rate=2e-3, draft_vocab_size=16_384,
+        ),
+    ),
+    minutes=120.0,
+    max_position_embeddings=4096,
+)  # fmt: skip
+
+PRESETS = MappingProxyType({each.name: each for each in (_SMOKE, _CPU, _DEEP, _GPU, _CHAT)})

@@ -10,7 +10,8 @@ _BAR_CELLS = 24
 
 
 class ProgressLine:
-    """Rewrites one line on a terminal once a second; elsewhere writes one every `log_seconds`."""
+    """Rewrites one line on a terminal once a second; elsewhere writes a line every
+    `log_seconds`."""
 
     def __init__(self, name: str, budget: float, stream: TextIO, log_seconds: float = 15.0) -> None:
         self._name, self._budget, self._stream = name, budget, stream
@@ -20,29 +21,29 @@ class ProgressLine:
         self._is_open = False  # a line that is rewritten has no end yet
 
     def is_due(self, spent: float) -> bool:
-        """Whether enough time has passed: asking is cheap, showing waits for the device."""
+        """Whether enough time has passed. `show` needs the loss, which waits for the device."""
         return spent - self._shown_at >= self._every or spent >= self._budget
 
     def show(self, spent: float, step: int, num_tokens: int, loss: float) -> None:
         """Times in seconds; `num_tokens` since the run began."""
         self._shown_at = spent
-        done = min(spent / self._budget, 1.0)
-        filled = round(done * _BAR_CELLS)
+        fraction = min(spent / self._budget, 1.0)
+        filled = round(fraction * _BAR_CELLS)
         bar = "#" * filled + "-" * (_BAR_CELLS - filled)
         left = max(self._budget - spent, 0.0)
         speed = num_tokens / spent if spent else 0.0
         self._write(
-            f"{self._name} [{bar}] {done:4.0%}  step {step}  loss {loss:.3f}  "
+            f"{self._name} [{bar}] {fraction:4.0%}  step {step}  loss {loss:.3f}  "
             f"{speed:,.0f} tok/s  {int(left // 60)}:{int(left % 60):02} left"
         )
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that is not rewritten."""
         self.end()
         print(f"{self._name} {text}", file=self._stream, flush=True)
 
     def end(self) -> None:
-        """Leaves the line last shown standing."""
+        """Ends the line that is being rewritten; later output begins on a new one."""
         if self._is_open:
             print(file=self._stream, flush=True)
         self._is_open = False

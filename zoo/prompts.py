@@ -1,4 +1,4 @@
-"""Prompts kept as JSON lines."""
+"""Reads prompts from files of JSON lines."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def rows_of(path: Path, *fields: str) -> list[dict[str, str]]:
     """These fields of every line; ConfigError for a file that does not have them in each."""
     try:
         lines = [line for line in path.read_text("utf-8").splitlines() if line.strip()]
-        found = [json.loads(line) for line in lines]
-        return [{field: str(row[field]) for field in fields} for row in found]
+        rows = [json.loads(line) for line in lines]
+        return [{field: str(row[field]) for field in fields} for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError.of(
             "prompts", str(path), f"a file of JSON lines, each with {' and '.join(fields)}"

@@ -1,6 +1,6 @@
-"""`python -m zoo samples`: what an LLM writes, for a person to read; of code, whether it parses.
+"""`python -m zoo samples`: texts by an LLM for a person to read; for code, whether it parses.
 
-Each text is a piece that may be kept.
+Each text is one cached result.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from core.config import Request, SamplingParams, SpeculationConfig, checks
 from core.engine.engine import Engine
 from core.events.outcome import Outcome
-from zoo.pieces import UNKEPT, Pieces
 from zoo.prompts import rows_of
+from zoo.result_cache import NO_CACHE, ResultCache
 
 __all__ = [
     "CODE",
     "DOES_NOT",
     "PARSES",
-    "UNTOLD",
+    "UNDECIDED",
     "VERDICTS",
     "Prompt",
     "Sample",
@@ -38,16 +38,16 @@ __all__ = [
 
 CODE = "code"
 """The domain whose texts should parse."""
-VERDICTS = PARSES, DOES_NOT, UNTOLD = "parses", "does not parse", "ends before it can be told"
+VERDICTS = PARSES, DOES_NOT, UNDECIDED = "parses", "does not parse", "ends before it can be told"
 
 _OF_SEVERAL = MappingProxyType(
-    {PARSES: "parse", DOES_NOT: "do not", UNTOLD: "end before it can be told"}
+    {PARSES: "parse", DOES_NOT: "do not", UNDECIDED: "end before it can be told"}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A text to go on from, and what kind of text it is."""
+    """A text to continue, and its domain."""
 
     domain: str
     text: str
@@ -55,7 +55,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A prompt and what was written behind it; `verdict`: of code, one of VERDICTS, else empty."""
+    """A prompt and its continuation; `verdict`: for code, one of VERDICTS, else empty."""
 
     prompt: Prompt
     continuation: str
@@ -63,17 +63,17 @@ class Sample:
 
 
 def prompts_of(path: Path, domains: Sequence[str], count: int) -> list[Prompt]:
-    """The first `count` of each of these domains (none named: of every one) in a file of JSON lines
-    with `prompt` and `domain`. ConfigError for another file, or a domain that it does not have."""
+    """The first `count` prompts of each of these domains, or of all if `domains` is empty, from a
+    file of JSON lines with `prompt` and `domain`. ConfigError for another file or domain."""
     checks.integer("count", count, 1, 10_000)
-    found = [Prompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")]
-    known = tuple(dict.fromkeys(prompt.domain for prompt in found))
+    prompts = [Prompt(row["domain"], row["prompt"]) for row in rows_of(path, "prompt", "domain")]
+    all_domains = tuple(dict.fromkeys(prompt.domain for prompt in prompts))
     for domain in domains:
-        checks.choice("domains", domain, known)
+        checks.choice("domains", domain, all_domains)
     return [
         prompt
-        for domain in domains or known
-        for prompt in [each for each in found if each.domain == domain][:count]
+        for domain in domains or all_domains
+        for prompt in [each for each in prompts if each.domain == domain][:count]
     ]
 
 
@@ -81,11 +81,11 @@ def samples(
     engine: Engine,
     prompts: Sequence[Prompt],
     sampling: SamplingParams,
-    pieces: Pieces = UNKEPT,
+    cache: ResultCache = NO_CACHE,
 ) -> Iterator[Sample]:
-    """Each prompt continued by the LLM alone. `pieces`: what it wrote before."""
+    """Each prompt continued by the LLM alone. `cache`: texts of an interrupted run."""
     for number, prompt in enumerate(prompts):
-        written = pieces.once(
+        written = cache.get_or_compute(
             f"{number:04}", partial(_generate_sample, engine, prompt.text, sampling)
         )
         text, cut = written["text"], written["cut"]
@@ -102,9 +102,9 @@ def _generate_sample(engine: Engine, prompt: str, sampling: SamplingParams) -> d
 
 
 def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
-    """Whether the two are Python: one of VERDICTS. Of a text that was `cut` where it had enough
-    tokens lines are taken from the end while it is only incomplete there, but not more than half of
-    the continuation's: what is left of an open string or bracket tells nothing of what is in it.
+    """Whether prompt and continuation are Python: one of VERDICTS. If the text was `cut` at its
+    last token, lines are removed from its end while it is merely incomplete, but at most half of
+    the continuation's: an open string or bracket says nothing about the lines in it.
     """
     begun = prompt.count("\n")
     lines = (prompt + continuation).split("\n")
@@ -122,7 +122,7 @@ def parse_verdict(prompt: str, continuation: str, cut: bool) -> str:
             return DOES_NOT
         else:
             return PARSES
-    return UNTOLD
+    return UNDECIDED
 
 
 def _compile(text: str) -> None:
@@ -131,23 +131,23 @@ def _compile(text: str) -> None:
 
 
 def sample_text(sample: Sample) -> str:
-    """For a reader: the prompt, a bar, what was written."""
+    """The prompt, a bar, and the continuation, under a heading."""
     verdict = f" ({sample.verdict})" if sample.verdict else ""
     head = f"=== {sample.prompt.domain}{verdict} "
     return f"{head.ljust(100, '=')}\n{sample.prompt.text}|{sample.continuation}"
 
 
 def count_verdicts(verdicts: Sequence[str]) -> str:
-    """How many texts of code came to what."""
-    told = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
-    return f"=== of {len(verdicts)} texts of code {told}"
+    """How many texts of code got each verdict, as a line."""
+    counts = ", ".join(f"{verdicts.count(one)} {_OF_SEVERAL[one]}" for one in VERDICTS)
+    return f"=== of {len(verdicts)} texts of code {counts}"
 
 
-def as_json(found: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
+def as_json(sampled: Sequence[Sample], sampling: SamplingParams) -> dict[str, Any]:
     """The same as plain values."""
     settings = {name: getattr(sampling, name) for name in ("temperature", "seed")}
     texts = [
         asdict(one.prompt) | {"continuation": one.continuation, "verdict": one.verdict}
-        for one in found
+        for one in sampled
     ]
     return {"tokens": sampling.max_new_tokens, **settings, "samples": texts}

@@ -1,4 +1,4 @@
-"""Which SSMs are tuned, and how: recipes of model folders, or of a preset's SSMs, new."""
+"""The SSMs to tune: recipes for the models in given folders, or a preset's new SSMs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from transformers import AutoConfig
 
 from core.config import checks
 from core.errors import ConfigError
+from core.models.loading import narrow_head
 from zoo.presets import Mixture, ModelRecipe, Preset
 from zoo.tokens import TokenStore
 
@@ -23,7 +24,7 @@ OWN_DOMAIN = 0.85
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """What an SSM is tuned by, and the folder it starts from; None: it is new."""
+    """An SSM's recipe, and the folder of weights that it starts from; None: new weights."""
 
     recipe: ModelRecipe
     start: Path | None
@@ -32,32 +33,32 @@ class Student:
 def students(
     folders: Sequence[Path], preset: Preset, store: TokenStore, rate: float | None
 ) -> list[Student]:
-    """Of each folder, or of each SSM of the preset where there is no folder. `rate`: the learning
-    rate, by default the recipe's. ConfigError where two have one name."""
-    found = [Student(_recipe(folder, preset, store), folder) for folder in folders]
+    """One student for each folder, or for each SSM of the preset if there is no folder. `rate`: the
+    learning rate, by default the recipe's. ConfigError if two have the same name."""
+    all_students = [Student(_recipe(folder, preset, store), folder) for folder in folders]
     if not folders:
-        found = [Student(recipe, None) for recipe in preset.models[1:]]
-    names = [one.recipe.name for one in found]
+        all_students = [Student(recipe, None) for recipe in preset.models[1:]]
+    names = [one.recipe.name for one in all_students]
     if len(set(names)) < len(names):
         raise ConfigError.of("ssm", ", ".join(names), "folders of different names")
     if rate is None:
-        return found
+        return all_students
     checks.number("rate", rate, 0.0, 1.0, low_open=True)
-    return [replace(one, recipe=replace(one.recipe, learning_rate=rate)) for one in found]
+    return [replace(one, recipe=replace(one.recipe, learning_rate=rate)) for one in all_students]
 
 
-def tuning_preset(preset: Preset, found: Sequence[Student]) -> Preset:
-    """The preset of a tuning run: these models alone."""
-    return replace(preset, models=tuple(one.recipe for one in found))
+def tuning_preset(preset: Preset, trained: Sequence[Student]) -> Preset:
+    """The preset reduced to these models."""
+    return replace(preset, models=tuple(one.recipe for one in trained))
 
 
 def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
-    """Sizes are the folder's. The mixture is the preset's for that name, else mostly of the domain
-    that the name ends in, else of all alike."""
+    """Sizes are those of the folder's model. The mixture is the preset's for that name; else mostly
+    the domain that the name ends in; else all domains equally."""
     if not (folder / "config.json").is_file():
         raise ConfigError.of("ssm", str(folder), "a folder that holds config.json and weights")
     name, domains = folder.resolve().name, tuple(store.train)
-    known = {recipe.name: recipe for recipe in preset.models}.get(name)
+    listed = {recipe.name: recipe for recipe in preset.models}.get(name)
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     return ModelRecipe(
         name=name,
@@ -65,10 +66,11 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
         hidden_size=config.hidden_size,
         intermediate_size=getattr(config, "intermediate_size", None) or 0,
         head_dim=config.hidden_size // config.num_attention_heads,
-        mixture=known.mixture if known else _mixture(name, domains),
+        mixture=listed.mixture if listed else _mixture(name, domains),
         budget_share=1.0,
         tokens_per_step=TOKENS_PER_STEP,
         learning_rate=LEARNING_RATE,
+        draft_vocab_size=getattr(config, narrow_head.FIELD, None),
     )
 
 

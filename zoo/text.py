@@ -1,5 +1,5 @@
-"""Plain text before it becomes tokens: punctuation to ASCII, wrapped lines joined, known prompts
-recognised.
+"""Normalises plain text before tokenizing: ASCII punctuation, joined lines, detection of quoted
+prompts.
 
 Pure functions on strings. Knows nothing of files, domains or tokenizers.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 __all__ = ["ascii_punctuation", "join_wrapped_lines", "long_lines", "quotes_any"]
 
-# What a keyboard writes in place of typographic signs; two hyphens for an em dash.
+# ASCII for typographic characters; two hyphens for an em dash.
 _ASCII_SIGNS = str.maketrans(
     {
         "\u2018": "'", "\u2019": "'", "\u201a": "'", "\u201b": "'",
@@ -25,20 +25,20 @@ _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*")
 
 
 def ascii_punctuation(text: str) -> str:
-    """`text` with curly quotes, dashes, ellipses and hard spaces in ASCII, and UTF-8 read as
-    Latin-1 mended.
+    """`text` with curly quotes, dashes, ellipses and hard spaces in ASCII; UTF-8 that was decoded
+    as Latin-1 is repaired.
 
-    Letters keep their accents. Line ends become plain newlines, and blanks before them go.
+    Letters keep their accents. Line ends become newlines, and blanks before them are removed.
     """
     text = _NON_ASCII_RUN.sub(_mend, text.replace("\r\n", "\n").replace("\r", "\n"))
-    # A closing quote's third byte has no sign in Windows-1252: two signs are left of it.
+    # The third byte of a closing quote is undefined in Windows-1252, so two characters remain.
     text = text.replace("\u00e2\u20ac", '"').translate(_ASCII_SIGNS)
     return re.sub(r"[ \t]+\n", "\n", text)
 
 
 def _mend(run: re.Match[str]) -> str:
-    """The characters meant by a run of UTF-8 bytes that were read as Windows-1252 or Latin-1; else
-    the run itself.
+    """The characters of UTF-8 bytes that were decoded as Windows-1252 or Latin-1; if the match is
+    something else, its own text.
     """
     for wrong in ("cp1252", "latin-1"):
         try:
@@ -63,14 +63,14 @@ def _join(lines: list[str]) -> str:
 
 
 def long_lines(texts: Iterable[str], at_least: int) -> tuple[str, ...]:
-    """Each different line of `at_least` characters or more in `texts`, folded for `quotes_any`."""
+    """The distinct lines of `texts` with `at_least` characters or more, folded for `quotes_any`."""
     return tuple(
         {_fold(line): None for text in texts for line in text.split("\n") if len(line) >= at_least}
     )
 
 
 def quotes_any(text: str, folded_lines: Iterable[str]) -> bool:
-    """Whether `text` contains one of the lines, however it is wrapped and its quotes written."""
+    """Whether `text` contains one of the lines, ignoring line breaks and the style of quotes."""
     folded = _fold(text)
     return any(line in folded for line in folded_lines)
 

@@ -23,8 +23,8 @@ _SPACE = "\u2581"
 
 
 def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
-    """The UTF-8 bytes each id stands for, 0 for special tokens and ids of none: int64, (highest id
-    + 1,). Of a tokenizer whose `byte_rule` is not None."""
+    """The number of UTF-8 bytes of each id, int64 (highest id + 1,); 0 for special tokens and
+    unused ids. `byte_rule` of the tokenizer must not be None."""
     length = byte_rule(tokenizer)
     assert length is not None
     vocabulary = tokenizer.get_vocab()
@@ -40,7 +40,7 @@ def byte_lengths(tokenizer: PreTrainedTokenizerBase) -> np.ndarray:
 def byte_rule(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], int] | None:
     """The rule that gives a token's bytes; None where its tokenizer spells in another way."""
     decoder = tokenizer.backend_tokenizer.decoder
-    # A sequence tells its parts as it is pickled; the text of the whole tokenizer is megabytes.
+    # A decoder's pickled state is its JSON; that of the whole tokenizer would be megabytes.
     kinds = set(_kinds(json.loads(decoder.__getstate__()))) if decoder else set()
     if "ByteLevel" in kinds:
         return len

@@ -1,7 +1,7 @@
-"""The tokenizer of a family: trained, or another's opened; texts as rows of ids.
+"""The tokenizer of a family, trained or opened from a folder, and encoding texts to rows of ids.
 
-A trained one is a byte-level BPE, whose `<|endoftext|>` is id 0 and stands before each text. Knows
-nothing of domains or token files.
+A trained tokenizer is a byte-level BPE with `<|endoftext|>` as id 0, which is put before each text.
+Knows nothing of domains or token files.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ def train_tokenizer(
 
 
 def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """The tokenizer in `folder`; ConfigError, which names the `field` that asked for it, where it
-    is none that the zoo can use."""
+    """The tokenizer in `folder`; ConfigError, which names `field`, if the zoo cannot use it."""
     if not (folder / "tokenizer.json").is_file():
         raise ConfigError.of(field, str(folder), "a folder that holds tokenizer.json")
     try:
@@ -80,25 +79,25 @@ def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenize
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Rows that embeddings need: the highest id and one."""
+    """The rows that an embedding needs: the highest id + 1."""
     return int(max(tokenizer.get_vocab().values())) + 1
 
 
 def separator(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id that stands before each text: what the tokenizer begins with, if it does; else its end
-    of text."""
+    """The id that is put before each text: the token that the tokenizer adds itself, if it adds
+    one; else its end of text."""
     first = _separator_token(tokenizer)
     assert first is not None
     return first
 
 
 def _separator_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    begun = _leading_token(tokenizer)
-    return tokenizer.eos_token_id if begun is None else begun
+    leading = _leading_token(tokenizer)
+    return tokenizer.eos_token_id if leading is None else leading
 
 
 def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """What the tokenizer itself puts before each text."""
+    """The special token that the tokenizer itself adds before each text, if any."""
     first: int = tokenizer("a")["input_ids"][0]
     return first if first in tokenizer.all_special_ids else None
 
@@ -106,8 +105,8 @@ def _leading_token(tokenizer: PreTrainedTokenizerBase) -> int | None:
 def encode(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int = 256
 ) -> np.ndarray:
-    """All documents' ids in one row, the `separator` before each, and the end of text behind it
-    where that is another token: (tokens,) of `token_type`."""
+    """All documents' ids in one row, (tokens,) of `token_type`: `separator` before each document,
+    and the end of text after it if that is another token."""
     parts = list(_encode_documents(tokenizer, documents, at_once))
     return np.concatenate(parts) if parts else np.zeros(0, dtype=np.uint16)
 
@@ -117,18 +116,18 @@ def _encode_documents(
 ) -> Iterator[np.ndarray]:
     first, last, begins = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
     before = [] if begins is not None else [first]
-    kept = token_type(vocabulary_size(tokenizer))
+    id_type = token_type(vocabulary_size(tokenizer))
     # In portions: an encoding holds offsets and strings too, a hundred times the size of its ids.
     for start in range(0, len(documents), at_once):
         portion = list(documents[start : start + at_once])
         for encoding in tokenizer.backend_tokenizer.encode_batch(portion):
             ids = [*before, *encoding.ids]
             ends = last in (None, first) or ids[-1] == last
-            yield np.asarray(ids if ends else [*ids, last], dtype=kept)
+            yield np.asarray(ids if ends else [*ids, last], dtype=id_type)
 
 
 def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:
-    """What ids of so many tokens are kept as: two bytes each, or four."""
+    """The type in which ids of a vocabulary of this size are stored: two bytes or four."""
     return np.uint16 if vocabulary <= 1 << 16 else np.uint32
 
 

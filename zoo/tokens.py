@@ -60,7 +60,7 @@ class Manifest:
     format: int = _FORMAT
 
     def identity(self) -> dict[str, str]:
-        """The hashes a checkpoint must have been made with to go on."""
+        """The hashes that a checkpoint must share to be resumed."""
         hashes = {name: domain.sha256 for name, domain in self.domains.items()}
         return {"tokenizer": self.tokenizer_sha256, **hashes}
 
@@ -81,15 +81,15 @@ class TokenStore:
 
 
 def held_out_start(num_tokens: int) -> int:
-    """Where the held-out tokens begin: the last 0.5 % of a domain, of a small one as many as a few
-    prefixes need, but no more than a tenth, at least one token."""
+    """Where the held-out tokens begin: the last 0.5 % of a domain, but at least HELD_OUT_LEAST
+    tokens if that is no more than a tenth of it, and at least one."""
     few = min(HELD_OUT_LEAST, num_tokens // 10)
     return num_tokens - max(1, few, round(num_tokens * HELD_OUT_FRACTION))
 
 
 def unprepare(folder: Path) -> None:
-    """Makes `folder` if need be and takes its manifest away: it counts as unprepared while its
-    files change.
+    """Creates `folder` if needed and removes its manifest, so that it counts as unprepared while
+    its files change.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def write_domain(folder: Path, name: str, ids: np.ndarray) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Declares the folder whole."""
+    """Writes the manifest, which marks the folder as complete."""
     write_json(_manifest_path(folder), asdict(manifest))
 
 

@@ -1,9 +1,8 @@
-"""`python -m zoo train`: each model of a preset under its share of a time budget, with checkpoints
-to go on from.
+"""`python -m zoo train`: trains each model of a preset for its share of a time budget, resumable.
 
-The budget counts seconds of training over all starts: what a checkpoint says is spent stays spent.
-A kill loses what came after the last checkpoint; an evaluation that it cuts short is made when the
-run goes on, of the same weights. Knows nothing of corpora or of how a step learns.
+The budget is seconds of training, summed over resumed runs. An interruption loses the steps after
+the last checkpoint; an evaluation that it cuts short is repeated on resuming, with the same
+weights. Knows nothing of corpora or of optimizer steps.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from typing import Any, TextIO
 import torch
 from transformers import GenerationConfig, PreTrainedModel
 
-from zoo.beginning import FRESH, Start, initial_model
 from zoo.checkpoint import Checkpoint
-from zoo.curve import Curve
+from zoo.data_order import DataOrder
 from zoo.evaluate import HeldOut, evaluate_folder, measure
 from zoo.files import replace_folder, write_json
-from zoo.order import DataOrder
+from zoo.initial_weights import FRESH, Start, initial_model
+from zoo.learning_curve import LearningCurve
+from zoo.parallel_gradients import ParallelGradients
 from zoo.presets import ModelRecipe, Preset
 from zoo.progress import ProgressLine
-from zoo.sharing import Sharing
 from zoo.tokenizer import open_tokenizer
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer
@@ -37,13 +36,13 @@ __all__ = ["Note", "Run", "Trained", "curve_of", "learn", "save", "train_family"
 
 _MAX_SHARD = "11MB"  # of tensors; a file of at most 12 with its header
 MODELS = "models"
-"""The kind of run that trains from nothing."""
+"""The kind of a run that trains a new model."""
 _SHORT_EVALUATION_TOKENS = 2048  # of each domain: seconds, even on a slow CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a training run is given besides its recipe."""
+    """The settings of a training run besides its recipe."""
 
     preset: Preset
     store: TokenStore
@@ -59,14 +58,14 @@ class Run:
         return self.minutes * 60.0 * recipe.budget_share / shares
 
     def workers(self, recipe: ModelRecipe) -> int:
-        """Threads that share a step's windows: as many as torch takes where each gets as many
-        windows, else 1, with all cores for it. A GPU's steps are not shared."""
+        """Threads that divide a step's windows: torch's number of threads if it divides the number
+        of windows, else 1 that uses all cores; 1 on a GPU."""
         windows = max(1, recipe.tokens_per_step // self.preset.schedule.late_context)
         threads = torch.get_num_threads()
         return threads if self.device.type == "cpu" and windows % threads == 0 else 1
 
     def folder(self, kind: str, recipe: ModelRecipe) -> Path:
-        """Where a model's unfinished state is kept: `runs`, apart for each kind of run."""
+        """The folder of a model's unfinished state, another for each kind of run."""
         return (
             self.store.folder
             / "runs"
@@ -74,7 +73,7 @@ class Run:
         )
 
     def identity(self, recipe: ModelRecipe) -> dict[str, Any]:
-        """What a run must share with the checkpoint it goes on from; the minutes need not be."""
+        """What a run must share with a checkpoint to resume it; the minutes may differ."""
         return {
             "recipe": asdict(recipe),
             "schedule": asdict(self.preset.schedule),
@@ -84,7 +83,7 @@ class Run:
 
 
 Note = Callable[[Trainer, Run], str]
-"""How a model does in the midst of its run, in a line."""
+"""Evaluates a model during training; returns a line for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +99,20 @@ class Trained:
 
 
 def train_family(run: Run, starts: Mapping[str, Start] | None = None) -> dict[str, Trained]:
-    """Trains every model of the preset, or goes on with it; `training.json` holds the figures of
-    those done. `starts`: what models of these names begin with.
+    """Trains every model of the preset, or resumes it; `training.json` has the figures of finished
+    models. `starts`: initial weights by name.
     """
-    done: dict[str, Trained] = {}
+    finished: dict[str, Trained] = {}
     for recipe in run.preset.models:
-        done[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
-        models = {name: asdict(trained) for name, trained in done.items()}
+        finished[recipe.name] = train_model(recipe, run, (starts or {}).get(recipe.name, FRESH))
+        models = {name: asdict(trained) for name, trained in finished.items()}
         summary = {"preset": run.preset.name, "minutes": run.minutes, "models": models}
         write_json(run.store.folder / "training.json", summary)
-    return done
+    return finished
 
 
 def train_model(recipe: ModelRecipe, run: Run, start: Start = FRESH) -> Trained:
-    """Trains one model until its budget is spent; saves it and measures what was saved."""
+    """Trains one model until its budget is spent; saves it and evaluates the saved weights."""
     model = initial_model(recipe, run.preset, run.store, run.seed, start).to(run.device)
     order = DataOrder(run.store.train, recipe.mixture, run.seed)
     trainer = Trainer.of(recipe, run.preset.schedule, model, order)
@@ -127,13 +126,13 @@ def learn(
     kind: str,
     note: Note | None = None,
 ) -> Trained:
-    """Spends a model's budget, from its checkpoint on if there is one of this `identity`; saves it
-    under `kind` and measures what was saved. `note` says now and then how it does, by default on
-    held-out text."""
+    """Trains a model until its budget is spent, from the checkpoint of this `identity` if there is
+    one; saves it in the folder `kind` and evaluates the saved weights. `note` evaluates it during
+    training, by default on held-out text."""
     folder = run.store.folder / kind / trainer.recipe.name
     checkpoint = Checkpoint(run.folder(kind, trainer.recipe) / "checkpoint.pt", identity)
     parted = run.device.type == "cpu"
-    trainer.sharing = Sharing(run.workers(trainer.recipe), parted=parted)
+    trainer.sharing = ParallelGradients(run.workers(trainer.recipe), parted=parted)
     try:
         curve = curve_of(run, kind, trainer.recipe)
         spent = _spend_budget(trainer, run, checkpoint, curve, note or _short_evaluation)
@@ -150,16 +149,16 @@ def learn(
     )
 
 
-def curve_of(run: Run, kind: str, recipe: ModelRecipe) -> Curve:
-    """What is measured of a model while it learns."""
-    return Curve(run.folder(kind, recipe) / "curve.jsonl")
+def curve_of(run: Run, kind: str, recipe: ModelRecipe) -> LearningCurve:
+    """The figures measured while this model trains."""
+    return LearningCurve(run.folder(kind, recipe) / "curve.jsonl")
 
 
 def _spend_budget(
-    trainer: Trainer, run: Run, checkpoint: Checkpoint, curve: Curve, note: Note
+    trainer: Trainer, run: Run, checkpoint: Checkpoint, curve: LearningCurve, note: Note
 ) -> float:
-    """Steps from the checkpoint on until the model's seconds are spent; returns them. The clock is
-    read once a step."""
+    """Takes steps from the checkpoint on until the model's seconds are spent; returns the seconds.
+    The clock is read once a step."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
     spent, owes = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)
@@ -181,7 +180,7 @@ def _spend_budget(
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, trainer.loss())
         owes = _passes_mark(before / budget, spent / budget, schedule.evaluations)
-        # Saved before an evaluation too: its seconds must not widen what a kill can cost.
+        # Also before an evaluation: a kill during it must not cost more training steps.
         if owes or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
             checkpoint.save(trainer, spent, owes=owes)
             saved_at = spent
@@ -190,9 +189,7 @@ def _spend_budget(
 
 
 def _passes_mark(before: float, after: float, num_marks: int) -> bool:
-    """Whether one of `num_marks` marks, evenly spaced inside a budget, lies between two fractions
-    of it.
-    """
+    """Whether one of `num_marks` evenly spaced marks lies between two fractions of the budget."""
     spaces = num_marks + 1
     return after < 1.0 and int(after * spaces) > int(before * spaces)
 
@@ -207,17 +204,17 @@ def _short_evaluation(trainer: Trainer, run: Run) -> str:
 
 
 def save(model: PreTrainedModel, store: TokenStore, folder: Path) -> None:
-    """Writes the model in bfloat16 with its tokenizer, as `from_pretrained` opens it; whole or not
-    at all."""
-    kept: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
-    kept.config.dtype = torch.bfloat16
+    """Writes the model in bfloat16 and its tokenizer, for `from_pretrained`; whole or not at
+    all."""
+    copied: Any = copy.deepcopy(model).to(torch.bfloat16)  # type: ignore[arg-type]
+    copied.config.dtype = torch.bfloat16
     special = _special_ids(store)
-    kept.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
+    copied.generation_config = GenerationConfig(**special)  # type: ignore[no-untyped-call]
     for name, token_id in special.items():
-        setattr(kept.config, name, token_id)
+        setattr(copied.config, name, token_id)
 
     def write(beside: Path) -> None:
-        kept.save_pretrained(beside, max_shard_size=_MAX_SHARD)
+        copied.save_pretrained(beside, max_shard_size=_MAX_SHARD)
         shutil.copytree(store.tokenizer_folder, beside, dirs_exist_ok=True)
 
     replace_folder(folder, write)

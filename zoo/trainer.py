@@ -1,7 +1,8 @@
-"""One model while it learns: weights, optimizer, data order, and all of it as one state that can be
-saved.
+"""One model in training: weights, optimizer and data order, with all of its state in one dictionary
+for checkpoints.
 
-A step is told which fraction of the time budget is gone. Knows no clock, no file, no progress line.
+A step gets the fraction of the time budget that is spent. Knows no clock, no file, no progress
+line.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from zoo.losses import Loss, Total, autocast, next_token
-from zoo.order import DataOrder
+from core.models.loading import narrow_head
+from zoo.data_order import DataOrder
+from zoo.losses import Loss, Total, next_token
+from zoo.models import autocast
+from zoo.parallel_gradients import ParallelGradients
 from zoo.presets import ModelRecipe, Preset, Schedule
-from zoo.sharing import Sharing
 
 __all__ = ["Trainer", "learning_rate", "new_model", "window_length"]
 
@@ -25,7 +28,7 @@ _SMOOTHING = 0.05  # weight of the newest step in the running loss, once there a
 
 
 def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -> LlamaForCausalLM:
-    """The recipe's architecture with fresh float32 weights, the same for the same seed."""
+    """The recipe's architecture with random float32 weights, determined by `seed`."""
     config = LlamaConfig(
         vocab_size=vocab_size,
         hidden_size=recipe.hidden_size,
@@ -40,14 +43,16 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
         eos_token_id=0,
         pad_token_id=0,
     )
+    if recipe.draft_vocab_size is not None:
+        setattr(config, narrow_head.FIELD, min(recipe.draft_vocab_size, vocab_size))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
 
 
 def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
-    """Linear warm-up, then a cosine from `peak` to its `final_rate`, over the fraction of the
-    budget gone.
+    """Linear warm-up to `peak`, then a cosine down to `peak` x `final_rate`; `fraction` of the
+    budget is spent.
     """
     warmup = schedule.warmup_fraction
     if fraction < warmup:
@@ -58,7 +63,7 @@ def learning_rate(schedule: Schedule, peak: float, fraction: float) -> float:
 
 
 def window_length(schedule: Schedule, fraction: float) -> int:
-    """Tokens a window: short for most of the budget, longer for its last part."""
+    """Tokens in a window: short for most of the budget, longer for its last part."""
     late = fraction >= 1.0 - schedule.late_fraction
     return schedule.late_context if late else schedule.context
 
@@ -76,7 +81,7 @@ class Trainer:
     optimizer: torch.optim.AdamW
     order: DataOrder
     minimised: Loss = next_token
-    sharing: Sharing = field(default_factory=lambda: Sharing(1))
+    sharing: ParallelGradients = field(default_factory=lambda: ParallelGradients(1))
     num_steps: int = 0
     num_tokens: int = 0
     running_loss: torch.Tensor | None = None
@@ -90,7 +95,7 @@ class Trainer:
         order: DataOrder,
         minimised: Loss = next_token,
     ) -> Trainer:
-        """A run that begins with a model's weights as they are."""
+        """A run that starts with the model's present weights."""
         model.train()
         return cls(recipe, schedule, model, _optimizer(model, schedule), order, minimised)
 
@@ -99,7 +104,7 @@ class Trainer:
         return self.model.device
 
     def step(self, fraction: float) -> None:
-        """One optimizer step, with `fraction` of the time budget gone."""
+        """One optimizer step; `fraction` of the time budget is spent."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(self.schedule, self.recipe.learning_rate, fraction)
         loss = self._backward(self._next_windows(fraction))
@@ -130,7 +135,7 @@ class Trainer:
     # -- saving --
 
     def state(self) -> dict[str, Any]:
-        """Tensors and plain values, enough to go on as if never stopped."""
+        """Tensors and plain values from which training resumes exactly."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

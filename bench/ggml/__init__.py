@@ -1,1 +1,1 @@
-"""llama.cpp as a contestant, where the package llama-cpp-python is installed; never needed."""
+"""llama.cpp as an optional contestant, if the package llama-cpp-python is installed."""

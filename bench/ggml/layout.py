@@ -1,6 +1,5 @@
-"""A Llama-like model as llama.cpp has it: its names, its order of rows, its header; written as a
-GGUF file with the package `gguf`.
-"""
+"""Converts a Llama-like model to llama.cpp's format: its names, order of rows and header; written
+as a GGUF file with the package `gguf`."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ LAYER = "model.layers."
 
 
 def header_of(module: Any) -> dict[str, Any]:
-    """The sizes and constants of a transformers module, named as GGUFWriter's `add_` methods.
-    Raises UnsupportedModelError where llama.cpp's `llama` is another model than it."""
+    """The sizes and constants of a transformers module, named like GGUFWriter's `add_` methods.
+    Raises UnsupportedModelError if llama.cpp's `llama` would compute something else."""
     kind, config = type(module).__name__, module.config
     if kind not in KINDS:
         raise UnsupportedModelError(
@@ -79,15 +78,15 @@ def ends_of(module: Any) -> frozenset[int]:
 
 
 def tensors_of(module: Any, header: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every weight by its name there, in the module's dtype but for norms, which are float32; a
-    tied head is left out. Raises UnsupportedModelError at a weight that has no place there."""
+    """Every weight by llama.cpp's name, in the module's dtype, norms in float32; without a tied
+    head. Raises UnsupportedModelError for a weight that has no place there."""
     for name, parameter in module.named_parameters():
-        made, weight = _name(name), parameter.detach()
-        if made.endswith("attn_q.weight"):
+        name_in_module, weight = _name(name), parameter.detach()
+        if name_in_module.endswith("attn_q.weight"):
             weight = interleaved_rows(weight, header["head_count"])
-        elif made.endswith("attn_k.weight"):
+        elif name_in_module.endswith("attn_k.weight"):
             weight = interleaved_rows(weight, header["head_count_kv"])
-        yield made, weight.float() if weight.dim() == 1 else weight
+        yield name_in_module, weight.float() if weight.dim() == 1 else weight
 
 
 def interleaved_rows(weight: torch.Tensor, heads: int) -> torch.Tensor:

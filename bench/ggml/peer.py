@@ -1,7 +1,7 @@
 """llama.cpp with the same weights, threads and token ids, through the package llama-cpp-python:
-plain decoding, its prompt lookup, and its speculation with a small model that drafts.
+plain decoding, its prompt lookup, and its speculation with a small draft model.
 
-Loaded from weights of its own, so that what it gives owes nothing to our code but the file.
+It loads its own weights from a file, so that its results do not depend on this project's code.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COMMAND = "pip install llama-cpp-python gguf"
 # Pairs of tokens are looked up, as the package's default is.
 LONGEST_MATCH = 2
 Drafting = Callable[..., Any]
-"""What llama-cpp-python calls a draft model: token ids so far to ids that may follow."""
+"""llama-cpp-python's draft model: token ids so far -> ids that may follow."""
 
 
 class LlamaCpp:
-    """A transformers module, and `assistants` by name, under llama.cpp's own generation loop.
+    """A transformers module, and `assistants` by name, in llama.cpp's own generation loop.
 
-    Raises ImportError without its packages, UnsupportedModelError where a model is no plain Llama,
-    OSError without room for the files, ValueError where llama.cpp cannot load them.
+    Raises ImportError without its packages, UnsupportedModelError if a model is no plain Llama,
+    OSError without disk space, ValueError if llama.cpp cannot load the files.
     """
 
     def __init__(self, module: Any, assistants: Mapping[str, Any], threads: int) -> None:
@@ -69,26 +69,26 @@ class LlamaCpp:
         seed: int = 0,
         drafting: Drafting | None = None,
     ) -> list[int]:
-        """The new token ids, an ending one included; nothing of the prompt is remembered from
-        before. Above temperature 0 drawn by its own sampler: other texts of the same model."""
+        """The new token ids, including an ending one; no cache of an earlier prompt is used. Above
+        temperature 0 llama.cpp's own sampler draws them, so texts differ from this engine's."""
         llama = self._plain if drafting is None else self._speculating
         llama.draft_model = drafting
         llama.reset()
         llama.set_seed(seed)
-        found: list[int] = []
+        ids: list[int] = []
         for token in llama.generate(
             list(prompt_ids), temp=temperature, top_k=0, top_p=1.0, min_p=0.0, repeat_penalty=1.0
         ):
-            found.append(int(token))
-            if len(found) == tokens or token in self._ends:
+            ids.append(int(token))
+            if len(ids) == tokens or token in self._ends:
                 break
-        return found
+        return ids
 
     def lookup(self, count: int) -> Drafting:
-        """Its prompt lookup of so many tokens."""
+        """Its prompt lookup with `count` drafted tokens."""
         speculative: Any = importlib.import_module("llama_cpp.llama_speculative")
-        found: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
-        return found
+        lookup: Drafting = speculative.LlamaPromptLookupDecoding(LONGEST_MATCH, count)
+        return lookup
 
     def drafting_with(self, name: str, count: int) -> Drafting:
         return Small(self._assistants[name], count)
@@ -103,8 +103,8 @@ class LlamaCpp:
 
 
 class Small:
-    """A small model as llama-cpp-python wants a draft model: its likeliest next tokens. What it has
-    read it keeps, as far as the text still begins so."""
+    """A small model as llama-cpp-python's draft model: returns its likeliest next tokens. It keeps
+    its cache for the part of the text that is unchanged."""
 
     def __init__(self, llama: Any, count: int) -> None:
         self._llama = llama
@@ -113,13 +113,13 @@ class Small:
     def __call__(self, input_ids: Any, /, **options: Any) -> Any:
         """[tokens] of int32 to at most `count` of int32."""
         count = min(self._count, self._llama.n_ctx() - len(input_ids))
-        found: list[int] = []
+        drafts: list[int] = []
         if count > 0:
             for token in self._llama.generate(input_ids.tolist(), temp=0.0, repeat_penalty=1.0):
-                found.append(int(token))
-                if len(found) == count:
+                drafts.append(int(token))
+                if len(drafts) == count:
                     break
-        return np.array(found, dtype=np.intc)
+        return np.array(drafts, dtype=np.intc)
 
 
 def is_installed() -> bool:
@@ -128,7 +128,7 @@ def is_installed() -> bool:
 
 def load_llama_cpp(module: Any, assistants: Mapping[str, Any]) -> tuple[LlamaCpp | None, str]:
     """llama.cpp over the weights of transformers modules, with torch's number of threads, and a
-    sentence with its version; or None and why it does not compete."""
+    sentence with its version; or None and the reason why it does not compete."""
     if not is_installed():
         return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
     try:

@@ -1,4 +1,2 @@
-"""Grown models: function-preserving enlargements, which cost what a large model costs and say what
-the small one says. An artificial pair: no such model exists, and "grown" is said wherever it is
-used.
-"""
+"""Grown models: function-preserving enlargements with the cost of a large model and the text of the
+small one. They are artificial, and wherever one is used, it is labelled `grown`."""

@@ -1,5 +1,5 @@
-"""`python -m bench grow`: writes grown models as folders that load like any other. Which models
-become how large is decided before any weight is read.
+"""`python -m bench grow`: writes grown models as folders that load like any other. All sizes are
+decided from configurations, before any weight is read.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ MOST_PARAMS = 10**12
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """Names as in `load_models`. `ssm_params` None: a hundredth of `params`; 0: SSMs as they are.
-    SSMs that have as many already stay as they are too."""
+    """What to grow; names as in `load_models`. `params`: parameters of the LLM. `ssm_params`: of
+    each SSM; None: params / LEAST_SHARE; 0: SSMs are not grown. An SSM that is large enough already
+    is not grown either."""
 
     params: int
     ssm_params: int | None = None
@@ -58,14 +59,14 @@ class Wish:
 
     @property
     def of_ssms(self) -> int:
-        """How many parameters an SSM is to have; 0: as many as it has."""
+        """The target size of an SSM in parameters; 0: it is not grown."""
         return self.params // LEAST_SHARE if self.ssm_params is None else self.ssm_params
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model's folder, what the model is called, and what becomes of it; without a plan it stays
-    as it is."""
+    """A model to grow: its folder, its name, and the plan; without a plan it is used as it is.
+    `wished`: the target size in parameters."""
 
     folder: Path
     source: str
@@ -74,13 +75,13 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Its own name, or one that says `grown`."""
+        """The source's name, with `-grown-SIZE` if it is grown."""
         return f"{self.source}-grown-{short(self.wished)}" if self.plan else self.source
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What is asked for, as it is to be made. Members have names of their own."""
+    """The models that a Wish comes to; their names are different."""
 
     wish: Wish
     llm: Member
@@ -93,7 +94,8 @@ class Family:
 
 
 def family_of(wish: Wish) -> Family:
-    """Reads configurations alone. Raises ConfigError, ModelLoadError, UnsupportedModelError."""
+    """Reads configurations only, no weights. Raises ConfigError, ModelLoadError,
+    UnsupportedModelError."""
     llm = _member(resolve_llm(wish.llm), wish.params, "params")
     every = [name for ssm in wish.ssms for name in expand_bundled(ssm)]
     ssms = tuple(_member(name, wish.of_ssms, "ssm-params", stay=True) for name in every)
@@ -135,12 +137,12 @@ def _without_weights(folder: Path) -> Any:
 
 
 def short(params: int) -> str:
-    """500M, 7B: how a size is named in folders."""
+    """500M, 7B: a size in folder names."""
     return f"{params / 1e9:g}B" if params >= 10**9 else f"{params / 1e6:g}M"
 
 
 FOLDER = Path("artifacts")
-TEXTS, TEXT_LENGTH = 4, 96  # that the logits are compared over
+TEXTS, TEXT_LENGTH = 4, 96  # on which the logits are compared
 Say = Callable[[str], None]
 
 
@@ -164,7 +166,7 @@ def grow_parser() -> Parser:
 
 
 def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
-    """Grows what the arguments ask for; lines that say what is where."""
+    """Grows the models; returns lines with the folders and how to run them."""
     wish = Wish(
         params=arguments.params,
         ssm_params=arguments.ssm_params,
@@ -185,19 +187,19 @@ def grow(arguments: argparse.Namespace, say: Say) -> list[str]:
 
 
 def write_family(family: Family, out: Path, say: Say) -> list[Path]:
-    """The members' folders: those of `out` that are there already, or made now; a model that stays
-    as it is stays where it is. Everything that can be refused is refused first."""
+    """The members' folders: in `out` for grown models, written unless they are there already; the
+    source's folder for others. All checks are made before anything is written."""
     wish = family.wish
     dtype = DTYPES[wish.dtype]
     places = [out / one.name if one.plan else one.folder for one in family.members]
-    asked = [
+    recipes = [
         GrowthRecipe(one.source, digest_of(one.folder), one.plan, wish.dtype, wish.seed)
         if one.plan
         else None
         for one in family.members
     ]
     todo = []
-    for one, place, ask in zip(family.members, places, asked, strict=True):
+    for one, place, ask in zip(family.members, places, recipes, strict=True):
         if ask is None:
             say(f"{one.name} stays as it is")
         elif holds_grown(place, ask):
@@ -211,20 +213,20 @@ def write_family(family: Family, out: Path, say: Say) -> list[Path]:
     return places
 
 
-def _write(one: Member, place: Path, asked: GrowthRecipe, say: Say) -> None:
-    large = asked.plan.large
+def _write(one: Member, place: Path, recipe: GrowthRecipe, say: Say) -> None:
+    large = recipe.plan.large
     say(f"growing {one.source} to {large.parameters:,} parameters: {large}")
-    module = load_module(one.folder, DTYPES[asked.dtype])
-    found = write_grown(place, one.folder, module, asked, texts_for(one.folder, module))
+    module = load_module(one.folder, DTYPES[recipe.dtype])
+    measured = write_grown(place, one.folder, module, recipe, texts_for(one.folder, module))
     say(
-        f"{place}: grown from {one.source}; logits differ by at most {found.difference:.2g}, "
-        f"the same token is likeliest at {found.same} of {found.tokens}"
+        f"{place}: grown from {one.source}; logits differ by at most {measured.difference:.2g}, "
+        f"the same token is likeliest at {measured.same} of {measured.tokens}"
     )
 
 
 def texts_for(folder: Path, module: Any) -> list[list[int]]:
-    """Some prompts as a folder's tokenizer reads them, and a text of random token ids: it may know
-    no word of the prompts."""
+    """Token ids of some prompts, and a text of random token ids, since the folder's tokenizer may
+    map every word of the prompts to one unknown token."""
     tokenizer = load_tokenizer(ModelSource(str(folder), local=True))
     length = min(TEXT_LENGTH, module.config.max_position_embeddings)
     every = (list(tokenizer(p.text)["input_ids"]) for p in take_round_robin(load_prompts(), TEXTS))

@@ -1,6 +1,5 @@
-"""What a folder's model was grown from and to, kept beside its weights; how far its logits are from
-the small model's; and the model card that says so.
-"""
+"""Stores next to a grown model's weights how it was grown and how far its logits are from the small
+model's, and writes its model card."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ WHOLE = (torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """Over `tokens` positions: the largest difference of logits, the largest logit, and at how many
-    positions both find the same token likeliest."""
+    """A comparison over `tokens` positions: the largest difference of logits, the largest logit,
+    and the number of positions with the same likeliest token."""
 
     difference: float
     largest: float
@@ -36,7 +35,7 @@ class Likeness:
 
 @torch.inference_mode()
 def likeness(small: Any, large: Any, texts: Sequence[Sequence[int]]) -> Likeness:
-    """Both modules over the same texts (token ids), a pass each."""
+    """Compares both modules on the same texts (token ids), one pass for each text."""
     difference = largest = 0.0
     tokens = same = 0
     for text in texts:
@@ -56,13 +55,13 @@ def _logits(module: Any, text: Sequence[int]) -> torch.Tensor:
     return logits
 
 
-def check_likeness(found: Likeness, dtype: torch.dtype, name: str) -> None:
-    """Raises UnsupportedModelError where the grown model is another one."""
-    allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(found.largest, 1.0)
-    if not found.difference <= allowed:
+def check_likeness(measured: Likeness, dtype: torch.dtype, name: str) -> None:
+    """Raises UnsupportedModelError if the grown model computes something else."""
+    allowed = WHOLE_ALLOWED if dtype in WHOLE else HALF_ALLOWED * max(measured.largest, 1.0)
+    if not measured.difference <= allowed:
         raise UnsupportedModelError(
-            f"{name} grown differs from the small model by {found.difference:.3g} in its logits: "
-            f"at most {allowed:.3g} is allowed"
+            f"{name} grown differs from the small model by {measured.difference:.3g} in its "
+            f"logits: at most {allowed:.3g} is allowed"
         )
 
 
@@ -73,8 +72,8 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class GrowthRecipe:
-    """What decides every weight of a grown model. `source` is the small model's name, `digest` of
-    its weight files."""
+    """All that determines the weights of a grown model. `source`: the small model's name, `digest`:
+    of its weight files."""
 
     source: str
     digest: str
@@ -87,27 +86,27 @@ class GrowthRecipe:
         return {"format": FORMAT, **plain}
 
 
-def keep(folder: Path, asked: GrowthRecipe, found: Likeness) -> None:
+def keep(folder: Path, recipe: GrowthRecipe, measured: Likeness) -> None:
     whole = {
-        "grown": f"function-preserving enlargement of {asked.source}; no such model exists",
-        "asked": asked.to_plain(),
-        "parameters": asked.plan.large.parameters,
-        "small_parameters": asked.plan.small.parameters,
-        "measured": dataclasses.asdict(found),
+        "grown": f"function-preserving enlargement of {recipe.source}; no such model exists",
+        "asked": recipe.to_plain(),
+        "parameters": recipe.plan.large.parameters,
+        "small_parameters": recipe.plan.small.parameters,
+        "measured": dataclasses.asdict(measured),
     }
     (folder / MANIFEST).write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")
 
 
-def holds_grown(folder: Path, asked: GrowthRecipe) -> bool:
-    """Whether the folder holds this very model; False where there is nothing.
+def holds_grown(folder: Path, recipe: GrowthRecipe) -> bool:
+    """Whether the folder has exactly this model; False for an empty or missing folder.
 
-    Raises ConfigError where it holds anything else.
+    Raises ConfigError for any other content.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     try:
-        kept = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if kept["asked"] == asked.to_plain():
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if manifest["asked"] == recipe.to_plain():
             return True
         reason = "it holds a model grown otherwise"
     except (OSError, ValueError, KeyError, TypeError):
@@ -117,8 +116,8 @@ def holds_grown(folder: Path, asked: GrowthRecipe) -> bool:
     )
 
 
-def card(asked: GrowthRecipe, found: Likeness) -> str:
-    plan = asked.plan
+def card(recipe: GrowthRecipe, result: Likeness) -> str:
+    plan = recipe.plan
     rounding = (
         "a power of two, which no dtype rounds" if plan.exact else "rounded in the weights' dtype"
     )
@@ -127,17 +126,17 @@ tags:
   - grown
 ---
 
-# {asked.source}, grown to {plan.large.parameters:,} parameters
+# {recipe.source}, grown to {plan.large.parameters:,} parameters
 
-**grown: function-preserving enlargement of {asked.source}, an artificial pair that does not
-exist.** It says what {asked.source} says, at the cost of a model of this size. It is for measuring
+**grown: function-preserving enlargement of {recipe.source}, an artificial pair that does not
+exist.** It says what {recipe.source} says, at the cost of a model of this size. It is for measuring
 speed and is no better than the small model at anything.
 
 - from: {plan.small.parameters:,} parameters ({plan.small})
 - to: {plan.large.parameters:,} parameters ({plan.large})
-- {asked.dtype}, seed {asked.seed}; the norms' correction is {plan.correction:g}, {rounding}
-- logits against the small model's over {found.tokens} tokens: differ by at most
-  {found.difference:.3g}, the largest logit is {found.largest:.3g}; at {found.same} of them the
+- {recipe.dtype}, seed {recipe.seed}; the norms' correction is {plan.correction:g}, {rounding}
+- logits against the small model's over {result.tokens} tokens: differ by at most
+  {result.difference:.3g}, the largest logit is {result.largest:.3g}; at {result.same} of them the
   same token is the likeliest
 
 New heads, feed-forward units and layers compute with random weights what is then multiplied by

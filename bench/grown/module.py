@@ -1,4 +1,4 @@
-"""A grown transformers module, tensor by tensor, and the outline of one: names and shapes without
+"""Makes a grown transformers module tensor by tensor, and its outline: names and shapes without
 weights.
 
 The invariants, from which it follows that the logits are the small model's:
@@ -8,17 +8,17 @@ The invariants, from which it follows that the logits are the small model's:
 2. A norm sees a mean of squares that is 1 / factor of the small one's. With eps / factor and
    weights times sqrt(1 / factor) it gives the small model's values in the old channels, zero in
    the new. With a factor of 4^k both corrections are powers of two, which no dtype rounds.
-3. What a matrix makes of the old channels for old heads and old feed-forward units is unchanged:
-   its upper left block is the small one's. Its new columns meet only zeros: they may be anything.
-4. New heads and new feed-forward units compute something, random, from the old channels; the
-   columns of `o_proj` and `down_proj` that would let it in are zero.
+3. A matrix has the small one's values in its upper left block, so old heads and old feed-forward
+   units get the same values from the old channels. Its new columns are multiplied by zeros only,
+   so they may be anything.
+4. New heads and new feed-forward units compute random values from the old channels; the columns
+   of `o_proj` and `down_proj` that would add these to the residual stream are zero.
 5. A new layer computes everything and adds nothing: its `o_proj` and `down_proj` are zero.
-6. Qwen3's norms of heads share eps with the other norms: old queries and keys are scaled by the
-   same correction, which such a norm takes out again.
+6. Qwen3's norms of heads use the same eps as the other norms, so old queries and keys are scaled
+   by the same correction, which such a norm cancels.
 
-What is neither the small model's nor zero for these reasons is random, so that every product is
-dense. The zeros are written ones: pages never written to would be one shared page of memory, which
-is read faster than weights are.
+All other values are random, so that every product is dense. The zeros are really written: memory
+pages never written to are all mapped to one physical page, which would be read too fast.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ ZERO = frozenset({"embed_tokens", "o_proj", "down_proj"})
 NORMS = frozenset({"input_layernorm", "post_attention_layernorm", "norm"})
 HEAD_NORMS = frozenset({"q_norm", "k_norm"})
 RANDOM = frozenset({"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"})
-# Whose weights and biases a model that can be grown has, and no others.
+# A model that can be grown has weights and biases of these modules and no others.
 OWNERS = ZERO | NORMS | HEAD_NORMS | RANDOM
 
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """Makes any tensor of a grown model on `device`, each from `seed` and its name alone, so that
-    one written to a file in parts and one made in memory are the same (on one kind of device).
-    `spread`: the random weights' standard deviation."""
+    """Makes the tensors of a grown model on `device`. Each depends on `seed` and its name alone, so
+    that a model written in parts equals one made in memory (on the same kind of device).
+    `spread`: the standard deviation of random weights."""
 
     plan: Plan
     seed: int
@@ -58,28 +58,30 @@ class Filler:
     def tensor(self, name: str, shape: torch.Size, old: torch.Tensor | None) -> torch.Tensor:
         """The parameter `name` of this shape; `old` is the small model's, None in a new layer."""
         owner = name.split(".")[-2]
-        made = torch.empty(shape, dtype=self.dtype, device=self.device)
+        weight = torch.empty(shape, dtype=self.dtype, device=self.device)
         if owner in ZERO:
-            made.zero_()
+            weight.zero_()
         elif owner in NORMS:
-            made.fill_(self.plan.correction)
+            weight.fill_(self.plan.correction)
         elif owner in HEAD_NORMS:
-            made.fill_(1.0)
+            weight.fill_(1.0)
         else:
-            made.normal_(0.0, self.spread, generator=self._generator(name))
+            weight.normal_(0.0, self.spread, generator=self._generator(name))
         if old is not None:
+            # The upper left block is the small model's (invariants 1 to 4).
             block = tuple(slice(size) for size in old.shape)
-            made[block] = (old.float() * self._correction(owner)).to(made)
-        return made
+            weight[block] = (old.float() * self._correction(owner)).to(weight)
+        return weight
 
     def _correction(self, owner: str) -> float:
         scaled = owner in NORMS
+        # Invariant 6: only with norms of heads, which cancel it.
         scaled |= owner in ("q_proj", "k_proj") and self.plan.small.head_norms
         return self.plan.correction if scaled else 1.0
 
     def _generator(self, name: str) -> torch.Generator:
         digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
-        seed = int.from_bytes(digest[:8], "big") >> 1
+        seed = int.from_bytes(digest[:8], "big") >> 1  # torch takes seeds below 2**63
         return torch.Generator(self.device).manual_seed(seed)
 
 
@@ -87,9 +89,9 @@ ARCHITECTURES = ("LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "
 
 
 def shape_of(module: Any) -> Shape:
-    """The sizes of a transformers module, which need hold no weights (device `meta`).
+    """The sizes of a transformers module, which may be on the device `meta`.
 
-    Raises UnsupportedModelError where it is of another architecture, or has parts of its own.
+    Raises UnsupportedModelError for another architecture, or one with further parts.
     """
     kind = type(module).__name__
     strange = sorted(name for name, _ in module.named_parameters() if not _is_handled(name))
@@ -123,8 +125,8 @@ def _is_handled(name: str) -> bool:
 
 
 def outline(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
-    """The grown module before it has weights: they are on the device `meta`. Its rotation is a copy
-    of the small module's, so that old heads are rotated as before."""
+    """The grown module with weights on the device `meta`. Its rotary embedding is a copy of the
+    small module's, so that old heads are rotated as before."""
     with torch.device("meta"):
         large = type(module)(_config(module, plan, dtype))
     large.tie_weights()
@@ -140,7 +142,7 @@ def _config(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
     config.num_hidden_layers = shape.layers
     config.num_attention_heads = shape.heads
     config.num_key_value_heads = shape.kv_heads
-    config.rms_norm_eps = config.rms_norm_eps / plan.factor
+    config.rms_norm_eps = config.rms_norm_eps / plan.factor  # invariant 2
     config.dtype = dtype
     config.architectures = [type(module).__name__]
     kinds = getattr(config, "layer_types", None)
@@ -150,15 +152,15 @@ def _config(module: Any, plan: Plan, dtype: torch.dtype) -> Any:
 
 
 def sizes(large: Any) -> dict[str, torch.Size]:
-    """The shape of every parameter of an outline, a tied head's left out."""
+    """The shape of every parameter of an outline, without a tied head's."""
     return {name: parameter.shape for name, parameter in large.named_parameters()}
 
 
 def tensors(
     module: Any, large: Any, plan: Plan, seed: int, dtype: torch.dtype
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Every parameter of the outline `large`, made from `module`'s, one at a time, so that a caller
-    that writes each to disk needs memory for one."""
+    """Every parameter of the outline `large`, made from `module`'s one at a time, so that writing
+    them to disk needs memory for one."""
     spread = float(module.config.initializer_range)
     filler = Filler(plan, seed, spread, dtype, next(module.parameters()).device)
     small = dict(module.named_parameters())
@@ -167,12 +169,12 @@ def tensors(
 
 
 def grow_module(module: Any, plan: Plan, seed: int = 0, dtype: torch.dtype | None = None) -> Any:
-    """A module of the plan's large shape with `module`'s logits, on its device; `module` stays as
-    it is. Weights are of its dtype unless another is given."""
+    """A module of the plan's large shape with `module`'s logits, on the same device. `module` is
+    not changed; `dtype` None: its dtype."""
     dtype = dtype or next(module.parameters()).dtype
     large = outline(module, plan, dtype)
-    for name, made in tensors(module, large, plan, seed, dtype):
+    for name, weight in tensors(module, large, plan, seed, dtype):
         owner, _, leaf = name.rpartition(".")
-        setattr(large.get_submodule(owner), leaf, torch.nn.Parameter(made, requires_grad=False))
+        setattr(large.get_submodule(owner), leaf, torch.nn.Parameter(weight, requires_grad=False))
     large.tie_weights()
     return large

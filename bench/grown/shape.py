@@ -1,6 +1,5 @@
-"""Shape: the sizes of a Llama-like model, how many parameters they come to, and the larger shape
-that a wished number of parameters comes to. Arithmetic alone: knows nothing of weights.
-"""
+"""Shape: the sizes of a Llama-like model and its number of parameters, and choosing a larger shape
+for a given number of parameters. Arithmetic only, no weights."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """Of the whole model, a tied head once."""
+        """The parameters of the whole model; a tied head counts once."""
         ends = self.vocabulary * self.hidden * (1 if self.tied else 2) + self.hidden
         return ends + self.layers * self._layer
 
@@ -62,8 +61,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is grown to what. The hidden size and both numbers of heads grow by one whole factor, so
-    that heads keep their size and their rotation, and as many queries share a key as before."""
+    """The shapes before and after. The hidden size and both numbers of heads grow by one integer
+    factor, so that heads keep their size and rotation, and the number of queries per key stays."""
 
     small: Shape
     large: Shape
@@ -75,20 +74,20 @@ class Plan:
 
     @property
     def correction(self) -> float:
-        """What a norm's weights are multiplied by: new channels are zero, so that the mean of
-        squares is 1 / factor of what it was."""
+        """The factor on a norm's weights: new channels are zero, so the mean of squares is 1 /
+        factor of the old one."""
         return math.sqrt(1 / self.factor)
 
     @property
     def exact(self) -> bool:
-        """Whether the correction is a power of two, which no dtype rounds."""
+        """Whether the correction is a power of two, which is exact in every dtype."""
         return _is_power_of_four(self.factor)
 
 
 def plan_growth(small: Shape, params: int, field: str = "params") -> Plan:
-    """The plan for about `params` parameters; hidden sizes 4^k times the old one are preferred.
+    """A plan for about `params` parameters; hidden sizes of 4^k times the old one are preferred.
 
-    Raises ConfigError, naming `field`, where that is no growth or nothing comes near it.
+    Raises ConfigError, naming `field`, if that is no growth or no shape comes close.
     """
     if params <= small.parameters:
         raise ConfigError.of(field, params, f"more than the {small.parameters} of the small model")
@@ -104,7 +103,8 @@ def plan_growth(small: Shape, params: int, field: str = "params") -> Plan:
 
 
 def _best(small: Shape, params: int, factors: Iterable[int]) -> Shape | None:
-    """The shape that is most like the small one: in layers, and in feed-forward against hidden."""
+    """The shape most similar to the small one, in its layers and in the ratio of feed-forward to
+    hidden size."""
     fitting = [
         shape
         for shape in _candidates(small, params, factors)
@@ -127,7 +127,7 @@ def _candidates(small: Shape, params: int, factors: Iterable[int]) -> Iterator[S
 
 
 def _with_nearest_ffn(shape: Shape, params: int) -> Shape:
-    """The shape with the feed-forward size that comes nearest, as far as that is usual."""
+    """The shape with the feed-forward size that comes closest to `params`, within usual ratios."""
     none = replace(shape, ffn=0).parameters
     each = replace(shape, ffn=1).parameters - none
     wished = round((params - none) / each / UNIT) * UNIT
@@ -137,8 +137,8 @@ def _with_nearest_ffn(shape: Shape, params: int) -> Shape:
 
 
 def _strangeness(small: Shape, shape: Shape, params: int) -> float:
-    """Squared logarithms, so that layers and feed-forward share what there is to grow; a model much
-    deeper than another is less strange than one of other proportions."""
+    """The sum of squared log ratios, so that growth is divided between layers and feed-forward; a
+    deeper model is less strange than one with other proportions."""
     width = math.log(shape.ffn / shape.hidden * small.hidden / small.ffn)
     depth = math.log(shape.layers / small.layers)
     miss = (shape.parameters / params - 1) / TOLERANCE

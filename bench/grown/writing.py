@@ -1,4 +1,5 @@
-"""Writing a grown model as a folder that loads like any other, one shard in memory at a time."""
+"""Writes a grown model as a folder that loads like any other, with one shard in memory at a
+time."""
 
 from __future__ import annotations
 
@@ -35,26 +36,26 @@ BESIDE = (
 
 
 def write_grown(
-    folder: Path, source: Path, module: Any, asked: GrowthRecipe, texts: Sequence[Sequence[int]]
+    folder: Path, source: Path, module: Any, recipe: GrowthRecipe, texts: Sequence[Sequence[int]]
 ) -> Likeness:
-    """Grows `module`, the model of the folder `source`, and compares what was written with it over
-    `texts` (token ids). The folder is there whole or not at all.
+    """Grows `module`, the model of the folder `source`, and compares the written model with it on
+    `texts` (token ids). The folder is written whole or not at all.
 
-    Raises ConfigError where it cannot be written, UnsupportedModelError where the logits differ.
+    Raises ConfigError if it cannot be written, UnsupportedModelError if the logits differ.
     """
-    dtype = getattr(torch, asked.dtype)
-    with _at_once(folder) as made:
-        large = outline(module, asked.plan, dtype)
-        large.config.save_pretrained(made)
+    dtype = getattr(torch, recipe.dtype)
+    with _at_once(folder) as temporary:
+        large = outline(module, recipe.plan, dtype)
+        large.config.save_pretrained(temporary)
         for path in copied_files(source):
-            shutil.copy2(path, made / path.name)
-        filled = tensors(module, large, asked.plan, asked.seed, dtype)
-        _write_weights(made, sizes(large), filled, dtype.itemsize)
-        found = likeness(module, load_module(made, dtype), texts)
-        check_likeness(found, dtype, asked.source)
-        (made / "README.md").write_text(card(asked, found), encoding="utf-8")
-        keep(made, asked, found)
-    return found
+            shutil.copy2(path, temporary / path.name)
+        filled = tensors(module, large, recipe.plan, recipe.seed, dtype)
+        _write_weights(temporary, sizes(large), filled, dtype.itemsize)
+        measured = likeness(module, load_module(temporary, dtype), texts)
+        check_likeness(measured, dtype, recipe.source)
+        (temporary / "README.md").write_text(card(recipe, measured), encoding="utf-8")
+        keep(temporary, recipe, measured)
+    return measured
 
 
 def copied_files(source: Path) -> list[Path]:
@@ -64,7 +65,7 @@ def copied_files(source: Path) -> list[Path]:
 
 @contextmanager
 def _at_once(folder: Path) -> Iterator[Path]:
-    """A folder beside, which takes this one's place when all went well."""
+    """A temporary folder that replaces `folder` if the block succeeds."""
     beside: Path | None = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -82,14 +83,17 @@ def _at_once(folder: Path) -> Iterator[Path]:
 
 
 def _write_weights(
-    folder: Path, shapes: dict[str, torch.Size], made: Iterator[tuple[str, torch.Tensor]], size: int
+    folder: Path,
+    shapes: dict[str, torch.Size],
+    tensors: Iterator[tuple[str, torch.Tensor]],
+    size: int,
 ) -> None:
     groups = _groups(shapes, size)
     count = len(groups)
     names = [f"model-{i + 1:05d}-of-{count:05d}.safetensors" for i in range(count)]
     names = names if count > 1 else ["model.safetensors"]
     for file, group in zip(names, groups, strict=True):
-        save_file(dict(itertools.islice(made, len(group))), folder / file, {"format": "pt"})
+        save_file(dict(itertools.islice(tensors, len(group))), folder / file, {"format": "pt"})
         (folder / file).chmod(0o644)
     if len(names) > 1:
         total = sum(map(math.prod, shapes.values())) * size
@@ -100,7 +104,7 @@ def _write_weights(
 
 
 def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
-    """The names in order, as many a file as `SHARD_BYTES` hold, at least one."""
+    """The names in order, grouped by file: as many as fit SHARD_BYTES, at least one."""
     groups: list[list[str]] = [[]]
     held = 0
     for name, shape in shapes.items():
@@ -117,9 +121,9 @@ def _groups(shapes: dict[str, torch.Size], itemsize: int) -> list[list[str]]:
 
 
 def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int = 1) -> None:
-    """Raises OutOfMemoryError. The small model and the large one, `copies` times, are there at
-    once, and a shard of it again on its way from its file (0.5 B parameters in float32: 3.0 GiB
-    seen, 3.4 asked for)."""
+    """Raises OutOfMemoryError. In memory at once: the small model, `copies` of the large one, and
+    one shard while it is read from its file (for 0.5 B parameters in float32: 3.4 GiB required, 3.0
+    GiB measured)."""
     small = plan.small.parameters * dtype.itemsize
     large = plan.large.parameters * dtype.itemsize
     needed = small + copies * large + min(large, SHARD_BYTES) + BESIDE_BYTES
@@ -132,7 +136,7 @@ def check_memory_to_grow(plan: Plan, dtype: torch.dtype, name: str, copies: int 
 
 
 def check_disk(folder: Path, plans: Sequence[Plan], dtype: torch.dtype) -> None:
-    """Raises ConfigError where the folder's disk has no room for these plans' weights."""
+    """Raises ConfigError if the folder's disk has no room for these plans' weights."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     needed = sum(plan.large.parameters for plan in plans) * dtype.itemsize
     free = shutil.disk_usage(there).free

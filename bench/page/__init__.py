@@ -1,1 +1,2 @@
-"""The page measured in a real Chromium. Only this and the `page` suite look at ui and storage."""
+"""Measurements of the page in a real Chromium. Only this folder and the suites of the page import
+ui and storage."""

@@ -1,7 +1,7 @@
 """A Chromium of this machine, pages that record their problems, and the steps of a measured visit.
 
-A first visit in a new tab takes seconds, most of them for compiling Gradio's and Plotly's scripts.
-So a tab is used again for one visit after another: all that a visit leaves behind is cleared.
+A first visit in a new tab takes seconds, mostly for compiling Gradio's and Plotly's scripts, so
+tabs are reused: after each visit all that it left behind is cleared.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ RESTS = """() => !document.querySelector("[data-pending]")
 
 @contextmanager
 def chromium(suite: str) -> Iterator[Any]:
-    """Raises ConfigError where there is none, for the suite that wants one."""
+    """A running Chromium. Raises ConfigError, naming the suite, if there is none."""
     try:
         from playwright.sync_api import Error, sync_playwright
     except ImportError as error:
         raise ConfigError.of("suite", suite, "playwright (requirements-dev.txt)") from error
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    executable = next(filter(None, map(shutil.which, NAMES)), None)
     with sync_playwright() as playwright:
         try:
             # Chromium refuses its sandbox to root, as in a container.
-            browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+            browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         except Error as error:
             reason = str(error).splitlines()[0]
             raise ConfigError.of("suite", suite, f"a Chromium that starts ({reason})") from error
@@ -65,7 +65,7 @@ class Watch:
 
 
 class Tab:
-    """One page in a context of its own, for one visit after another."""
+    """One page with its own browser context, reused for visit after visit."""
 
     def __init__(self, chromium: Any) -> None:
         context = chromium.new_context()
@@ -98,23 +98,23 @@ class Tab:
         return self.page
 
     def leave(self) -> list[str]:
-        """What the page did that it must not. It is left, and what it stored is cleared.
+        """Leaves the page, clears what it stored, and returns its problems.
 
-        What is said because it is left, as of a stream that was open, is not counted.
+        Problems caused by leaving, such as an interrupted stream, are not counted.
         """
         problems = self.watch.problems
         self.watch = Watch("")
         # Left before it is cleared: an open page would store its values again.
         self.page.goto("about:blank")
         for origin in self._origins:
-            told = {"origin": origin, "storageTypes": "all"}
-            self._tools.send("Storage.clearDataForOrigin", told)
+            request = {"origin": origin, "storageTypes": "all"}
+            self._tools.send("Storage.clearDataForOrigin", request)
         self._origins.clear()
         return problems
 
 
 class Tabs:
-    """The tabs of a browser; one that was given back serves the next visit."""
+    """The tabs of a browser; a returned tab is reused for the next visit."""
 
     def __init__(self, chromium: Any) -> None:
         self._chromium = chromium
@@ -130,12 +130,12 @@ class Tabs:
 
 
 def frames(page: Any) -> None:
-    """Wait for two frames: what the server sent, or a click, is drawn by the second one."""
+    """Wait for two frames: the second one has drawn what the server sent or a click caused."""
     page.evaluate(TWO_FRAMES)
 
 
 def at_rest(page: Any) -> None:
-    """Wait until every picture in sight is there and drawn."""
+    """Wait until every visible picture is drawn."""
     frames(page)
     page.wait_for_function(RESTS)
 
@@ -151,7 +151,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 
 
 def choose(page: Any, preset: str, tokens: int) -> None:
-    """Set a preset, and a run of so many tokens."""
+    """Choose a preset, and the number of tokens."""
     page.locator("#preset input").click()
     page.get_by_role("option", name=preset, exact=True).click()
     page.get_by_text("Sampling", exact=True).click()
@@ -161,7 +161,7 @@ def choose(page: Any, preset: str, tokens: int) -> None:
 
 
 def start_run(page: Any) -> None:
-    """Press Run and wait for the first words."""
+    """Click Run and wait for the first words."""
     page.click("#live-run")
     page.locator("#live-notice").get_by_text("Writing: ").first.wait_for()
 

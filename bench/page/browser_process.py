@@ -1,6 +1,5 @@
-"""A Chromium and its driver in a process of their own, as a visitor's browser is: in the server's
-process the driver would compete with the engine for Python's global lock.
-"""
+"""A Chromium and its driver in their own process, as a visitor's browser is: in the server's
+process the driver would compete with the engine for the GIL."""
 
 from __future__ import annotations
 
@@ -21,13 +20,14 @@ PATIENCE_S = 10.0
 
 
 class BrowserClient:
-    """Asks the process at the other end of a pipe. Raises what failed there, or BenchError."""
+    """A client of the process at the other end of a pipe. Raises the error that was raised there,
+    or BenchError."""
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
 
     def ask(self, act: str, *values: Any) -> Any:
-        """What the method `act` of `_Acts` returns there."""
+        """Calls the method `act` of `_Acts` there and returns its result."""
         try:
             with suppress(OSError):  # it has ended, perhaps with a word
                 self._pipe.send((act, values))
@@ -41,7 +41,8 @@ class BrowserClient:
 
 @contextmanager
 def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
-    """A browser for the page at `url`. Raises ConfigError at its first act where there is none."""
+    """A browser for the page at `url`. Its first call raises ConfigError if there is no
+    Chromium."""
     spawned = multiprocessing.get_context("spawn")
     ours, theirs = spawned.Pipe()
     process = spawned.Process(target=_look, args=(theirs, suite, url), daemon=True)
@@ -56,7 +57,7 @@ def browser_client(suite: str, url: str) -> Iterator[BrowserClient]:
 
 
 def _look(pipe: Connection, suite: str, url: str) -> None:
-    """Does what the pipe asks for until it is closed, or until something fails, which is told."""
+    """Serves calls from the pipe until it is closed or a call fails; the error is sent back."""
     try:
         with chromium(suite) as browser:
             acts = _Acts(Tabs(browser).take(), url)
@@ -70,7 +71,7 @@ def _look(pipe: Connection, suite: str, url: str) -> None:
 
 
 class _Acts:
-    """What a visitor does, on one page."""
+    """A visitor's actions on one page."""
 
     def __init__(self, tab: Tab, url: str) -> None:
         self._tab, self._url = tab, url

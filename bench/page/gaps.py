@@ -1,10 +1,10 @@
-"""How smoothly a long run is drawn: gaps between a real browser's frames while it streams.
+"""How smoothly a long run is drawn: gaps between frames in a real browser while a run streams.
 
     python -m bench.page.gaps [--rounds 500] [--speed 1.0]
 
-A SYNTHETIC run of 500 rounds at 60 a second goes the whole way of a live one: worker, tap,
-player, values, stream diff, pictures. 95 % of the gaps are to be under 50 ms. Run it on a quiet
-machine: browser, server and measurement share its cores.
+A SYNTHETIC run of 500 rounds at 60 a second passes through all stages of a live one: worker, tap,
+player, values, stream diff, pictures. Target: 95 % of the gaps under 50 ms, on a quiet machine,
+since browser, server and measurement share its cores.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ WATCH = """() => {
 
 
 def playback_worker(models: LoadedModels, rounds: int, rounds_a_second: float) -> PlaybackWorker:
-    """A worker that plays a SYNTHETIC run of so many rounds."""
+    """A worker that plays a SYNTHETIC run of `rounds` rounds."""
     events = at_even_pace(synthetic_run(models, rounds), rounds_a_second)
     return PlaybackWorker(models.infos, playback(events))
 
 
 def measure(browser: Any, rounds: int, speed: float) -> dict[str, float]:
-    """Milliseconds between frames: median, 95th percentile, worst; how many; how long it took."""
+    """Milliseconds between frames (median, 95th percentile, largest), their number and the
+    seconds."""
     tab = Tab(browser)
     models = load_models(dtype="float32", device="cpu")
     with open_site(playback_worker(models, rounds, ROUNDS_A_SECOND / speed)) as site:
-        found = measure_gaps(tab, site)
+        figures = measure_gaps(tab, site)
         tab.leave()
     tab.page.context.close()
-    return found
+    return figures
 
 
 def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]:
-    """Measure a running site in a browser tab; `loaded`: Run is pressed once all scripts are there,
-    else while the page still loads some."""
+    """Measure a running site in a browser tab. `loaded`: click Run after all scripts have loaded,
+    else while some are still loading."""
     page = tab.visit(site.url)
     page.set_default_timeout(LIMIT_MS)
     page.get_by_text("Press Run").first.wait_for()
@@ -61,8 +62,8 @@ def measure_gaps(tab: Tab, site: Site, loaded: bool = False) -> dict[str, float]
     return gaps_of(page.evaluate("() => window.__gaps()"))
 
 
-def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
-    gaps, long = sorted(found["gaps"]), found["long"]
+def gaps_of(times: dict[str, list[float]]) -> dict[str, float]:
+    gaps, long = sorted(times["gaps"]), times["long"]
     return {
         "frames": len(gaps),
         "seconds": sum(gaps) / 1000,
@@ -79,7 +80,12 @@ def gaps_of(found: dict[str, list[float]]) -> dict[str, float]:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--rounds", type=int, default=500)
-    p.add_argument("--speed", type=float, default=1.0, help="2 plays half as fast")
+    p.add_argument(
+        "--speed",
+        type=float,
+        default=1.0,
+        help="factor on the times of the recorded run; 2 plays half as fast",
+    )
     args = p.parse_args()
     with chromium("page") as browser:
         figures = measure(browser, args.rounds, args.speed)
@@ -91,29 +97,30 @@ STOP_AFTER_MS = 400
 
 
 def token_delays(tab: Tab, site: Site) -> dict[str, Any]:
-    """Milliseconds from each token's round to the page, updates a second, shifts of the layout."""
+    """Milliseconds from each token's round until the page shows it, updates per second, layout
+    shifts."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     page.click("#live-run")
     wait_finished(page)
-    told = page.evaluate("() => specscopeSeen")
-    made = site.clock.tokens[site.clock.last()]
-    late = [shown - there for shown, there in zip(told["tokens"], made, strict=False)]
-    # The last update is the whole run's picture, drawn once more at its end.
-    during = [at for at in told["updates"] if at <= made[-1]]
+    shown_at = page.evaluate("() => specscopeSeen")
+    made_at = site.clock.tokens[site.clock.last()]
+    late = [shown - there for shown, there in zip(shown_at["tokens"], made_at, strict=False)]
+    # The last update redraws the whole run at its end.
+    during = [at for at in shown_at["updates"] if at <= made_at[-1]]
     seconds = (during[-1] - during[0]) / 1000 if len(during) > 1 else 0.0
     return {
         "late_ms": [round(value, 1) for value in late],
-        "tokens": len(made),
+        "tokens": len(made_at),
         "updates_per_second": round((len(during) - 1) / seconds, 2) if seconds else None,
-        "shift": round(sum(value for value, touched in told["shifts"] if not touched), 5),
-        "shift_all": round(sum(value for value, _ in told["shifts"]), 5),
+        "shift": round(sum(value for value, touched in shown_at["shifts"] if not touched), 5),
+        "shift_all": round(sum(value for value, _ in shown_at["shifts"]), 5),
     }
 
 
 def measure_stop(tab: Tab, site: Site, tokens: int) -> dict[str, Any]:
-    """A real run of plain decoding, stopped in its middle: rounds and milliseconds from the click
-    to the engine's last word of it."""
+    """Stops a real run of plain decoding in its middle: rounds and milliseconds from the click to
+    the run's last event."""
     page = open_page(tab, site.url)
     page.evaluate(SEEN.read_text(encoding="utf-8"))
     choose(page, "autoregressive", tokens)

@@ -1,6 +1,6 @@
-"""A worker without models: it plays recorded runs, so that what is measured is the page.
+"""A worker without models that plays recorded runs, so that measurements are of the page alone.
 
-The same interface as core.engine.worker.Worker, as far as the page uses it.
+It has those methods of core.engine.worker.Worker that the page uses.
 """
 
 from __future__ import annotations
@@ -111,13 +111,13 @@ class PlaybackRun:
         self._stop.set()
 
     def pause(self, seconds: float) -> None:
-        """Sleep, but not through a Stop."""
+        """Sleep; a Stop ends the sleep."""
         self._stop.wait(seconds)
 
 
 class PlaybackWorker:
-    """Plays `script` for every request at `speed` times the times of its events; 0 plays as fast as
-    events can be handed out. `infos`: the models it says to have, the LLM first."""
+    """Plays `script` for every request; the times of its events are multiplied by `speed`, and 0
+    plays without pauses. `infos`: the models it claims to have loaded, the LLM first."""
 
     def __init__(
         self, infos: Sequence[ModelInfo], script: Script, speed: float = 1.0, max_live: int = 4
@@ -136,18 +136,18 @@ class PlaybackWorker:
         self.set_script(script, speed, max_live)
 
     def set_script(self, script: Script, speed: float = 1.0, max_live: int = 4) -> None:
-        """Set what is played from now on; only while nothing is being played."""
+        """Change the script; only while no run is being played."""
         self.script, self.speed = script, speed
         self._slots, self.max_live = threading.Semaphore(max_live), max_live
 
     def clear(self) -> None:
-        """Stop every run, wait for its end and forget it."""
+        """Stop and remove all runs; returns when they have ended."""
         for run in self.runs:
             run.cancel()
         for thread in self._players:
             thread.join()
-        for kept in (self.runs, self.requests, self._players):
-            kept.clear()
+        for listing in (self.runs, self.requests, self._players):
+            listing.clear()
 
     def submit(self, request: Request, tap: Tap | None = None) -> PlaybackRun:
         if self.closed:
@@ -163,8 +163,8 @@ class PlaybackWorker:
         return run
 
     def check(self, request: Request) -> None:
-        """Everything can be played; as the engine it refuses a prompt that is too long, a word a
-        token, and a drafter that is not loaded."""
+        """Like the engine, refuses a prompt that is too long (here each word counts as a token) and
+        a drafter that is not loaded."""
         models = self.engine.models
         if len(request.prompt.split()) >= models.infos[0].context_length:
             raise ContextLengthError(f"prompt is {len(request.prompt.split())} words long")
@@ -211,7 +211,7 @@ class PlaybackWorker:
             late = event.at_ms / 1000 * self.speed - (time.monotonic() - began)
             if late > 0:
                 run.pause(late)
-            # As the engine: a run that began says so even if it is stopped at once.
+            # Like the engine: RunStarted is emitted even if the run is stopped at once.
             if run.is_cancelled and not isinstance(event, (*END, RunStarted)):
                 stats = RunStats()
                 run.emit(RunCancelled(run.run_id, event.seq, event.at_ms, "", stats))

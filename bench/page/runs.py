@@ -1,5 +1,5 @@
-"""The same request with and without a page to watch it: how fast the engine's rounds follow one
-another, and which cores its threads and processes run on."""
+"""Measures the same request with and without a page that shows it, and assigns threads and
+processes to cores."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from core.config import Request
 
 ENGINE = "engine"
 PATIENCE_S = 120.0
-# Between looks at how far the run is.
+# Seconds between polls of the run's progress.
 LOOK_S = 0.05
 
 
 def headless(site: Site, request: Request) -> float:
-    """Tokens a second of a run without a page and without a log."""
+    """Tokens per second of a run without page and log."""
     clock = EventClock()
     for _ in site.worker.submit(request, clock.see).events():
         pass
@@ -30,11 +30,12 @@ def headless(site: Site, request: Request) -> float:
 
 
 def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) -> float:
-    """Tokens a second of a run that is logged and shown; the page was `prepare`d for `tokens`."""
+    """Tokens per second of a run that is logged and shown; `prepare` has set the page's
+    `tokens`."""
     site.clock.rounds.clear()
     site.clock.tokens.clear()
     browser.ask("run", prompt)
-    # The page may still say that the run before is finished: the engine tells of this one.
+    # Not by the page, which may still say that the previous run is finished.
     until = time.monotonic() + PATIENCE_S
     while sum(map(len, site.clock.tokens.values())) < tokens:
         if time.monotonic() > until:
@@ -45,14 +46,14 @@ def watched_speed(browser: BrowserClient, site: Site, prompt: str, tokens: int) 
 
 
 def engine_thread() -> int:
-    """The number of the thread that makes the rounds; there is one since the first run."""
+    """The id of the worker's thread, which exists after the first run."""
     (one,) = (thread for thread in threading.enumerate() if thread.name == ENGINE)
     assert one.native_id is not None
     return one.native_id
 
 
 def pace(clock: EventClock) -> float:
-    """Tokens a second of the last run, but those of its first round, which waits for the prompt."""
+    """Tokens per second of the last run, without its first round, which includes prefill."""
     run = clock.last()
     tokens, rounds = clock.tokens[run], clock.rounds[run]
     first = tokens.count(rounds[0])
@@ -60,7 +61,7 @@ def pace(clock: EventClock) -> float:
 
 
 def can_part() -> bool:
-    """Whether threads can be kept to cores here, and there are two."""
+    """Whether threads can be pinned to cores on this system, and there are at least two cores."""
     return hasattr(os, "sched_setaffinity") and len(os.sched_getaffinity(0)) > 1
 
 
@@ -83,12 +84,12 @@ def _keep(thread: int, cores: set[int]) -> None:
 
 
 def _threads() -> Iterator[int]:
-    """Of this process and of all that it started, by their numbers."""
+    """The ids of the threads of this process and of its children."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            told = path.read_text(encoding="utf-8", errors="replace")
-            parent = int(told.rpartition(")")[2].split()[1])
+            status = path.read_text(encoding="utf-8", errors="replace")
+            parent = int(status.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(path.parent.name))
     left = [os.getpid()]
     while left:

@@ -1,4 +1,4 @@
-"""The whole page on a port of its own, before a worker and with a log of its own."""
+"""Serves the whole page on its own port, with a given worker and its own log."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from ui.server.visitors import Access
 
 @dataclass
 class EventClock:
-    """When the engine emitted events, in milliseconds of the system clock, as browsers use it.
+    """The times of the engine's events, in milliseconds of the system clock, which browsers use
+    too.
 
-    `tokens`: for each run, when each of its tokens was there; `rounds`: when each round was;
-    `heard`: when the worker was asked to stop it.
+    `tokens`: by run, the times of its tokens; `rounds`: of its rounds; `heard`: when the worker was
+    asked to stop it.
     """
 
     tokens: dict[str, list[float]] = field(default_factory=dict)
@@ -42,13 +43,13 @@ class EventClock:
             self.cancelled[event.run_id] = now
 
     def last(self) -> str:
-        """The run that came last."""
+        """The id of the latest run."""
         return list(self.rounds)[-1]
 
 
 @dataclass(frozen=True)
 class Site:
-    """`clock` sees each event as the page's store does; `worker` is what the page drives."""
+    """`clock`: gets each event as the page's store does; `worker`: the page's worker."""
 
     url: str
     context: Context
@@ -57,7 +58,7 @@ class Site:
 
 
 class _ClockedWorker:
-    """A run or a worker whose events, and Stop, pass a clock on their way to the page."""
+    """Wraps a run or a worker, so that events and Stop are recorded by a clock."""
 
     def __init__(self, inner: Any, clock: EventClock) -> None:
         self._inner, self._clock = inner, clock
@@ -80,7 +81,7 @@ class _ClockedWorker:
 
 @contextmanager
 def open_site(worker: Any) -> Iterator[Site]:
-    """The page before `worker`, which is closed with it."""
+    """The page for `worker`, which is closed at the end."""
     clock = EventClock()
     with tempfile.TemporaryDirectory() as folder, RunStore(Path(folder) / "runs.db") as store:
         seen = _ClockedWorker(worker, clock)
@@ -92,7 +93,7 @@ def open_site(worker: Any) -> Iterator[Site]:
 
 @contextmanager
 def serve(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]:
-    """Launch `page` as app.py does; its address."""
+    """Launches `page` as app.py does; yields its address."""
     _, url, _ = page.launch(
         server_port=free_port(), auth=auth, prevent_thread_lock=True, quiet=True, **page_options()
     )

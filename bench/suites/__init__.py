@@ -1,4 +1,4 @@
-"""Suites by name, and the options that only a few of them use."""
+"""The suites by name, and the options that only some of them use."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "over
 WITHOUT_DTYPE = ("sessions", "start", "visitors")
 
 
-def check_used(suite: str, given: Mapping[str, Any]) -> None:
-    """Raises ConfigError for an option that was given (is not None) and that the suite would not
-    use."""
+def check_used(suite: str, settings: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an option that was given (is not None) but is not used by the
+    suite."""
     for name, users in ONLY.items():
-        if given.get(name) is not None and suite not in users:
+        if settings.get(name) is not None and suite not in users:
             raise ConfigError.of(
-                name, str(given[name]), f"not with {suite}; only with {', '.join(users)}"
+                name, str(settings[name]), f"not with {suite}; only with {', '.join(users)}"
             )
-    if given.get("dtype") is not None and suite in WITHOUT_DTYPE:
-        told = " ".join(given["dtype"])
-        raise ConfigError.of("dtype", told, f"not with {suite}, which loads what the page loads")
+    if settings.get("dtype") is not None and suite in WITHOUT_DTYPE:
+        dtypes = " ".join(settings["dtype"])
+        raise ConfigError.of("dtype", dtypes, f"not with {suite}, which loads what the page loads")

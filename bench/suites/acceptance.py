@@ -1,7 +1,7 @@
-"""`acceptance`: tokens per LLM pass, with intervals over prompts; depends on no clock.
+"""`acceptance`: tokens per LLM pass, with intervals over prompts; independent of time.
 
-By SSM and their union, coupled and plain, by tree width, length and combine rule; looping
-continuations apart.
+By SSM and their union, coupled and plain, by tree width, length and combine rule; continuations
+that repeat themselves have tables of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TOGETHER = 10  # requests decoded in one batch: the same tokens, sooner
 
 @dataclass(frozen=True)
 class Acceptance(Suite):
-    """See Suite. `parts` can be fewer, for a quick look."""
+    """See Suite. `parts`: which tables' rows are measured."""
 
     one_dtype: ClassVar[bool] = True
     timed: ClassVar[bool] = False
@@ -50,17 +50,17 @@ class Acceptance(Suite):
         keys = [row.key for row in rows]
         todo = [row for i, row in enumerate(rows) if row.key not in keys[:i]]
         todo = [row for row in todo if not results.has(**row.key)]
-        for row, found in measure_rows(context, _measure_row, todo):
-            results.add({**row.key, "prompts": found})
-            done = sum(results.has(**each.key) for each in rows)
-            context.say(f"{done} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
+        for row, rows_of_task in measure_rows(context, _measure_row, todo):
+            results.add({**row.key, "prompts": rows_of_task})
+            num_measured = sum(results.has(**each.key) for each in rows)
+            context.say(f"{num_measured} of {len(rows)}: {row.kind}: {row.name} ({row.part})")
 
     def report(self, context: Context) -> Report:
         return Report(tables(context, self.rows(context)))
 
 
 def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
-    """Share of different grams of `size` tokens among all; 1 where there are none."""
+    """The fraction of distinct n-grams of `size` tokens; 1 if there are none."""
     grams = [tuple(token_ids[i : i + size]) for i in range(len(token_ids) - size + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 
@@ -68,9 +68,9 @@ def distinct_share(token_ids: Sequence[int], size: int = GRAM) -> float:
 def _measure_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], row: AcceptanceRow
 ) -> list[dict[str, Any]]:
-    asked = cases(settings, prompts, row.kind.temperature)
-    outcomes = decode(engine, asked, row.speculation, TOGETHER)
-    return [_sample(case, outcome) for case, outcome in zip(asked, outcomes, strict=True)]
+    row_cases = cases(settings, prompts, row.kind.temperature)
+    outcomes = decode(engine, row_cases, row.speculation, TOGETHER)
+    return [_sample(case, outcome) for case, outcome in zip(row_cases, outcomes, strict=True)]
 
 
 def _sample(case: DecodeCase, outcome: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The rows of the `acceptance` suite: single SSMs, their union, chains, trees by width, chains by
 length, and the combine rules.
 
-Every row is deterministic: fixed seeds, node budgets given or uncut, never measured.
+Every row is deterministic: fixed seeds, and node budgets that are given or `uncut`, never measured.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KINDS = (
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceRow:
-    """One configuration. `part` groups rows into tables; `name` tells them apart within a kind."""
+    """One configuration. `part`: the table it belongs to; `name`: identifies it within a kind."""
 
     part: str
     name: str
@@ -58,12 +58,12 @@ class AcceptanceRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells its sample apart; rows of one configuration share a sample."""
+        """The fields that identify its sample; rows with the same configuration share a sample."""
         return {"temperature": self.kind.temperature, "config": self.speculation.to_plain()}
 
     @property
     def most_nodes(self) -> int:
-        """How many nodes of a tree can be verified at most."""
+        """The most nodes of a tree that can be verified."""
         config = self.speculation
         if config.combine == "vote_tree":
             return config.vote_nodes
@@ -97,7 +97,7 @@ def _of_kind(kind: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
 
 
 def _combine_rows(kind: Kind, best: Kind, ssms: tuple[str, ...]) -> Iterator[AcceptanceRow]:
-    """The combine rules on the same SSMs: the vote, the dial from it to the union, the pool."""
+    """The combine rules on the same SSMs: the vote, trees between it and the union, the pool."""
     for rule in WEIGHTS:
         yield _row("combine", f"vote, {rule}", kind, CHAIN, ssms, combine="vote", weights=rule)
     yield _row("combine", "union, chains", kind, CHAIN, ssms)

@@ -1,8 +1,7 @@
-"""The tables of the `acceptance` suite, and the figures of a row's samples. Reads samples, runs
-nothing.
+"""The tables of the `acceptance` suite, made from its samples.
 
-A figure is pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval over
-prompts. Continuations that repeat themselves are easy to draft: they are counted separately.
+Tokens per pass are pooled over prompts, 1 + accepted tokens / rounds, with a bootstrap interval
+over prompts. Continuations that repeat themselves are easy to draft and get tables of their own.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ BLOCK_WISE = (
     "for round in expectation (tests/laws prove it); here over texts that differ by chance."
 )
 Prompts = list[dict[str, Any]]
-Wanted = Callable[[dict[str, Any]], bool]
-Found = Mapping[AcceptanceRow, Prompts]
+Selection = Callable[[dict[str, Any]], bool]
+PromptsByRow = Mapping[AcceptanceRow, Prompts]
 Column = Callable[[AcceptanceRow, Prompts], object]
 
 
@@ -34,11 +33,11 @@ def is_fresh(prompt: dict[str, Any]) -> bool:
     return bool(prompt["distinct_4_grams"] >= LOOPING)
 
 
-def of_domain(domain: str) -> Wanted:
+def of_domain(domain: str) -> Selection:
     return lambda prompt: is_fresh(prompt) and prompt["domain"] == domain
 
 
-def length_of(prompts: Prompts, wanted: Wanted = is_fresh) -> Estimate | None:
+def length_of(prompts: Prompts, wanted: Selection = is_fresh) -> Estimate | None:
     """Tokens per LLM pass of the wanted continuations, each prompt a group."""
     groups: dict[str, list[tuple[int, int]]] = {}
     for prompt in filter(wanted, prompts):
@@ -46,12 +45,12 @@ def length_of(prompts: Prompts, wanted: Wanted = is_fresh) -> Estimate | None:
     return estimate(list(groups.values()), pooled_length)
 
 
-def value_of(prompts: Prompts, wanted: Wanted = is_fresh) -> float:
-    return found.value if (found := length_of(prompts, wanted)) else 0.0
+def value_of(prompts: Prompts, wanted: Selection = is_fresh) -> float:
+    return length.value if (length := length_of(prompts, wanted)) else 0.0
 
 
 def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
-    """The ratio of two rows over the continuations that loop in neither, prompt by prompt."""
+    """The ratio of two rows, paired by prompt, over continuations that repeat in neither."""
     base = {(p["id"], p["seed"]): p for p in other if is_fresh(p)}
     groups: dict[str, list[tuple[int, ...]]] = {}
     for prompt in filter(is_fresh, one):
@@ -62,7 +61,7 @@ def paired_ratio(one: Prompts, other: Prompts) -> Estimate | None:
 
 
 def nodes_of(prompts: Prompts) -> float:
-    """Nodes verified a round."""
+    """Verified nodes per round."""
     return float(sum(p["nodes"] for p in prompts) / max(1, sum(p["rounds"] for p in prompts)))
 
 
@@ -73,34 +72,34 @@ def prompts_by_row(results: Results, rows: Iterable[AcceptanceRow]) -> dict[Acce
 
 
 def tables(context: Context, rows: Sequence[AcceptanceRow]) -> tuple[str, ...]:
-    """Everything that can be made of the samples that are there."""
-    found, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
+    """All tables for which there are samples."""
+    by_row, names = prompts_by_row(context.results, rows), domains(context.all_prompts)
     return (
-        _by_row(found, names),
-        _comparisons(found),
-        *_widths(found, names),
-        _by_length(found, names),
-        _combine_table(found, names),
-        _loops(found, names),
-        claims_table(_block_wise(found), BLOCK_WISE),
+        _by_row(by_row, names),
+        _comparisons(by_row),
+        *_widths(by_row, names),
+        _by_length(by_row, names),
+        _combine_table(by_row, names),
+        _loops(by_row, names),
+        claims_table(_block_wise(by_row), BLOCK_WISE),
     )
 
 
 def _table(
     title: str,
-    found: Found,
+    by_row: PromptsByRow,
     rows: Iterable[AcceptanceRow],
     columns: Mapping[str, Column],
     note: str,
 ) -> str:
-    lines = [[cell(row, found[row]) for cell in columns.values()] for row in rows]
+    lines = [[cell(row, by_row[row]) for cell in columns.values()] for row in rows]
     return table(title, list(columns), lines, note)
 
 
 def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, Column]:
-    """Nodes, and tokens per LLM pass over all and by domain."""
+    """Columns: nodes, and tokens per LLM pass over all prompts and by domain."""
 
-    def of(wanted: Wanted) -> Column:
+    def of(wanted: Selection) -> Column:
         return lambda _, prompts: length_of(prompts, wanted)
 
     return {
@@ -110,7 +109,7 @@ def _lengths(names: Iterable[str], nodes: str = "nodes verified") -> dict[str, C
     }
 
 
-def _by_row(found: Found, names: Iterable[str]) -> str:
+def _by_row(by_row: PromptsByRow, names: Iterable[str]) -> str:
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "draft, verify": lambda row, _: f"{row.kind.draft}, {row.kind.verify}",
@@ -119,79 +118,79 @@ def _by_row(found: Found, names: Iterable[str]) -> str:
         **_lengths(names, "nodes"),
         "looping": lambda _, prompts: length_of(prompts, lambda prompt: not is_fresh(prompt)),
     }
-    rows = (row for row in found if row.part not in ("width", "length", "combine"))
+    rows = (row for row in by_row if row.part not in ("width", "length", "combine"))
     note = (
         "1 + accepted tokens / rounds, pooled, with bootstrap 95 % intervals over prompts; "
         f"continuations with fewer than {LOOPING:.0%} distinct 4-grams are in the last column only."
     )
-    return _table("Tokens per LLM pass", found, rows, columns, note)
+    return _table("Tokens per LLM pass", by_row, rows, columns, note)
 
 
 def _shape(row: AcceptanceRow) -> str:
     return f"<{','.join(map(str, row.speculation.expansion))}>"
 
 
-def _by_length(found: Found, names: Iterable[str]) -> str:
-    """Chains of all SSMs, merged, by how long they are."""
+def _by_length(by_row: PromptsByRow, names: Iterable[str]) -> str:
+    """Merged chains of all SSMs, by length."""
     columns: dict[str, Column] = {
         "kind": lambda row, _: row.kind,
         "length": lambda row, _: len(row.speculation.expansion),
         **_lengths(names),
     }
-    rows = (row for kind in KINDS for row in _rows(found, "length", kind))
+    rows = (row for kind in KINDS for row in _rows(by_row, "length", kind))
     chains = f"{', '.join(map(str, LENGTHS[:-1]))} and {LENGTHS[-1]}"
-    return _table("By length", found, rows, columns, f"Union of all SSMs' chains of {chains}.")
+    return _table("By length", by_row, rows, columns, f"Union of all SSMs' chains of {chains}.")
 
 
-def _combine_table(found: Found, names: Iterable[str]) -> str:
-    """The combine rules beside each other, and the pool against the union of as many nodes."""
+def _combine_table(by_row: PromptsByRow, names: Iterable[str]) -> str:
+    """The combine rules, and `log_pool` against the union with as many nodes."""
     columns: dict[str, Column] = {
         "T": lambda row, _: f"{row.kind.temperature:g}",
         "combine rule": lambda row, _: row.name,
         "draft": lambda row, _: row.kind.draft,
         **_lengths(names),
-        "/ union of about as many nodes": lambda row, _: _against_union(found, row),
+        "/ union of about as many nodes": lambda row, _: _against_union(by_row, row),
     }
-    rows = [row for row in found if row.part == "combine"]
+    rows = [row for row in by_row if row.part == "combine"]
     rows.sort(key=lambda row: row.kind.temperature)
     note = (
         "The same SSMs each time. Last column: against the union whose number of verified nodes is "
         "nearest, over the same prompts and seeds."
     )
-    return _table("By combine rule", found, rows, columns, note)
+    return _table("By combine rule", by_row, rows, columns, note)
 
 
-def _against_union(found: Found, row: AcceptanceRow) -> str:
-    alike = [other for other in found if other.part == "combine" and other.kind == row.kind]
+def _against_union(by_row: PromptsByRow, row: AcceptanceRow) -> str:
+    alike = [other for other in by_row if other.part == "combine" and other.kind == row.kind]
     unions = [other for other in alike if other.speculation.combine == "union"]
     if row.speculation.combine == "union" or not unions:
         return NOTHING
-    base = min(unions, key=lambda other: abs(nodes_of(found[other]) - nodes_of(found[row])))
-    return f"{ratio(paired_ratio(found[row], found[base]))} ({nodes_of(found[base]):.1f} nodes)"
+    base = min(unions, key=lambda other: abs(nodes_of(by_row[other]) - nodes_of(by_row[row])))
+    return f"{ratio(paired_ratio(by_row[row], by_row[base]))} ({nodes_of(by_row[base]):.1f} nodes)"
 
 
-def _comparisons(found: Found) -> str:
+def _comparisons(by_row: PromptsByRow) -> str:
     lines: list[list[object]] = []
 
     def against_best(name: str, row: AcceptanceRow, others: list[AcceptanceRow]) -> None:
         if others:
-            base = max(others, key=lambda other: value_of(found[other]))
-            compared = ratio(paired_ratio(found[row], found[base]))
+            base = max(others, key=lambda other: value_of(by_row[other]))
+            compared = ratio(paired_ratio(by_row[row], by_row[base]))
             lines.append([row.kind, name, compared, base.name])
 
     for kind in KINDS:
-        same = _rows(found, "same", kind)
+        same = _rows(by_row, "same", kind)
         for row in same:
             if len(row.speculation.drafters) > 1:
                 alone = [other for other in same if len(other.speculation.drafters) == 1]
                 against_best(f"{row.name} / best single SSM", row, alone)
-        if trees := [row for row in found if _is_small_tree(row, kind)]:
-            best = max(trees, key=lambda row: value_of(found[row]))
+        if trees := [row for row in by_row if _is_small_tree(row, kind)]:
+            best = max(trees, key=lambda row: value_of(by_row[row]))
             name = f"best tree ({best.name} {_shape(best)}) / best single chain"
-            against_best(name, best, _rows(found, "chain", kind))
-    for row, base in _counterparts(found, KINDS[1], KINDS[2]):
+            against_best(name, best, _rows(by_row, "chain", kind))
+    for row, base in _counterparts(by_row, KINDS[1], KINDS[2]):
         name = f"coupled / plain top-k, {row.name} {_shape(row)}"
-        compared = ratio(paired_ratio(found[row], found[base]))
+        compared = ratio(paired_ratio(by_row[row], by_row[base]))
         lines.append([f"match, T = {row.kind.temperature:g}", name, compared, "topk"])
     heads = ("kind", "comparison", "ratio", "base")
     note = (
@@ -202,37 +201,37 @@ def _comparisons(found: Found) -> str:
 
 
 def _counterparts(
-    found: Found, kind: Kind, other: Kind
+    by_row: PromptsByRow, kind: Kind, other: Kind
 ) -> list[tuple[AcceptanceRow, AcceptanceRow]]:
-    """The rows of one kind, each with the row that differs from it in its kind alone."""
-    base = {(row.part, row.name): row for row in found if row.kind == other}
-    pairs = [(row, base.get((row.part, row.name))) for row in found if row.kind == kind]
+    """The rows of `kind`, each with its counterpart of kind `other`."""
+    base = {(row.part, row.name): row for row in by_row if row.kind == other}
+    pairs = [(row, base.get((row.part, row.name))) for row in by_row if row.kind == kind]
     return [(row, same) for row, same in pairs if same is not None]
 
 
-def _block_wise(found: Found) -> list[list[str]]:
-    """`traversal` against `mss` on drafts drawn alike: one by one, and all of them as one."""
+def _block_wise(by_row: PromptsByRow) -> list[list[str]]:
+    """`traversal` against `mss` on equal drafts: row by row, and all rows pooled."""
     mss, traversal = (next(k for k in KINDS if k.verify == v) for v in ("mss", "traversal"))
     lines: list[list[str]] = []
     every: tuple[Prompts, Prompts] = ([], [])
-    for number, pair in enumerate(_counterparts(found, traversal, mss)):
+    for number, pair in enumerate(_counterparts(by_row, traversal, mss)):
         row, name = pair[0], f"traversal / mss, {pair[0].name} {_shape(pair[0])}"
-        lines.append(claim_row(name, paired_ratio(found[row], found[pair[1]]), 1.0))
+        lines.append(claim_row(name, paired_ratio(by_row[row], by_row[pair[1]]), 1.0))
         for pool, one in zip(every, pair, strict=True):
             # The row is a part of each seed, so that pooled rows stay distinct.
-            pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in found[one]]
+            pool += [{**prompt, "seed": (number, prompt["seed"])} for prompt in by_row[one]]
     if lines:
         lines.append(claim_row("traversal / mss, all of these rows", paired_ratio(*every), 1.0))
     return lines
 
 
-def _rows(found: Found, part: str, kind: Kind) -> list[AcceptanceRow]:
-    return [row for row in found if row.part == part and row.kind == kind]
+def _rows(by_row: PromptsByRow, part: str, kind: Kind) -> list[AcceptanceRow]:
+    return [row for row in by_row if row.part == part and row.kind == kind]
 
 
 def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
-    """Whether the best tree of a kind may be this: proposed and verified so, or best first in its
-    place; of SSMs, n-grams apart, and of few nodes."""
+    """Whether a row competes as the best small tree of a kind: of that kind, or `best_first` with
+    the same verification; drafted by SSMs only; with few nodes."""
     kinds = [kind]
     if kind.verify == "greedy" or kind.draft == "coupled":
         kinds.append(Kind(kind.temperature, "best_first", kind.verify))
@@ -240,17 +239,17 @@ def _is_small_tree(row: AcceptanceRow, kind: Kind) -> bool:
     return row.kind in kinds and few and NGRAM not in row.speculation.drafters
 
 
-def _widths(found: Found, names: Iterable[str]) -> Iterator[str]:
-    """Over all prompts, and by domain."""
+def _widths(by_row: PromptsByRow, names: Iterable[str]) -> Iterator[str]:
+    """Tables by width, over all prompts and by domain."""
     whole, by_domain = [], []
     for kind in KINDS:
-        rows = _rows(found, "width", kind)
+        rows = _rows(by_row, "width", kind)
         if len(rows) != len(WIDTHS):
             continue
-        lengths = [length_of(found[row]) for row in rows]
+        lengths = [length_of(by_row[row]) for row in rows]
         whole.append([kind, *lengths, *_monotone(lengths)])
         for name in names:
-            own = [length_of(found[row], of_domain(name)) for row in rows]
+            own = [length_of(by_row[row], of_domain(name)) for row in rows]
             values = [f"{length.value:.2f}" if length else NOTHING for length in own]
             by_domain.append([kind, name, *values, *_monotone(own)])
     widths = [f"width {width}" for width in WIDTHS]
@@ -262,20 +261,20 @@ def _widths(found: Found, names: Iterable[str]) -> Iterator[str]:
 
 
 def _monotone(lengths: Sequence[Estimate | None]) -> list[str]:
-    known = [length for length in lengths if length is not None]
-    if len(known) != len(WIDTHS):
+    measured = [length for length in lengths if length is not None]
+    if len(measured) != len(WIDTHS):
         return [NOTHING, NOTHING]
-    pairs = zip(known, known[1:], strict=False)
+    pairs = zip(measured, measured[1:], strict=False)
     steps = all(b.value >= a.value - a.half_width for a, b in pairs)
-    return ["yes" if steps else "NO", "yes" if known[-1].value > known[0].value else "NO"]
+    return ["yes" if steps else "NO", "yes" if measured[-1].value > measured[0].value else "NO"]
 
 
-def _loops(found: Found, names: Sequence[str]) -> str:
-    """Lossless rows share their text: one row a kind tells how much of it repeats."""
+def _loops(by_row: PromptsByRow, names: Sequence[str]) -> str:
+    """How many texts repeat themselves; lossless rows have the same texts, so one row a kind."""
     lines = []
     for kind in KINDS:
-        rows = [row for row in _rows(found, "same", kind) if len(row.speculation.drafters) > 1]
-        for prompts in [found[row] for row in rows[:1]]:
+        rows = [row for row in _rows(by_row, "same", kind) if len(row.speculation.drafters) > 1]
+        for prompts in [by_row[row] for row in rows[:1]]:
             shares = [p["distinct_4_grams"] for p in prompts]
             by = [[p["distinct_4_grams"] for p in prompts if p["domain"] == n] for n in names]
             looping = sum(not is_fresh(prompt) for prompt in prompts)

@@ -1,7 +1,7 @@
-"""`batch`: several live requests in one verification pass: total tokens per second by how many, and
-whether each request's ids stay what they are alone.
+"""`batch`: several live requests in one verification pass: total tokens per second by their number,
+and whether each request's ids are the same as alone.
 
-`--prompts` are the requests: the same ones every time, decoded so many at a time.
+The requests are the `--prompts`, the same for every batch size.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from bench.clocked import time_call
 from bench.contestants import DecodeCase, decode
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from bench.timing import time_call
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
@@ -30,7 +30,7 @@ OTHER_IDS = "T={temperature:g}, {contestant} at a time: other ids"
 
 @dataclass(frozen=True)
 class Batch(Suite):
-    """See Suite. `sizes`: how many requests at a time."""
+    """See Suite. `sizes`: the numbers of requests at a time."""
 
     name: str = "batch"
     about: str = "total tokens per second of 1 to 16 live requests; each request's ids unchanged"
@@ -56,7 +56,7 @@ class Batch(Suite):
         for last in blocks.missing_blocks[-1:]:  # arenas grow and passes are timed in the first
             _decode_batches(engine, cases, max(self.sizes), last)
         runs = {str(size): partial(_decode_batches, engine, cases, size) for size in self.sizes}
-        blocks.measure(runs, kept=partial(_against_first, cases))
+        blocks.measure(runs, keep_row=partial(_against_first, cases))
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results))
@@ -65,38 +65,40 @@ class Batch(Suite):
 def _decode_batches(
     engine: Engine, cases: Sequence[DecodeCase], size: int, block: Block
 ) -> dict[str, Any]:
-    """All requests, `size` at a time: their tokens, how long it took, their ids."""
+    """All requests, `size` at a time: their number of tokens, the seconds, their ids."""
     config = SpeculationConfig.preset(block.item)
     outcomes, seconds = time_call(lambda: decode(engine, cases, config, together=size))
     ids = [outcome["token_ids"] for outcome in outcomes]
     return {"tokens": sum(map(len, ids)), "seconds": seconds, "ids": ids}
 
 
-def _against_first(cases: Sequence[DecodeCase], found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures, and the prompts whose ids differ from the first batch size's."""
+def _against_first(
+    cases: Sequence[DecodeCase], by_number: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The figures, and the prompts whose ids differ from those with the first batch size."""
     names = [case.prompt.id for case in cases]
-    alone = next(iter(found.values()))["ids"]
-    for figures in found.values():
+    alone = next(iter(by_number.values()))["ids"]
+    for figures in by_number.values():
         every = zip(names, alone, figures.pop("ids"), strict=True)
         figures["differ"] = [name for name, one, other in every if one != other]
-    return found
+    return by_number
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Total tokens per second by how many requests at a time, a table a dtype and temperature."""
-    made = []
+    """Total tokens per second by batch size, a table for each dtype and temperature."""
+    texts = []
     for kind in group_rows(long_rows(results.samples), ("dtype", "temperature")):
         title = f"Live requests, {kind['dtype']}, T = {kind['temperature']:g}"
         note = (
             "All requests' new tokens over the time until the last of them ended; {} Requests "
             "whose ids were not those they have alone: {}."
         )
-        made.append(totals(title, kind.rows, lambda size: f"{size} at a time", note))
-    return tuple(made)
+        texts.append(totals(title, kind.rows, lambda size: f"{size} at a time", note))
+    return tuple(texts)
 
 
 def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
-    """A sentence for each measurement that differs from that of a request alone."""
+    """A sentence for each measurement whose ids differ from those of a request alone."""
     return tuple(
         f"{row['preset']}, {what.format(**row)} than alone for {', '.join(row['differ'])}"
         for row in long_rows(results.samples)
@@ -105,8 +107,9 @@ def failures(results: Results, what: str = OTHER_IDS) -> tuple[str, ...]:
 
 
 def totals(title: str, rows: Sequence[Row], head: Callable[[str], str], note: str) -> str:
-    """A line a preset: tokens per second of each number at a time, and against the first of them
-    within each repeat. `note` has a place for what the figures are, and for how many differ."""
+    """A row for each preset: tokens per second for each batch size, and relative to the first one
+    within each repeat. `note`: a format with places for what the figures are and how many
+    differ."""
     repeats = len({row["repeat"] for row in rows})
     changed = sum(len(row["differ"]) for row in rows)
     note = note.format(f"medians of {repeats} repeats, ratios within repeats.", changed)

@@ -1,8 +1,8 @@
-"""`cpu-bundled`: tokens per second on the CPU, ours, transformers' and, where it is installed,
-llama.cpp's, on the bundled family.
+"""`cpu-bundled`: tokens per second on the CPU with the bundled family: this engine, transformers
+and, if it is installed, llama.cpp.
 
-One process, one set of threads, contestants interleaved block by block; a block is one prompt once
-through every contestant. The clock runs from the prompt to the last token, prefill included.
+All in one process with one set of threads, interleaved: a block is one prompt, decoded once by each
+contestant. Times are from the prompt to the last token, prefill included.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from bench.clocked import time_call
 from bench.contestants import new_ids
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -20,6 +19,7 @@ from bench.prompts import Prompt, take_round_robin
 from bench.settings import Settings
 from bench.suites import cpu_tables as cpu
 from bench.suites.cpu_tables import Contenders, Summon, Variant
+from bench.timing import time_call
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from lab.order import Block
@@ -30,10 +30,10 @@ Contestant = Callable[[Block], dict[str, float]]
 
 @dataclass(frozen=True)
 class CpuBundled(Suite):
-    """See Suite. `variants` of the others' own speculation are swept on SWEEP_PROMPTS prompts, the
-    best of each family competes; None: all of them. `settings_kept`: so many settings of each
-    drafter, its fastest on the first of these prompts, are run on the others; None: all. `title`
-    and `note` say in each table what `contenders` are of."""
+    """See Suite. `variants`: settings of the other libraries' own speculation to try on
+    SWEEP_PROMPTS prompts; the fastest of each family competes; None: all settings. `settings_kept`:
+    only that many settings of each drafter, its fastest on the first of these prompts, are run on
+    the rest; None: all. `title` and `note`: what the tables say about the models."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -57,12 +57,12 @@ class CpuBundled(Suite):
                     contest.run(temperature)
 
     def report(self, context: Context) -> Report:
-        made = (
+        contest_tables = (
             cpu.contest_table(context.results, dtype, temperature, self.title, self.note)
             for dtype in context.settings.dtypes
             for temperature in self.temperatures
         )
-        return Report(tuple(filter(None, made)))
+        return Report(tuple(filter(None, contest_tables)))
 
 
 class CpuContest:
@@ -72,7 +72,9 @@ class CpuContest:
         self._suite = suite
         self._context = context
         self._dtype = dtype
-        self._plain: dict[tuple[float, Block], list[int]] = {}  # ids of our plain decoding
+        self._plain: dict[
+            tuple[float, Block], list[int]
+        ] = {}  # token ids of this engine's plain decoding
 
     @cached_property
     def _models(self) -> Contenders:
@@ -82,22 +84,25 @@ class CpuContest:
         return self._blocks("block", temperature, self._context.prompts)
 
     def sweep(self, temperature: float) -> None:
-        """The variants of the others' own speculation once on prompts that do not compete."""
-        kept, prompts = self._suite.settings_kept, self._sweep_prompts()
+        """Runs each variant once on prompts that are not in the contest."""
+        num_kept, prompts = self._suite.settings_kept, self._sweep_prompts()
         every = self._blocks("sweep", temperature, prompts)
         todo = every.missing_blocks
         variants = {str(variant): variant for variant in self._variants() if todo}
         if not variants:
             return
-        # An assistant of its own each: schedule and threshold persist in it.
-        found = {name: self._variant(variant, temperature) for name, variant in variants.items()}
-        self._theirs({}, temperature, todo[0])  # the process's first call is not counted
-        if kept is not None:
-            self._blocks("sweep", temperature, prompts[:1]).measure(found, self._llama_note)
+        # Each variant has its own assistant model: transformers stores schedule and threshold in
+        # it.
+        contestants = {
+            name: self._variant(variant, temperature) for name, variant in variants.items()
+        }
+        self._theirs({}, temperature, todo[0])  # warm-up, not counted
+        if num_kept is not None:
+            self._blocks("sweep", temperature, prompts[:1]).measure(contestants, self._llama_note)
             figures = cpu.sweep_figures(self._context.results, self._dtype, temperature)[0]
-            chosen = cpu.fastest_of_each_drafter(variants.values(), figures, kept)
-            found = {str(variant): found[str(variant)] for variant in chosen}
-        every.measure(found, self._llama_note)
+            fastest = cpu.fastest_of_each_drafter(variants.values(), figures, num_kept)
+            contestants = {str(variant): contestants[str(variant)] for variant in fastest}
+        every.measure(contestants, self._llama_note)
 
     def run(self, temperature: float) -> None:
         """Measure the blocks, every contestant once each, after one uncounted round."""
@@ -108,12 +113,12 @@ class CpuContest:
     def _contestants(self, temperature: float) -> Iterator[tuple[str, Contestant]]:
         for preset in PRESETS:
             config = SpeculationConfig.preset(preset, temperature)
-            for told, engine in self._models.engines.items():
+            for description, engine in self._models.engines.items():
                 own = partial(self._ours, engine, config, temperature)
                 if not config.drafters:
                     yield preset, own
-                    break  # plain decoding: the SSMs are all that the engines differ in
-                yield f"{preset}, {told}" if told else preset, own
+                    break  # plain decoding needs no SSM, and only these differ between the engines
+                yield f"{preset}, {description}" if description else preset, own
         yield cpu.GENERATE, partial(self._theirs, {}, temperature)
         yield from self._best(cpu.FAMILIES, temperature)
         if self._models.llama is not None:
@@ -133,10 +138,10 @@ class CpuContest:
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
         case = self._context.case(block.item, block.repeat, temperature)
-        found, seconds = time_call(lambda: new_ids(engine, case, config))
+        ids, seconds = time_call(lambda: new_ids(engine, case, config))
         if not config.drafters:
-            self._plain[temperature, block] = found
-        return {"tokens": len(found), "seconds": seconds}
+            self._plain[temperature, block] = ids
+        return {"tokens": len(ids), "seconds": seconds}
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
@@ -149,12 +154,12 @@ class CpuContest:
         assert llama is not None
         case = self._context.case(block.item, block.repeat, temperature)
         ids = self._models.theirs.tokenize(case.prompt.text)
-        asked = (ids, case.tokens, temperature, case.seed)
-        drafting = variant.draft_costs(llama) if variant else None
-        found, seconds = time_call(lambda: llama.generate(*asked, drafting))
-        figures = {"tokens": len(found), "seconds": seconds}
+        arguments = (ids, case.tokens, temperature, case.seed)
+        drafting = variant.drafting(llama) if variant else None
+        generated, seconds = time_call(lambda: llama.generate(*arguments, drafting))
+        figures = {"tokens": len(generated), "seconds": seconds}
         ours = self._plain.get((temperature, block)) if temperature == 0 else None
-        return figures if ours is None else {**figures, "same": alike(found, ours)}
+        return figures if ours is None else {**figures, "same": alike(generated, ours)}
 
     def _variant(self, variant: Variant, temperature: float) -> Contestant:
         if variant.family in cpu.LLAMA_FAMILIES:
@@ -169,7 +174,7 @@ class CpuContest:
         return cpu.all_variants(self._models.assistants, llama.assistants if llama else None)
 
     def _sweep_prompts(self) -> tuple[Prompt, ...]:
-        """Prompts that do not compete, as far as there are any left."""
+        """Prompts that are not in the contest; if there are none, some of the contest's."""
         used = {prompt.id for prompt in self._context.prompts}
         spare = tuple(p for p in self._context.all_prompts if p.id not in used)
         return take_round_robin(spare or self._context.all_prompts, SWEEP_PROMPTS)
@@ -180,11 +185,11 @@ class CpuContest:
         return Blocks(self._context, key, [prompt.id for prompt in prompts], repeats=repeats)
 
     def _llama_note(self) -> dict[str, str]:
-        """The sentence about llama.cpp, as a field of the sample."""
+        """The sentence about llama.cpp (installed or why not), as a field of the sample."""
         return {"told": self._models.told}
 
 
-def alike(found: list[int], ours: list[int]) -> float:
-    """The share of places that hold the same id."""
-    longest = max(len(found), len(ours))
-    return sum(map(int.__eq__, found, ours)) / longest if longest else 1.0
+def alike(ids: list[int], ours: list[int]) -> float:
+    """The fraction of positions with the same id."""
+    longest = max(len(ids), len(ours))
+    return sum(map(int.__eq__, ids, ours)) / longest if longest else 1.0

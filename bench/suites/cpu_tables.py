@@ -1,6 +1,5 @@
-"""What competes in the `cpu-` suites: our engines, and transformers and llama.cpp on the same
-models, with every setting of their speculation that is swept before the best of each competes; the
-tables.
+"""The contestants of the `cpu-` suites: this engine, and transformers and llama.cpp on the same
+models, with the settings of their speculation that are swept to find the best; the tables.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Variant:
             return {"prompt_lookup_num_tokens": self.count}
         return {"assistant_model": theirs.assistant(modules[self.ssm], self.schedule, self.count)}
 
-    def draft_costs(self, llama: LlamaCpp) -> Drafting:
+    def drafting(self, llama: LlamaCpp) -> Drafting:
         if self.family == LLAMA_LOOKUP:
             return llama.lookup(self.count)
         return llama.drafting_with(self.ssm, self.count)
@@ -56,43 +55,43 @@ class Variant:
 def all_variants(
     ssms: Iterable[str], llama_ssms: Iterable[str] | None = None
 ) -> tuple[Variant, ...]:
-    """Each SSM with each schedule and count, and prompt lookup with each of its counts; llama.cpp's
-    (None: it does not compete) without schedules."""
+    """Each SSM with each schedule and count, and prompt lookup with each of its counts.
+    `llama_ssms`: the same for llama.cpp, which has no schedules; None: it does not compete."""
     ways = itertools.product(ssms, SCHEDULES, COUNTS)
-    found = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
-    found += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
+    variants = [Variant(ASSISTED, count, ssm, schedule) for ssm, schedule, count in ways]
+    variants += [Variant(LOOKUP, count) for count in LOOKUP_COUNTS]
     if llama_ssms is not None:
-        found += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]
-        found += [Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS]
-    return tuple(found)
+        variants += [Variant(LLAMA_ASSISTED, count, ssm) for ssm in llama_ssms for count in COUNTS]
+        variants += [Variant(LLAMA_LOOKUP, count) for count in LOOKUP_COUNTS]
+    return tuple(variants)
 
 
 def fastest_of_each_drafter(
     variants: Iterable[Variant], figures: Mapping[str, Mapping[str, float]], count: int
 ) -> tuple[Variant, ...]:
-    """For each family and SSM the settings that were fastest by the `figures` of one prompt: which
-    settings suit a drafter depends less on the text than which drafter does. All settings of a
-    family without figures, which was not installed then."""
+    """For each family and SSM the `count` fastest settings by the `figures` of one prompt: the best
+    settings of a drafter depend less on the text than the best drafter does. A family without
+    figures, which was not installed then, keeps all settings."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for variant in variants:
         groups.setdefault((variant.family, variant.ssm), []).append(variant)
 
     def seconds_a_token(variant: Variant) -> float:
-        found = figures[str(variant)]
-        return found["seconds"] / found["tokens"]
+        own = figures[str(variant)]
+        return own["seconds"] / own["tokens"]
 
-    found: list[Variant] = []
+    fastest: list[Variant] = []
     for group in groups.values():
-        known = all(str(variant) in figures for variant in group)
-        found += sorted(group, key=seconds_a_token)[:count] if known else group
-    return tuple(found)
+        all_measured = all(str(variant) in figures for variant in group)
+        fastest += sorted(group, key=seconds_a_token)[:count] if all_measured else group
+    return tuple(fastest)
 
 
 @dataclass(frozen=True, slots=True)
 class Contenders:
-    """Our engines over one LLM, by what is to be said of their SSMs (empty where there is one
-    engine); transformers with the same LLM, and its assistants by name; llama.cpp with the same
-    ones where it is installed, and a sentence about it."""
+    """The libraries to compare, all over one LLM. `engines`: this project's, by a description of
+    their SSMs (empty if there is one). `theirs`: transformers, with `assistants` by name. `llama`:
+    llama.cpp if it is installed; `told`: a sentence about it."""
 
     engines: Mapping[str, Engine]
     theirs: Theirs
@@ -120,41 +119,41 @@ LLAMA_PLAIN = "llama.cpp plain"
 def sweep_figures(
     results: Results, dtype: str, temperature: float
 ) -> list[dict[str, dict[str, float]]]:
-    """The figures of the sweep by variant, a dict a prompt."""
-    found = results.where(kind="sweep", dtype=dtype, temperature=temperature)
-    return [sample["figures"] for sample in found]
+    """The sweep's figures by variant, one mapping for each prompt."""
+    samples = results.where(kind="sweep", dtype=dtype, temperature=temperature)
+    return [sample["figures"] for sample in samples]
 
 
 def best_variant(results: Results, dtype: str, temperature: float, family: str) -> str:
-    """The fastest variant of a family among those swept on every prompt that any of the family was:
-    all its tokens over all its seconds. Another time it may not have been installed."""
-    found = [
+    """The fastest variant of a family, by all tokens over all seconds, among the variants that were
+    run on every prompt on which the family was swept (it may not have been installed always)."""
+    per_prompt = [
         {name: figure for name, figure in figures.items() if name.startswith(family)}
         for figures in sweep_figures(results, dtype, temperature)
     ]
-    prompts = [figures for figures in found if figures]
+    prompts = [figures for figures in per_prompt if figures]
 
     def speed(name: str) -> float:
         tokens = sum(figures[name]["tokens"] for figures in prompts)
         return tokens / sum(figures[name]["seconds"] for figures in prompts)
 
-    # Sorted, so that one of two alike is chosen the same way each time.
+    # Sorted, so that a tie is always decided in the same way.
     throughout = sorted(set[str]().union(*prompts).intersection(*prompts))
     return max(throughout, key=speed, default="")
 
 
 def contest_table(
-    results: Results, dtype: str, temperature: float, title: str = "", told: str = ""
+    results: Results, dtype: str, temperature: float, title: str = "", preface: str = ""
 ) -> str:
-    """A line a contestant; empty where there are no blocks. `title` begins the title, and `told`
-    the note."""
+    """A row for each contestant; empty without blocks. `title` begins the title, `preface` the
+    note."""
     samples = list(results.where(kind="block", dtype=dtype, temperature=temperature))
     rows = long_rows(samples)
     if not rows:
         return ""
 
     def against(base: str, group: Group) -> str:
-        """Over the blocks that have both: another time a contestant may not have been installed."""
+        """Over the blocks that have both: a contestant may not have been installed always."""
         return ratio(group.ratio(contestant=base))
 
     columns: dict[str, Callable[[Group], object]] = {
@@ -164,20 +163,20 @@ def contest_table(
     }
     names = {row["contestant"] for row in rows}
     families = [name for name in (*FAMILIES, *LLAMA_FAMILIES) if name in names]
-    chosen = [best_variant(results, dtype, temperature, family) for family in families]
-    best = f"Swept first, the best competes: {', '.join(chosen)}. " if chosen else ""
+    swept = [best_variant(results, dtype, temperature, family) for family in families]
+    best = f"Swept first, the best competes: {', '.join(swept)}. " if swept else ""
     loads = column(results.where(dtype=dtype, temperature=temperature), "load") or [float("nan")]
     note = (
-        f"{told}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over prompts. "
-        f"{best}`{PLAIN}` is our plain decoding. {_of_llama(samples)}"
+        f"{preface}{len(samples)} blocks. Medians; ratios within blocks; 95 % intervals over "
+        f"prompts. {best}`{PLAIN}` is our plain decoding. {_of_llama(samples)}"
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:
-    """What each is compared with: both plain ones, and the best of transformers' own speculation
-    and of llama.cpp's, where they competed."""
+    """The contestants with which all are compared: plain decoding of both, and the best speculation
+    of transformers and of llama.cpp, if they competed."""
     speeds = {
         group["contestant"]: group.middle(speed) for group in group_rows(rows, ("contestant",))
     }
@@ -190,14 +189,14 @@ def _bases(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def _of_llama(samples: list[dict[str, Any]]) -> str:
-    """Why it is not here, or which it is, and how alike its text is to ours."""
-    told = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
-    found = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
-    same = [share for share in found if share is not None]
+    """Why llama.cpp is missing, or its version and how similar its text is to this engine's."""
+    notes = "".join(f"{each} " for each in dict.fromkeys(s.get("told") for s in samples) if each)
+    shares = [s["figures"].get(LLAMA_PLAIN, {}).get("same") for s in samples]
+    same = [share for share in shares if share is not None]
     if not same:
-        return told
+        return notes
     whole = sum(share == 1.0 for share in same)
     return (
-        f"{told}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
+        f"{notes}Its sums are made in another order: {100 * sum(same) / len(same):.1f} % of its "
         f"plain decoding's ids are ours, all of them in {whole} of {len(same)} blocks. "
     )

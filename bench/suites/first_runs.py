@@ -1,7 +1,7 @@
-"""The first run of a fresh process against its tenth: what `best` loses while costs are measured.
+"""The first run of a fresh process against its tenth: what `best` loses while it measures costs.
 
-`python -m bench.suites.first_runs THREADS TOKENS < PROMPT`: a run's tokens per LLM pass and per
-second, for each of ten runs of one request at temperature 0, as JSON.
+`python -m bench.suites.first_runs THREADS TOKENS < PROMPT` prints a run's tokens per LLM pass and
+per second, for each of ten runs of one request at temperature 0, as JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEIGHBOUR = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pas
 
 
 def measure_first_runs(context: Context, processes: int) -> None:
-    """A sample for each process, every second one beside a process that keeps a core busy."""
+    """A sample for each process, every second one while another process keeps a core busy."""
     for number in range(processes):
         for busy in (False, True):
             if context.results.has(process=number, busy=busy):
@@ -53,32 +53,32 @@ def _neighbour(busy: bool) -> Iterator[None]:
 
 def _ten_runs(prompt: str, threads: int) -> list[dict[str, float]]:
     command = [sys.executable, "-m", "bench.suites.first_runs", str(threads), str(TOKENS)]
-    done = subprocess.run(command, cwd=HOUSE, input=prompt, capture_output=True, text=True)
-    if done.returncode:
-        raise BenchError(f"a process for first runs failed: {done.stderr.strip()[-300:]}")
-    runs: list[dict[str, float]] = json.loads(done.stdout)
+    completed = subprocess.run(command, cwd=HOUSE, input=prompt, capture_output=True, text=True)
+    if completed.returncode:
+        raise BenchError(f"a process for first runs failed: {completed.stderr.strip()[-300:]}")
+    runs: list[dict[str, float]] = json.loads(completed.stdout)
     return runs
 
 
 def first_bounds(samples: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, bool]]:
-    """As `start.bounds`: medians over the processes; the least is said too."""
-    told = [sample for sample in samples if "runs" in sample and "process" in sample]
+    """Rows as in `start.bounds`: medians and minima over the processes."""
+    with_both = [sample for sample in samples if "runs" in sample and "process" in sample]
     for busy in (False, True):
         for name, target in TARGETS.items():
             quotients = [
-                s["runs"][0][name] / s["runs"][-1][name] for s in told if s["busy"] is busy
+                s["runs"][0][name] / s["runs"][-1][name] for s in with_both if s["busy"] is busy
             ]
-            found = estimate([[one] for one in quotients], middle)
-            if found is None:
+            quotient = estimate([[one] for one in quotients], middle)
+            if quotient is None:
                 continue
             beside = "beside a busy process" if busy else "alone"
             what = f"first run / tenth, {name}, {beside}"
-            measured = f"{figure(found, 2)}, least {min(quotients):.2f} of {len(quotients)}"
-            yield what, measured, f"at least {target:g}", found.value >= target
+            measured = f"{figure(quotient, 2)}, least {min(quotients):.2f} of {len(quotients)}"
+            yield what, measured, f"at least {target:g}", quotient.value >= target
 
 
 def main(threads: str, tokens: str) -> None:
-    """In a process of its own: ten runs of the prompt on standard input, alike."""
+    """Runs in its own process: ten equal runs of the prompt on standard input."""
     from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
     from core.events.outcome import Outcome
     from core.models.machine import use_threads

@@ -1,4 +1,4 @@
-"""`fusion`: SSMs that draft one trunk together, at 8 nodes, with and without their parts."""
+"""`fusion`: SSMs that draft one trunk together, at 8 nodes, with and without its parts."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _fusion_run(
 def fusion_tables(results: Results) -> tuple[str, ...]:
     """Tokens per pass by temperature, and the claims."""
     rows = long_rows(results.samples)
-    made: list[str] = []
+    texts: list[str] = []
     claims: list[list[str]] = []
     for temperature, target in TARGETS.items():
         own = [row for row in rows if row["temperature"] == temperature]
@@ -96,16 +96,16 @@ def fusion_tables(results: Results) -> tuple[str, ...]:
         }
         title = f"Fusion at 8 nodes, T = {temperature:g}"
         note = "Medians over prompts; in the claims all tokens over all passes."
-        made.append(str(Table(title, own, ("contestant",), columns, note, OPTIONS)))
+        texts.append(str(Table(title, own, ("contestant",), columns, note, OPTIONS)))
         best = [row for row in own if row["contestant"].startswith("fused by credit")]
         groups = {name: [r for r in best if r["contestant"] == name] for name in FUSION}
-        means = {n: _tokens_per_pass(found) for n, found in groups.items() if found}
+        means = {n: _tokens_per_pass(group) for n, group in groups.items() if group}
         name = max(means, key=lambda one: means[one])
         short = target - means[name]
         verdict = "reached" if short <= 0 else f"not reached, by {short:.2f}"
         claim = f"T = {temperature:g}: all tokens over all passes, {name}"
         claims.append([claim, f"at least {target:.1f}", f"{means[name]:.2f}", verdict])
-    return (*made, claims_table(claims)) if claims else ()
+    return (*texts, claims_table(claims)) if claims else ()
 
 
 def _tokens_per_pass(rows: Sequence[Row]) -> float:

@@ -37,7 +37,7 @@ FIXED = "fixed tree, whole rounds"
 GIGA = 1e9
 COPIES, COPIED = 20, 1 << 30
 Summon = Callable[[str, str], tuple[Engine, Theirs]]
-"""(dtype, device) -> our engine and transformers' loop over the same weights."""
+"""(dtype, device) -> this engine and transformers' loop over the same weights."""
 
 
 def summon_bundled(dtype: str, device: str) -> tuple[Engine, Theirs]:
@@ -57,7 +57,7 @@ def configs(temperature: float) -> Mapping[str, SpeculationConfig]:
 
 @dataclass(frozen=True)
 class GpuContest(Suite):
-    """See Suite. `device` is cuda but in tests."""
+    """See Suite. `device`: cuda except in tests."""
 
     name: str = "gpu-bundled"
     about: str = "on a GPU: plain, best and fixed trees, generate; copy bandwidth, launch gaps"
@@ -85,18 +85,18 @@ class GpuContest(Suite):
                     case = context.case(items[0], 0, temperature)
                     every = configs(temperature).items()
                     traced = {name: gaps(models()[0], case, how) for name, how in every}
-                    found = {name: one for name, one in traced.items() if one is not None}
-                    context.results.add({"kind": "gaps", **key, "gaps": found})
+                    with_trace = {name: one for name, one in traced.items() if one is not None}
+                    context.results.add({"kind": "gaps", **key, "gaps": with_trace})
 
     def _measure(self, blocks: Blocks, engine: Engine, theirs: Theirs) -> None:
-        """The missing blocks, after one uncounted block."""
+        """Measures the missing blocks, after one uncounted block."""
         context, temperature = blocks.context, blocks.key["temperature"]
         llm: Any = engine.models.llm
 
         def ours(config: SpeculationConfig, block: Block) -> dict[str, float]:
-            asked = request(context.case(block.item, block.repeat, temperature), config)
+            run_request = request(context.case(block.item, block.repeat, temperature), config)
             start, tokens, steady = time.perf_counter(), 0, 0.0
-            for event in engine.generate(asked):
+            for event in engine.generate(run_request):
                 if isinstance(event, RoundCompleted):
                     tokens += len(event.token_ids)
                 elif isinstance(event, RunCompleted):
@@ -124,18 +124,18 @@ def copy_bandwidth(device: torch.device, size: int = COPIED) -> float:
     source = torch.zeros(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     wait: Any = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    found = []
+    times = []
     for _ in range(COPIES):
         wait()
         start = time.perf_counter()
         target.copy_(source)
         wait()
-        found.append(2 * size / (time.perf_counter() - start))
-    return median(found)
+        times.append(2 * size / (time.perf_counter() - start))
+    return median(times)
 
 
 def _table(results: Results, dtype: str, temperature: float) -> str:
-    """Empty where there are no blocks."""
+    """The table; empty without blocks."""
     rows = long_rows(results.where(kind="block", dtype=dtype, temperature=temperature))
     traced = next(iter(results.where(kind="gaps", dtype=dtype, temperature=temperature)), {})
     columns: Mapping[str, Callable[[Group], object]] = {
@@ -149,11 +149,11 @@ def _table(results: Results, dtype: str, temperature: float) -> str:
     return str(Table(title, rows, ("contestant",), columns, _note(rows))) if rows else ""
 
 
-def _gap(found: dict[str, Any] | None) -> str:
-    """The idle share of a round, and kernels a round; a dash where nothing was traced."""
-    if not found:
+def _gap(trace: dict[str, Any] | None) -> str:
+    """The idle fraction of a round and the kernels per round; a dash if nothing was traced."""
+    if not trace:
         return NOTHING
-    return f"{found['idle']:.1%} of a round ({found['kernels'] / found['rounds']:.0f} kernels)"
+    return f"{trace['idle']:.1%} of a round ({trace['kernels'] / trace['rounds']:.0f} kernels)"
 
 
 def _note(rows: Sequence[Row]) -> str:
@@ -176,8 +176,8 @@ NO_KERNELS = ("Memcpy", "Memset")
 def gaps(
     engine: Engine, case: DecodeCase, speculation: SpeculationConfig
 ) -> dict[str, float] | None:
-    """`rounds` that were traced, their `kernels` and the `idle` share; None where there was no
-    kernel, as on a CPU, or the text ended before."""
+    """`rounds` that were traced, their `kernels`, and the `idle` fraction; None if no kernel ran,
+    as on a CPU, or the text ended before."""
     from torch.profiler import ProfilerActivity, profile
 
     events = engine.generate(request(case, speculation))
@@ -194,7 +194,7 @@ def gaps(
 
 
 def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
-    """When each kernel ran, in microseconds."""
+    """Start and end of each kernel, in microseconds."""
     for event in trace.events():
         on_gpu = str(event.device_type).endswith("CUDA")
         if on_gpu and not event.name.startswith(NO_KERNELS):
@@ -202,6 +202,6 @@ def _kernels(trace: Any) -> Iterator[tuple[float, float]]:
 
 
 def idle_share(ran: Sequence[tuple[float, float]]) -> float:
-    """The share of the time from the first start to the last end in which nothing ran."""
+    """The fraction of the time from the first start to the last end in which no kernel ran."""
     whole = max(end for _, end in ran) - min(start for start, _ in ran)
     return 1 - union_ms(ran) / whole if whole else 0.0

@@ -1,7 +1,6 @@
-"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` on
-grown models: the cost of an LLM of half a billion parameters or more, beside SSMs as they are and
-SSMs grown to a hundredth of it.
-"""
+"""`cpu-grown`, `gpu-grown-1b`, `gpu-grown-7b`: the contests of `cpu-bundled` and `gpu-bundled` with
+grown models: an LLM with the cost of half a billion parameters or more, and SSMs as they are or
+grown to a hundredth of it."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class GrownContenders:
-    """Loads contenders of the bundled family grown to so many parameters."""
+    """Loads the contestants, with the bundled family grown to `params` parameters."""
 
     params: int = PARAMS
     ssm_params: int = SSM_PARAMS
@@ -46,35 +45,35 @@ class GrownContenders:
     def __call__(self, context: Context, dtype: str) -> Contenders:
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
         as_they_are = context.load(dtype)
-        made: InMemory | InFolders
+        contenders: InMemory | InFolders
         if context.grown is not None:
-            made = InFolders(family, context)
+            contenders = InFolders(family, context)
         else:
             if family.llm.plan is not None:
                 # Ours, whose matrices are kept packed too, transformers' and llama.cpp's.
                 copies, name = 4 if is_installed() else 3, family.llm.name
                 check_memory_to_grow(family.llm.plan, getattr(torch, dtype), name, copies)
-            made = InMemory(family, as_they_are, context.say)
-        large = made.ours()
+            contenders = InMemory(family, as_they_are, context.say)
+        large = contenders.ours()
         count = next(iter(large.ssms.values())).info.parameters
         with_small, with_grown = Engine(replace(large, ssms=as_they_are.ssms)), Engine(large)
         # The same LLM: what its passes take is measured once, which takes a minute and more.
         with_grown.costs = Costs(large.llm, with_small.costs.verify)
         engines = {"SSMs as they are": with_small, f"SSMs grown to {count / 1e6:.1f} M": with_grown}
-        theirs = Theirs(dtype, made.module(family.llm))
+        theirs = Theirs(dtype, contenders.module(family.llm))
         assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms()}
-        assistants |= {ssm.name: made.module(ssm) for ssm in family.ssms if ssm.plan}
+        assistants |= {ssm.name: contenders.module(ssm) for ssm in family.ssms if ssm.plan}
         return Contenders(engines, theirs, assistants, *load_llama_cpp(theirs.module, assistants))
 
 
 def grown_models(context: Context, dtype: str) -> LoadedModels:
-    """The family that `--grown` keeps, SSMs grown too, as `cpu-grown` runs it."""
+    """The family in the folder `--grown`, with grown SSMs, as `cpu-grown` runs it."""
     return InFolders(family_of(Wish(PARAMS, SSM_PARAMS, dtype=dtype)), context).ours()
 
 
 class InFolders:
-    """The family from its folders, grown first where they are not there; each side reads them for
-    itself."""
+    """The family from its folders, which are written first if they are missing; each contestant
+    loads them itself."""
 
     def __init__(self, family: Family, context: Context) -> None:
         assert context.grown is not None
@@ -92,7 +91,7 @@ class InFolders:
 
 
 class InMemory:
-    """The family grown in this process, from `small` on, on a device."""
+    """The family grown in this process from `small`, on a device."""
 
     def __init__(
         self, family: Family, small: LoadedModels, say: Callable[[str], None], device: str = "cpu"
@@ -100,8 +99,7 @@ class InMemory:
         self._family, self._small, self._say, self._device = family, small, say, device
 
     def ours(self, llm: Any = None) -> LoadedModels:
-        """The grown models behind our engine, with weights of their own, or over the module
-        `llm`."""
+        """The grown models for this engine, with their own weights, or with the module `llm`."""
         family, small = self._family, self._small
         large = self._model(family.llm, small.llm.info, llm)
         ssms: dict[str, LanguageModel] = {
@@ -146,18 +144,18 @@ CPU_GROWN = CpuBundled(
 
 @dataclass(frozen=True, slots=True)
 class GrownLoader:
-    """Summons the bundled family grown to so many parameters; `ssm_params` 0: SSMs as they are."""
+    """Loads the bundled family grown to `params` parameters; `ssm_params` 0: SSMs are not grown."""
 
     params: int
     ssm_params: int
 
     def __call__(self, dtype: str, device: str) -> tuple[Engine, Theirs]:
-        """One LLM in memory, which both sides read: of 7 B two might not fit."""
+        """One LLM in memory that both contestants use: two of 7 B might not fit."""
         family = family_of(Wish(self.params, self.ssm_params, dtype=dtype))
         small = load_models(dtype=dtype, device="cpu")
-        made = InMemory(family, small, lambda message: None, device)
-        large = made.module(family.llm)
-        return Engine(made.ours(large)), Theirs(dtype, large)
+        contenders = InMemory(family, small, lambda message: None, device)
+        large = contenders.module(family.llm)
+        return Engine(contenders.ours(large)), Theirs(dtype, large)
 
 
 SIZES = {"1b": (10**9, "1 B"), "7b": (7 * 10**9, "7 B")}

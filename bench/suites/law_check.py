@@ -1,5 +1,5 @@
-"""A row of `laws` held against its reference: every prompt decoded, every text compared; the
-tables, and which rows failed.
+"""Checks a row of suite `laws`: decodes every prompt and compares the tokens with the reference.
+Also the suite's tables and its list of failed rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core.models.loading.catalog import bundled_llm
 from core.trees.noise import SeededNoise
 
 Prompts = Sequence[dict[str, Any]]
-"""What came of a row, prompt by prompt; empty where it was not run."""
+"""A row's comparisons, one for each prompt; empty if the row was not run."""
 Reference = dict[tuple[str, int], list[int]]
 """New token ids by prompt and seed."""
 
@@ -30,34 +30,34 @@ Reference = dict[tuple[str, int], list[int]]
 def check_row(
     engine: Engine, settings: Settings, prompts: Sequence[Prompt], task: tuple[LawRow, Reference]
 ) -> dict[str, Any]:
-    """The row's sample: what came of it, prompt by prompt."""
+    """Decodes the row's prompts and compares each with its reference; the row's sample."""
     row, reference = task
-    asked = cases(settings, prompts, row.temperature)
+    task_cases = cases(settings, prompts, row.temperature)
     engine.schedule = row.schedule
-    outcomes = decode(engine, asked, row.speculation, row.together)
-    found = [
+    outcomes = decode(engine, task_cases, row.speculation, row.together)
+    compared = [
         _compare(case, outcome, reference[case.prompt.id, case.seed])
-        for case, outcome in zip(asked, outcomes, strict=True)
+        for case, outcome in zip(task_cases, outcomes, strict=True)
     ]
     nodes = outcomes[0]["config"]["speculation"]["max_tree_nodes"]
-    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": found}
+    return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": compared}
 
 
 def _compare(case: DecodeCase, outcome: dict[str, Any], expected: list[int]) -> dict[str, Any]:
     ids, rounds = outcome["token_ids"], outcome["summary"]["num_rounds"]
     at = first_divergence(ids, expected)
-    found = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
-    found |= {"diverged_at": at, "margin": None}
+    figures = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
+    figures |= {"diverged_at": at, "margin": None}
     if at is not None:
-        found["token_ids"] = ids
-        if at < min(len(ids), len(expected)):  # else one of them merely ended: no tie excuses it
+        figures["token_ids"] = ids
+        if at < min(len(ids), len(expected)):  # else one ended early, which no near tie explains
             seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
-            found["margin"] = margin(seen, pair, case.temperature, case.seed)
-    return found
+            figures["margin"] = margin(seen, pair, case.temperature, case.seed)
+    return figures
 
 
 def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """The first index where they differ, also where only one has ended; None if they are equal."""
+    """The first index at which they differ or one has ended; None if they are equal."""
     for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
         if a != b:
             return i
@@ -66,15 +66,15 @@ def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
 
 @cache
 def _float64_llm() -> Any:
-    """Loaded when first asked for: most runs never differ."""
+    """Loaded at first use: in most runs no tokens differ."""
     return load_module(bundled_llm(), torch.float64)
 
 
 @torch.inference_mode()
 def margin(context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int) -> float:
-    """How far the worse of `tokens` lies under the best choice after `context`, in float64 and
-    teacher-forced (law 1): at temperature 0 in logits; above, in log p + G(position) of that seed,
-    which is what `match` compares."""
+    """By how much the lesser of `tokens` is below the best token after `context`, in float64 and
+    teacher-forced (law 1). At temperature 0 the difference of logits; above, of
+    log p + G(position) with that seed, which is what `match` compares."""
     utilities = _float64_llm()(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
@@ -98,18 +98,18 @@ def verdict(prompts: Prompts) -> str:
 
 
 def report_of(context: Context, rows: Sequence[LawRow]) -> Report:
-    """A summary by temperature and rules, every row, and every divergence; a failure for each row
-    that was run and did not hold."""
+    """Tables: a summary by temperature and rules, every row, every divergence. A row that was run
+    and is neither exact nor a near tie is a failure."""
     none: dict[str, Any] = {"prompts": []}
     samples = {row: next(context.results.where(**row.key), none) for row in rows}
-    found = {row: sample["prompts"] for row, sample in samples.items()}
+    by_row = {row: sample["prompts"] for row, sample in samples.items()}
     failures = tuple(
         f"{' '.join(map(str, (row.name, *_cells(row).values())))}: token ids differ from the "
         "reference"
-        for row, prompts in found.items()
+        for row, prompts in by_row.items()
         if _verdict(row, prompts) == "FAIL"
     )
-    return Report((_summary(found), _rows(found), _divergences(found)), failures)
+    return Report((_summary(by_row), _rows(by_row), _divergences(by_row)), failures)
 
 
 def _verdict(row: LawRow, prompts: Prompts) -> str:
@@ -118,16 +118,16 @@ def _verdict(row: LawRow, prompts: Prompts) -> str:
     return verdict(prompts) if prompts else NOT_RUN
 
 
-def _summary(found: Mapping[LawRow, Prompts]) -> str:
+def _summary(by_row: Mapping[LawRow, Prompts]) -> str:
     groups: dict[tuple[str, str, str], list[LawRow]] = {}
-    for row in found:
+    for row in by_row:
         config = row.speculation
         name = {"rules": config.draft, "mechanisms": _mechanism(row)}.get(row.name, "presets")
         groups.setdefault((f"{row.temperature:g}", name, config.verify), []).append(row)
     lines = []
     for key, rows in sorted(groups.items()):
-        prompts = [prompt for row in rows for prompt in found[row]]
-        verdicts = sorted({_verdict(row, found[row]) for row in rows})
+        prompts = [prompt for row in rows for prompt in by_row[row]]
+        verdicts = sorted({_verdict(row, by_row[row]) for row in rows})
         exact = len(prompts) - len(_diverged_prompts(prompts))
         figures = (len(rows), len(prompts) or NOTHING, exact or NOTHING)
         lines.append([*key, *figures, ", ".join(verdicts)])
@@ -135,14 +135,14 @@ def _summary(found: Mapping[LawRow, Prompts]) -> str:
     return table("Laws 1 and 2, summed", heads, lines)
 
 
-def _rows(found: Mapping[LawRow, Prompts]) -> str:
+def _rows(by_row: Mapping[LawRow, Prompts]) -> str:
     lines: list[list[object]] = []
-    for row, prompts in found.items():
+    for row, prompts in by_row.items():
         parted = _diverged_prompts(prompts)
         exact = len(prompts) - len(parted) if prompts else NOTHING
         figures = (len(prompts) or NOTHING, exact, _margins(parted) or NOTHING)
         lines.append([row.name, *_cells(row).values(), *figures, _verdict(row, prompts)])
-    cells = _cells(next(iter(found)))
+    cells = _cells(next(iter(by_row)))
     heads = ("row", *cells, "continuations", "exact", "diverged (margin)", "verdict")
     note = (
         "Temperature 0: against transformers' `generate(do_sample=False)`; above: against plain "
@@ -152,9 +152,9 @@ def _rows(found: Mapping[LawRow, Prompts]) -> str:
     return table("Laws 1 and 2, every row", heads, lines, note)
 
 
-def _divergences(found: Mapping[LawRow, Prompts]) -> str:
+def _divergences(by_row: Mapping[LawRow, Prompts]) -> str:
     lines = []
-    for row, prompts in found.items():
+    for row, prompts in by_row.items():
         own = (row.name, f"{row.temperature:g}", row.speculation.draft, row.speculation.verify)
         for one in _diverged_prompts(prompts):
             lines.append([*own, one["id"], one["diverged_at"], _margins([one])])
@@ -163,7 +163,7 @@ def _divergences(found: Mapping[LawRow, Prompts]) -> str:
 
 
 def _cells(row: LawRow) -> dict[str, object]:
-    """What tells a row apart."""
+    """A row's settings, as cells of the tables."""
     config = row.speculation
     return {
         "T": f"{row.temperature:g}",

@@ -1,12 +1,14 @@
 """The rows of the `laws` suite: every preset, and the product of the rules that exist.
 
-Fully crossed, each at temperature 0 and above, one request and several at once:
-every preset with every way to pipeline; every combine rule, its weights and every length policy,
-not pipelined; every combine rule, every length policy and every way to pipeline; every way to draft
-and verify a union with drafters and shapes; every preset, several at once, under every schedule.
-What the two products in between leave open, draft, verification, drafters, shape (and weights,
-pipelined), is filled in pairwise: every pair of values that go together, of these and of the
-crossed ones, occurs at both temperatures.
+Full products, each at temperature 0 and above, with one request and with several at once:
+1. presets x pipeline modes
+2. combine rules x their weights x length policies, without pipelining
+3. combine rules x length policies x pipeline modes
+4. draft kinds x verification rules x drafters x shapes, for `union`
+5. presets x schedules, with several requests
+Fields that products 2 and 3 leave open (draft, verification, drafters, shape; in 3 also weights)
+are filled in pairwise: every valid pair of values, of these fields and of the crossed ones, occurs
+at both temperatures.
 
 Built from the lists of `core.config`, so that a new rule is included without a change here.
 """
@@ -48,8 +50,8 @@ class LawRow:
     """One configuration to compare with the reference. `together`: concurrent requests, divided
     by the engine's `schedule`.
 
-    `speculation` has `draft` and `verify` resolved. `compared` is false where the rule is lossless
-    in distribution only, so that no token ids are there to compare.
+    `speculation` has `draft` and `verify` resolved. `is_compared` is false for rules that keep the
+    distribution but not the tokens, which cannot be compared one by one.
     """
 
     name: str
@@ -71,8 +73,7 @@ class LawRow:
 
 
 def law_rows() -> tuple[LawRow, ...]:
-    """The presets in every way to pipeline, prompt lookup by itself, the products of all mechanisms
-    and of all pipelining, then that of all ways to draft and verify a union."""
+    """All rows: the products above, and prompt lookup by itself; each row once."""
     return (
         *(*_preset_rows(), *_ngram_rows(), *_crossed_rows(), *_draft_rows()),
         *_scheduled_rows(),
@@ -90,12 +91,13 @@ def _preset_rows() -> Iterator[LawRow]:
             if not own and (pipeline, together) == ("across", 1):
                 continue  # the same as off
             row = LawRow(name, temperature, replace(preset, pipeline=pipeline), together)
-            if row.is_compared or own:  # of rows that are not compared, one is listed
+            if row.is_compared or own:  # rows that are not compared are listed once
                 yield row
 
 
 def _scheduled_rows() -> Iterator[LawRow]:
-    """Each preset under every schedule but `each`, which all other rows have; unpipelined too."""
+    """Each preset under every schedule except `each`, which the other rows use; with its own
+    pipeline mode and without pipelining."""
     for name, temperature, schedule in itertools.product(PRESETS, TEMPERATURES, SCHEDULES):
         preset = SpeculationConfig.preset(name, temperature).resolved(temperature)
         if schedule == "each" or preset.verify not in token_exact_rules():
@@ -112,8 +114,7 @@ def _ngram_rows() -> Iterator[LawRow]:
 
 
 def _crossed_rows() -> Iterator[LawRow]:
-    """Every combine rule with every weighing, under every length policy; then every way to
-    pipeline, under every combine rule and length policy."""
+    """Products 2 and 3 of the module's docstring."""
     weighed = [
         (combine, weights)
         for combine, weights in itertools.product(COMBINES, WEIGHTS)
@@ -144,14 +145,14 @@ def _crossed_rows() -> Iterator[LawRow]:
 def open_fields(temperature: float, crossed: list[Values]) -> dict[str, Sequence[Any]]:
     """Fields that are filled in pairwise, defaults first. `shape` is an index into SHAPES."""
     default = SpeculationConfig().resolved(temperature)
-    # Fused drafts are one tree, which no combine rule meets: they have rows among the rules.
+    # Fused drafts are one tree, so no combine rule applies; product 4 has their rows.
     drafts = [
         draft
         for draft in DRAFTS[1:]
         if lossless_rules(draft, temperature) and not draft_kind(draft).fused
     ]
     if temperature == 0:
-        drafts.remove("coupled")  # it resolves to another
+        drafts.remove("coupled")  # `resolved` replaces it
     lossless = lossless_rules(default.draft, temperature)
     rules = [rule for rule in token_exact_rules() if rule in lossless]
     fields: dict[str, Sequence[Any]] = {
@@ -176,14 +177,14 @@ def meets(values: Values) -> bool:
 
 
 def _draft_rows() -> Iterator[LawRow]:
-    """Drafts first, then temperatures, drafters, shapes: early rows already meet every rule."""
+    """Product 4, draft kinds outermost, so that a short run already covers every rule."""
     product = itertools.product(SHAPES, DRAFTERS, LIVE, TEMPERATURES, DRAFTS)
     for shape, drafters, together, temperature, draft in product:
         if draft == "auto" or (draft == "coupled" and temperature == 0):
-            continue  # both resolve to another row
+            continue  # `resolved` turns it into another row
         for verify in lossless_rules(draft, temperature):
             if verify not in token_exact_rules() and (together > 1 or drafters != ("all",)):
-                continue  # of rows that are not compared, one is listed
+                continue  # rows that are not compared are listed once
             config = SpeculationConfig(drafters=drafters, draft=draft, verify=verify, **shape)
             yield LawRow("rules", temperature, config.resolved(temperature), together)
 
@@ -196,25 +197,25 @@ def pairwise_rows(
     open_fields: Mapping[str, Sequence[Any]],
     meets: Callable[[Values], bool],
 ) -> list[Values]:
-    """Each row with the values that bring the most pairs that no row before it has; among equals
-    the first, so that what is listed first is what most rows have."""
+    """Fills in each row greedily with the values that add the most new pairs; ties go to the values
+    listed first, so that these are the most frequent."""
     seen: set[Pair] = set()
-    found = []
+    chosen_rows = []
     names = tuple(open_fields)
     choices = [
         dict(zip(names, values, strict=True)) for values in itertools.product(*open_fields.values())
     ]
     for row in rows:
         fitting = [whole for choice in choices if meets(whole := {**row, **choice})]
-        found.append(max(fitting, key=lambda whole: len(_pairs(whole) - seen)))
-        seen |= _pairs(found[-1])
-    return found
+        chosen_rows.append(max(fitting, key=lambda whole: len(_pairs(whole) - seen)))
+        seen |= _pairs(chosen_rows[-1])
+    return chosen_rows
 
 
 def missing_pairs(
     rows: Sequence[Values], fields: Mapping[str, Sequence[Any]], meets: Callable[[Values], bool]
 ) -> set[Pair]:
-    """The pairs of values that go together and that no row has."""
+    """The valid pairs of values that are in no row."""
     seen: set[Pair] = set().union(*map(_pairs, rows))
     return {
         ((a, x), (b, y))

@@ -78,17 +78,20 @@ def _reference(context: Context, engine: Engine, temperature: float) -> Referenc
     name = PLAIN if temperature > 0 else GENERATE
     if not context.results.has(reference=name):
         context.say(f"reference: {name}")
-        asked = cases(context.settings, context.prompts, temperature)
+        reference_cases = cases(context.settings, context.prompts, temperature)
         if temperature > 0:
             config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
-            ids = [outcome["token_ids"] for outcome in decode(engine, asked, config)]
+            ids = [outcome["token_ids"] for outcome in decode(engine, reference_cases, config)]
         else:
             theirs = Theirs("float32")
-            ids = [theirs.generate(theirs.tokenize(one.prompt.text), one.tokens) for one in asked]
-        found = [
+            ids = [
+                theirs.generate(theirs.tokenize(one.prompt.text), one.tokens)
+                for one in reference_cases
+            ]
+        reference = [
             {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
-            for case, each in zip(asked, ids, strict=True)
+            for case, each in zip(reference_cases, ids, strict=True)
         ]
-        context.results.add({"reference": name, "temperature": temperature, "found": found})
+        context.results.add({"reference": name, "temperature": temperature, "found": reference})
     stored = next(context.results.where(reference=name))
     return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}

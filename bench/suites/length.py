@@ -1,8 +1,8 @@
 """`length`: `goodput` against the best fixed length, `trend` and `confidence`, and against plain
 decoding where the SSM is hopeless.
 
-Contestants interleaved block by block; a block is one prompt once with each. The clock runs from
-the prompt to the last token, prefill included.
+Contestants are interleaved: a block is one prompt, decoded once by each. Times are from the prompt
+to the last token, prefill included.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lab.order import Block
 
 @dataclass(frozen=True)
 class Length(Suite):
-    """See Suite. `hopeless_prompts` can be fewer, for a quick look."""
+    """See Suite. `hopeless_prompts`: prompts of the part with a hopeless SSM."""
 
     name: str = "length"
     about: str = "goodput against the best fixed length, trend, confidence; a hopeless SSM"
@@ -63,8 +63,8 @@ class Length(Suite):
         return Report(tables(context))
 
     def _hopeless(self, context: Context, dtype: str, repeat: int) -> None:
-        """Prompt after prompt in one engine, whose experience is what is looked at: kept whole or
-        not at all."""
+        """All prompts in one engine, since the part measures how fast its policy gives up on the
+        SSM. The result is stored as one sample, so an interrupted run begins anew."""
         key = {"part": "hopeless", "dtype": dtype, "repeat": repeat}
         if context.results.has(**key):
             return
@@ -72,11 +72,11 @@ class Length(Suite):
         prompts = context.all_prompts[:: max(1, len(context.all_prompts) // self.hopeless_prompts)]
         todo = [Block(prompt.id, repeat) for prompt in prompts[: self.hopeless_prompts]]
         runs = _runners(context, engine, 0.0, hopeless_contestants())
-        found = []
+        rounds = []
         for block, figures in interleave(todo, runs):
-            found.append({"prompt": block.item, "load": load_average(), "figures": figures})
-            context.say(f"hopeless {dtype}: {len(found)} of {len(todo)}, repeat {repeat}")
-        context.results.add({**key, "blocks": found})
+            rounds.append({"prompt": block.item, "load": load_average(), "figures": figures})
+            context.say(f"hopeless {dtype}: {len(rounds)} of {len(todo)}, repeat {repeat}")
+        context.results.add({**key, "blocks": rounds})
 
 
 def _runners(
@@ -89,7 +89,7 @@ def _runners(
 
 
 def _contest(blocks: Blocks, engine: Engine) -> None:
-    """The blocks, after one round that is not counted, of a prompt that does not compete."""
+    """Measures the blocks, after an uncounted warm-up on a prompt that is not among them."""
     context = blocks.context
     runs = _runners(context, engine, blocks.key["temperature"], contestants())
     names = [prompt.id for prompt in context.all_prompts]
@@ -98,8 +98,8 @@ def _contest(blocks: Blocks, engine: Engine) -> None:
 
 
 class Hopeless:
-    """`model` turned against itself: what it holds impossible is what it proposes, and with
-    confidence, so that only being refused tells on it."""
+    """`model` with negated logits: it proposes, with high scores, the tokens that the model finds
+    least likely. Only rejections show that it is useless."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -108,13 +108,13 @@ class Hopeless:
         return getattr(self._model, name)
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
-        """The model's own `forward`, its logits negated."""
+        """The model's `forward` with negated logits."""
         logits: list[torch.Tensor] = self._model.forward(feeds)
         return [-rows for rows in logits]
 
 
 def with_hopeless_ssm(models: LoadedModels) -> LoadedModels:
-    """The same LLM with one SSM, the first, turned hopeless."""
+    """The same LLM with one SSM: the first, as Hopeless."""
     name, model = next(iter(models.ssms.items()))
     ssm: Any = Hopeless(model)
     return dataclasses.replace(models, ssms={name: ssm})

@@ -1,9 +1,9 @@
-"""What competes in the `length` suite, `best` with every length policy and nothing else changed;
-its tables, and its figures for the chart.
+"""The contestants of the `length` suite (preset `best` with every length policy), its tables, and
+its figures for the chart.
 
-The best fixed length is chosen on one half of the prompts (each domain split in two) and compared
-on the other, both ways round, so that every prompt is compared once and none with a length that it
-helped to choose.
+The best fixed length is chosen on one half of the prompts (each domain is split in two) and
+compared on the other half, and vice versa: every prompt is compared once, never with a length that
+was chosen on it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from lab.figures import Estimate
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 6, 8)
 GOODPUT = "goodput"
-# All but the one whose length never changes, which is there once for each of LENGTHS.
+# Without the policy of fixed length, which competes once for each of LENGTHS.
 OTHERS = tuple(
     name for name, policy in LENGTH_POLICIES.items() if name != GOODPUT and not policy.always
 )
 POLICIES = (GOODPUT, *OTHERS)
-# As many as `goodput` may ever spend. A budget of its own would choose the length by another name:
-# it cuts depth first.
+# The most that `goodput` may use. A smaller budget would in effect choose the length, since it cuts
+# depth first.
 NODES = 64
-# `trend` moves by one step in sixteen rounds, so it may begin where `goodput` does.
+# `trend` changes the length by one in sixteen rounds, so it starts at a sensible length.
 TREND_STARTS = 4
 
 
@@ -57,7 +57,7 @@ PLAIN = fixed_name(0)
 
 
 def contestants() -> Mapping[str, SpeculationConfig]:
-    """All of them, plain decoding (a fixed length of 0) first."""
+    """All contestants, plain decoding (a fixed length of 0) first."""
     shared = dataclasses.replace(
         SpeculationConfig.preset("best"), pipeline="off", max_tree_nodes=NODES
     )
@@ -71,7 +71,7 @@ def contestants() -> Mapping[str, SpeculationConfig]:
 
 
 def hopeless_contestants() -> Mapping[str, SpeculationConfig]:
-    """Plain decoding, and `goodput` with the one SSM there is and nothing beside it."""
+    """Plain decoding, and `goodput` with the only SSM and without lookup."""
     every = contestants()
     return {name: dataclasses.replace(every[name], drafters=("all",)) for name in (PLAIN, GOODPUT)}
 
@@ -81,11 +81,11 @@ RIVALS = (BEST, OWN, *OTHERS, PLAIN)
 OVERALL = "over all"
 EACH_DOMAIN, ALL_DOMAINS, HOPELESS = 0.97, 1.03, 0.97
 BASE = "base"
-APART = 5  # prompts in which an engine gets to know a hopeless SSM
+APART = 5  # prompts in which an engine learns that an SSM is hopeless
 
 
 class LengthContest:
-    """The blocks of one dtype and temperature: a row for each contestant of each."""
+    """The blocks of one dtype and temperature: a row for each contestant of each block."""
 
     def __init__(self, samples: Iterable[Row], prompts: Sequence[Prompt]) -> None:
         self.rows = long_rows(samples)
@@ -96,21 +96,21 @@ class LengthContest:
         self.domains = tuple(d for d in domains(tuple(prompts)) if self.of("", d).rows)
 
     def of(self, name: str, domain: str = OVERALL) -> Group:
-        """A contestant's rows (all contestants', if empty); one of the best fixed lengths' are each
-        prompt's own."""
+        """A contestant's rows, all rows if `name` is empty. For BEST and OWN, each prompt has the
+        rows of the fixed length chosen for it."""
         rows = [row for row in self.rows if domain in (OVERALL, self._domain[row["prompt"]])]
         return Group(
             [r for r in rows if not name or r["contestant"] == self._fixed_name_of(name, r)]
         )
 
     def against(self, name: str, rival: str, domain: str = OVERALL) -> Estimate | None:
-        """The ratio of two speeds within blocks; either may be one of the best fixed lengths."""
+        """The ratio of two speeds within blocks; either name may be BEST or OWN."""
         base = [{**row, "contestant": BASE} for row in self.of(rival, domain).rows]
         return Group(self.of(name, domain).rows, base).ratio(contestant=BASE)
 
     def best_fixed(self, half: int, domain: str = OVERALL) -> str:
-        """The fixed length that was best, by the geometric mean of its speeds on the prompts of the
-        *other* half; empty where it has none."""
+        """The fixed length with the largest geometric mean of speeds on the prompts of the *other*
+        half; empty if there are none."""
         if (half, domain) not in self._chosen:
             gain: dict[str, float] = {}
             for name in FIXED:
@@ -122,7 +122,7 @@ class LengthContest:
         return self._chosen[half, domain]
 
     def lengths(self, name: str) -> list[float]:
-        """The mean chosen length round by round, as far as half of the runs go."""
+        """The mean chosen length in each round that at least half of the runs reach."""
         runs = [row["lengths"] for row in self.of(name).rows]
         going = sorted((len(run) for run in runs), reverse=True)[: (len(runs) + 1) // 2]
         longest = min(going, default=0)
@@ -138,7 +138,7 @@ class LengthContest:
 def contests(
     results: Results, prompts: Sequence[Prompt]
 ) -> Iterator[tuple[str, float, LengthContest]]:
-    """Every contest that has blocks: dtype, temperature, contest. `prompts`: all there are."""
+    """Dtype, temperature and contest for every contest with blocks. `prompts`: all prompts."""
     met = [(each["dtype"], each["temperature"]) for each in results.where(part="contest")]
     for dtype, temperature in dict.fromkeys(met):
         samples = results.where(part="contest", dtype=dtype, temperature=temperature)
@@ -146,27 +146,28 @@ def contests(
 
 
 def tables(context: Context) -> tuple[str, ...]:
-    """Everything that can be made of the samples that are there."""
-    made: list[str] = []
+    """All tables for which there are samples."""
+    texts: list[str] = []
     claims: list[list[str]] = []
     for dtype, temperature, contest in contests(context.results, context.all_prompts):
         where = f"{dtype}, T = {temperature:g}"
-        made += [_contestants(contest, where), _rivals(contest, where)]
+        texts += [_contestants(contest, where), _rivals(contest, where)]
         claims += _claims(contest, where)
     for dtype in context.settings.dtypes:
         rows = _lives(context.results.where(part="hopeless", dtype=dtype))
         if rows:
-            made.append(_hopeless(rows, dtype))
+            texts.append(_hopeless(rows, dtype))
             late = Group([row for row in rows if row["place"] >= APART])
             gain = late.of(contestant=GOODPUT).ratio(contestant=PLAIN)
             name = f"a hopeless SSM / plain decoding, behind {APART} prompts, {dtype}"
             claims.append(claim_row(name, gain, HOPELESS))
     note = f"Medians of ratios within blocks. `{BEST}`: chosen on half of the prompts for the rest."
-    return (*made, claims_table(claims, note))
+    return (*texts, claims_table(claims, note))
 
 
 def _halves(prompts: Sequence[Prompt]) -> dict[str, int]:
-    """0 or 1 for each prompt: splits every domain, and also few prompts of many domains."""
+    """0 or 1 for each prompt: splits every domain evenly, and also one prompt in each of many
+    domains."""
     halves: dict[str, int] = {}
     for number, domain in enumerate(domains(tuple(prompts))):
         of_domain = [prompt.id for prompt in prompts if prompt.domain == domain]
@@ -208,9 +209,9 @@ def _rivals(contest: LengthContest, where: str) -> str:
     lines = []
     for domain in (OVERALL, *contest.domains):
         own = "" if domain == OVERALL else f" ({', '.join(_choices(contest, domain))})"
-        found = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
-        found[1] = NOTHING if domain == OVERALL else found[1] + own
-        lines.append([domain, *found])
+        ratios = [ratio(contest.against(GOODPUT, rival, domain)) for rival in RIVALS]
+        ratios[1] = NOTHING if domain == OVERALL else ratios[1] + own
+        lines.append([domain, *ratios])
     note = f"`{BEST}`: {' and '.join(_choices(contest, OVERALL))}, each chosen on the other half."
     heads = ("prompts", *(f"/ {rival}" for rival in RIVALS))
     return table(f"`{GOODPUT}` against the others, {where}", heads, lines, note)
@@ -235,7 +236,7 @@ def _claims(contest: LengthContest, where: str) -> list[list[str]]:
 
 
 def _lives(samples: Iterable[Row]) -> list[Row]:
-    """A row for each contestant of each block of an engine's life, and its `place` in it."""
+    """A row for each contestant of each block, with the block's `place` in the engine's life."""
     return [
         {**row, "place": place, "repeat": sample["repeat"]}
         for sample in samples
@@ -245,13 +246,14 @@ def _lives(samples: Iterable[Row]) -> list[Row]:
 
 
 def _hopeless(rows: Sequence[Row], dtype: str) -> str:
-    """By fifths of the engine's life, the first prompts apart."""
+    """The table by stages of the engine's life: the first APART prompts, the rest, then
+    elevenths."""
     most = 1 + max(row["place"] for row in rows)
     later = [(start, min(start + 11, most)) for start in range(APART, most, 11)]
     lines = []
     for start, end in [(0, min(APART, most)), (APART, most), *later]:
-        if found := [row for row in rows if start <= row["place"] < end]:
-            own = Group(found).of(contestant=GOODPUT)
+        if in_range := [row for row in rows if start <= row["place"] < end]:
+            own = Group(in_range).of(contestant=GOODPUT)
             depths = [depth for row in own.rows for depth in row["depths"]]
             drafted, accepted = sum(depth > 0 for depth in depths), int(own.sum("accepted"))
             gain = ratio(own.ratio(contestant=PLAIN))

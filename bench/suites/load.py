@@ -1,8 +1,9 @@
-"""`load`: many requests on one engine. Closed loops of 1 to 32 clients; Poisson arrivals at 0.25 to
-1.5 of what plain decoding serves. Total tokens per second, time to first token and per token.
+"""`load`: many requests on one engine. Closed loops of 1 to 32 clients, and Poisson arrivals at
+0.25 to 1.5 times the rate that plain decoding can serve. Measures total tokens per second, time to
+first token and time per token.
 
-An engine for each contestant, over the same models: what a schedule has measured is its own. Every
-text is compared with plain decoding's.
+Each contestant has its own engine over the same models, since a schedule keeps its measurements in
+the engine. Every text is compared with plain decoding's.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ CONTESTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 CLIENTS = (1, 2, 4, 8, 16, 32)
 RATES = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)
-# Requests that an open loop serves at once, and by which capacity is measured.
+# Requests that an open loop serves at once; capacity is measured with as many.
 PLACES = 8
 SHARES = (0.5, 0.95, 0.99)
-MEASURES = ("ttft_ms", "tpot_ms")
-# CoSine against the better of SpecInfer and others, as its paper has it (arXiv 2503.10325).
+MEASURES = {"ttft_ms": "first token", "tpot_ms": "per token"}
+# CoSine over the best of SpecInfer and others, as its paper claims (arXiv 2503.10325).
 PUBLISHED_THROUGHPUT, PUBLISHED_LATENCY = 1.325, 1 - 0.232
 
 
@@ -88,7 +89,7 @@ class Load(Suite):
                         for n, engine in engines.items()
                     },
                     more=lambda: {"capacity": round(capacity, 3)},
-                    # An engine measures its passes and compiles in its first request.
+                    # Warm-up: an engine compiles and measures its passes in its first request.
                     warm=Block(str(max(self.rates)), 0),
                 )
 
@@ -101,7 +102,7 @@ def _requests(context: Context, name: str, count: int, first: int) -> list[Reque
     speculation = SpeculationConfig.preset(CONTESTANTS[name][0])
     sampling = SamplingParams(context.settings.tokens, seed=1, ignore_eos=True)
     prompts = context.prompts
-    # A step without a common factor with the number of prompts: neighbours differ in domain.
+    # The step and the number of prompts are coprime, so that neighbours differ in domain.
     places = ((first + 7 * i) % len(prompts) for i in range(count))
     return [Request(prompts[place].text, sampling, speculation) for place in places]
 
@@ -132,7 +133,7 @@ def _open(
 
 
 def _capacity(context: Context, engine: Engine) -> float:
-    """Requests per second of plain decoding with all places taken."""
+    """Requests per second that plain decoding serves, OPEN_LIVE at once."""
     requests = _requests(context, PLAIN, 6 * PLACES, 0)
     rate, _ = closed_loop(engine, requests, PLACES)
     return rate / context.settings.tokens
@@ -144,13 +145,14 @@ def _figures(
     served: Sequence[ServedRequest],
     texts: dict[str, list[int]],
 ) -> dict[str, Any]:
-    """Percentiles, and how many texts are not plain decoding's: PLAIN runs first in every block."""
+    """Percentiles, and the number of texts that differ from plain decoding's (PLAIN runs first in
+    every block)."""
     pairs = list(zip(requests, served, strict=True))
     if name == PLAIN:
         texts.update({request.prompt: one.token_ids for request, one in pairs})
     return {
         **{
-            f"{measure}_p{share * 100:.0f}": round(
+            _percentile_name(measure, share): round(
                 percentile([getattr(one, measure) for one in served], share), 3
             )
             for measure in MEASURES
@@ -161,7 +163,7 @@ def _figures(
 
 
 def failures(results: Results) -> tuple[str, ...]:
-    """A sentence for each block in which a text was not plain decoding's."""
+    """A sentence for each block with a text that differs from plain decoding's."""
     return tuple(
         f"{row['contestant']}, {row['loop']} loop: {row['differ']} texts differ from plain's"
         for row in long_rows(results.samples)
@@ -170,18 +172,18 @@ def failures(results: Results) -> tuple[str, ...]:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Total tokens per second against plain decoding's; percentiles; claims."""
+    """Tables of tokens per second over plain decoding's, of percentiles, and of claims."""
     rows = long_rows(results.samples)
-    made = []
+    texts = []
     for loop, item, head in (("closed", "clients", "clients"), ("open", "rate", "of capacity")):
         own = [_with_item(row, item) for row in rows if row["loop"] == loop]
         if own:
-            made += [_throughput(own, loop, head), _latency(own, loop, head)]
-    return (*made, _claims(rows)) if rows else ()
+            texts += [_throughput(own, loop, head), _latency(own, loop, head)]
+    return (*texts, _claims(rows)) if rows else ()
 
 
 def _with_item(row: Row, item: str) -> Row:
-    """`load`: the block's item, whichever field has it."""
+    """The row with a field `load`: the number of clients or the rate."""
     return {**row, "load": float(row[item])}
 
 
@@ -201,21 +203,26 @@ def _throughput(rows: Sequence[Row], loop: str, head: str) -> str:
 
 
 def _latency(rows: Sequence[Row], loop: str, head: str) -> str:
-    """p50 / p95 / p99, medians over repeats."""
+    """A column, and so a panel of the chart, for each percentile; a line by contestant and load."""
 
-    def cell(measure: str, group: Group) -> str:
-        names = [f"{measure}_p{share * 100:.0f}" for share in SHARES]
-        return " / ".join(f"{group.middle(name):.1f}" for name in names)
+    def cell(name: str, group: Group) -> str:
+        return figure(group.median(name), 1)
 
     columns: dict[str, Any] = {
-        "contestant": lambda group: group["contestant"],
-        head: lambda group: f"{group['load']:g}",
-        "first token, ms": partial(cell, "ttft_ms"),
-        "per token, ms": partial(cell, "tpot_ms"),
+        f"contestant at {head}": lambda group: f"{group['contestant']} at {group['load']:g}",
     }
+    for measure, title in MEASURES.items():
+        for share in SHARES:
+            name = _percentile_name(measure, share)
+            columns[f"{title}, p{share * 100:.0f}, ms"] = partial(cell, name)
+    note = "Percentiles of the requests of a block, medians over repeats."
+    rows = sorted(rows, key=lambda row: list(CONTESTANTS).index(row["contestant"]))
     title = f"Latency, {loop} loop"
-    note = "50th, 95th and 99th percentile of the requests of a block, medians over repeats."
-    return str(Table(title, rows, ("load", "contestant"), columns, note, _BLOCKS))
+    return str(Table(title, rows, ("contestant", "load"), columns, note, _BLOCKS))
+
+
+def _percentile_name(measure: str, share: float) -> str:
+    return f"{measure}_p{share * 100:.0f}"
 
 
 def _claims(rows: Sequence[Row]) -> str:
@@ -258,14 +265,14 @@ def _claims(rows: Sequence[Row]) -> str:
 def _worst(
     rows: Sequence[Row], contestant: str, figure: str, base: str, loads: Iterable[float] = ()
 ) -> Any:
-    """A contestant's figure over a base's, at the load where it is least; None where no block has
+    """The smallest ratio over all loads of a contestant's figure to a base's; None if no block has
     both."""
     every = Group(rows, rows, **_BLOCKS)
-    found = [
+    ratios = [
         every.of(contestant=contestant, load=load).ratio(figure, contestant=base)
         for load in loads or dict.fromkeys(row["load"] for row in rows)
     ]
-    return min((one for one in found if one), key=lambda one: one.value, default=None)
+    return min((one for one in ratios if one), key=lambda one: one.value, default=None)
 
 
 _BLOCKS: dict[str, Any] = {"block": ("load", "repeat"), "over": "repeat"}

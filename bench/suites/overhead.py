@@ -1,9 +1,8 @@
-"""`overhead`: what a round costs outside the models' passes, in all, per tree node, and as a share
-of it; with `--grown` of grown models too.
+"""`overhead`: the cost of a round outside the models' passes: in all, per tree node, and as a
+fraction of the round; with `--grown` also for grown models.
 
-A round runs from one RoundCompleted to the next; the time in passes, of LLM and SSMs, by feeds and
-by queries, is taken off. What is left is split by the round's spans. The large vocabulary has
-synthetic logits.
+A round lasts from one RoundCompleted to the next. The time of all passes of LLM and SSMs is
+subtracted, and the rest is divided by the round's spans. The large vocabulary has synthetic logits.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from bench.clocked import PassClock, timing_passes
 from bench.contestants import request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
@@ -23,6 +21,7 @@ from bench.settings import Settings
 from bench.suites.grown import grown_models
 from bench.table_model import table_family
 from bench.tables import Group, Row, Table, figure, group_rows, table
+from bench.timing import PassClock, timing_passes
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Combined, RoundCompleted
@@ -38,7 +37,7 @@ CHAIN = (1,) * 8
 
 
 def overhead_configs() -> Mapping[str, SpeculationConfig]:
-    """Trees of all sizes by the same number of draft steps, and none."""
+    """Trees of several sizes with the same number of draft steps, and plain decoding."""
 
     def tree(width: int, drafter: str = "all") -> SpeculationConfig:
         shape = (width, *CHAIN[1:])
@@ -95,11 +94,11 @@ def _models(context: Context, family: str) -> LoadedModels:
 def _round_times(
     blocks: Blocks, engine: Engine, clock: PassClock, config: SpeculationConfig, block: Block
 ) -> list[list[float]]:
-    """A list for each round but the first, which has the prefill: [nodes, milliseconds outside
+    """A list for each round but the first, which includes prefill: [nodes, milliseconds outside
     passes, then those of each of STAGES, and of the round]."""
     heat = blocks.key["temperature"]
     case = blocks.context.case(block.item, block.repeat, heat, ignore_eos=True)
-    found, nodes, before = [], 0, 0.0
+    times, nodes, before = [], 0, 0.0
     for event in engine.generate(request(case, config)):
         if isinstance(event, Combined):
             nodes = len(event.token_ids)
@@ -107,14 +106,14 @@ def _round_times(
             passes = clock.take()
             if event.round:
                 figures = (float(nodes), *_outside(event, event.at_ms - before, passes))
-                found.append([round(x, 4) for x in figures])
+                times.append([round(x, 4) for x in figures])
             before = event.at_ms
-    return found
+    return times
 
 
 def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) -> list[float]:
-    """Milliseconds outside passes, in all and by stage, and of the whole round; `events` is what no
-    span covers."""
+    """Milliseconds outside passes, in all and by stage, and of the whole round; stage `events`: the
+    time that no span covers."""
     spent = dict.fromkeys(STAGES, 0.0)
     for span in event.spans:
         # A drafter's spans are on a lane of its own name.
@@ -127,10 +126,10 @@ def _outside(event: RoundCompleted, wall: float, passes: Mapping[str, float]) ->
 
 
 def tables(results: Results, families: Sequence[str]) -> tuple[str, ...]:
-    """One table a family and temperature, then the fitted lines."""
+    """One table for each family and temperature, then the fitted lines."""
     kinds = [(*kind, _rows(results, *kind)) for kind in itertools.product(families, TEMPERATURES)]
-    made = [kind for kind in kinds if kind[-1]]
-    return (*(_one(*each) for each in made), *([_fits(made)] if made else []))
+    kinds = [kind for kind in kinds if kind[-1]]
+    return (*(_one(*each) for each in kinds), *([_fits(kinds)] if kinds else []))
 
 
 def _rows(results: Results, family: str, temperature: float) -> list[Row]:
@@ -169,9 +168,9 @@ def _one(family: str, temperature: float, rows: Sequence[Row]) -> str:
     return str(Table(title, rows, ("contestant",), columns, note))
 
 
-def _fits(made: Sequence[tuple[str, float, Sequence[Row]]]) -> str:
+def _fits(kinds: Sequence[tuple[str, float, Sequence[Row]]]) -> str:
     lines = []
-    for family, temperature, rows in made:
+    for family, temperature, rows in kinds:
         groups = group_rows(rows, ("contestant",))
         points = [(group.middle("nodes"), group.middle("outside")) for group in groups]
         start, slope = least_squares(points)

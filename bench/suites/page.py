@@ -1,8 +1,8 @@
-"""`page`: how quick the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
-`--repeats` is how often each is measured; `--tokens` how long the run is that is stopped.
+"""`page`: how fast the page is in a real Chromium: delays of tokens, gaps between frames, Stop.
+`--repeats`: how often each is measured; `--tokens`: of the run that is stopped.
 
-Needs playwright and a Chromium (requirements-dev.txt). What is looked at is bench/page/; here is
-only what is measured in which order: every fact once, then the next repeat.
+Needs playwright and a Chromium (requirements-dev.txt). bench/page/ measures; this suite decides
+what and in which order: every fact once, then the next repeat.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Page(Suite):
-    """See Suite. `facts` can be fewer, for a quick look."""
+    """See Suite. `facts`: what is measured."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -52,8 +52,8 @@ class Page(Suite):
 
         with chromium(self.name) as browser:
             for key in todo:
-                found = _measure_fact(str(key["fact"]), browser, context)
-                context.results.add({**key, "load": load_average(), **found})
+                figures = _measure_fact(str(key["fact"]), browser, context)
+                context.results.add({**key, "load": load_average(), **figures})
                 context.say(f"{key['fact']}, repeat {key['repeat']}")
 
     def report(self, context: Context) -> Report:
@@ -61,8 +61,8 @@ class Page(Suite):
 
 
 def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
-    """The figures of one fact, and the page's problems; before an engine that plays a SYNTHETIC
-    run, or, for Stop, the real one with the bundled models."""
+    """The figures of one fact and the page's problems, with an engine that plays a SYNTHETIC run,
+    or for Stop the real one with the bundled models."""
     from bench.page import gaps
     from bench.page.browser import Tab
     from bench.page.site import open_site
@@ -88,7 +88,7 @@ def _measure_fact(fact: str, browser: Any, context: Context) -> dict[str, Any]:
 
 
 def tables(results: Results) -> Report:
-    """A line for each figure with its bound, and a failure for each that does not hold."""
+    """A row for each figure with its bound, and a failure for each bound that is exceeded."""
     rows = [*_rows(results), *_problems(results)]
     loads = [sample["load"] for sample in results.samples]
     note = f"{NOTE} Load average {min(loads)} to {max(loads)}." if loads else NOTE
@@ -98,7 +98,7 @@ def tables(results: Results) -> Report:
 
 
 def _rows(results: Results) -> Iterator[Row]:
-    """Every figure that was measured, against its target."""
+    """Every measured figure with its target."""
     for fact in SPEEDS:
         end = f"engine of {fact}"
         late = [sorted(one["late_ms"]) for one in _figures(results, fact)]
@@ -126,24 +126,23 @@ def _rows(results: Results) -> Iterator[Row]:
 
 
 def _problems(results: Results) -> Iterator[Row]:
-    told = [problem for sample in results.samples for problem in sample["problems"]]
-    hosts = [one for one in told if one.startswith("request to another host")]
-    errors = [one for one in told if one not in hosts]
-    for what, found in (("request to another host", hosts), ("error in the console", errors)):
-        words = "; ".join(" ".join(one.split()) for one in found[:3]) or "none"
-        yield f"no {what}, over all visits", "yes", words, "no" if found else "yes"
+    all_problems = [problem for sample in results.samples for problem in sample["problems"]]
+    hosts = [one for one in all_problems if one.startswith("request to another host")]
+    errors = [one for one in all_problems if one not in hosts]
+    for what, problems in (("request to another host", hosts), ("error in the console", errors)):
+        words = "; ".join(" ".join(one.split()) for one in problems[:3]) or "none"
+        yield f"no {what}, over all visits", "yes", words, "no" if problems else "yes"
 
 
 def _figures(results: Results, fact: str, field: str = "") -> list[Any]:
-    found = [sample["figures"] for sample in results.where(fact=fact)]
-    return [one[field] for one in found] if field else found
+    figures = [sample["figures"] for sample in results.where(fact=fact)]
+    return [one[field] for one in figures] if field else figures
 
 
 def _row(
     what: str, target: str, values: Sequence[float], unit: str, most: float = inf, least: float = 0
 ) -> Iterator[Row]:
-    """The median of `values`, if there are any, against its target; there is none without a
-    bound."""
+    """The median of `values` with its target; no row without values."""
     if not values:
         return
     ordered = sorted(values)

@@ -1,7 +1,7 @@
-"""`passes`: milliseconds of one model pass by number of tokens: the LLM and an SSM by the pass that
-they take and by the general path, and all SSMs one after another and together.
+"""`passes`: milliseconds of one model pass by number of tokens: for the LLM and an SSM the pass
+that the engine uses and the general one, and all SSMs one by one and batched.
 
-`--prompts` and `--tokens` are not read: the passes are over a text of `CONTEXT` tokens.
+`--prompts` and `--tokens` are not used: the passes are over a text of `CONTEXT` tokens.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
-from bench.clocked import time_call
 from bench.contestants import load_module
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, group_rows, long_rows
+from bench.timing import time_call
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import bundled_llm, bundled_ssms
 from core.models.loading.load import LoadedModels
@@ -54,7 +54,7 @@ class Passes(Suite):
 
 
 def _median_ms(one: Pass, block: Block) -> float:
-    """Milliseconds, the median of some; the first, which reserves what it needs, apart."""
+    """The median of PASSES times in milliseconds, after an uncounted pass that allocates memory."""
     times = []
     for _ in range(PASSES + 1):
         times.append(1000 * time_call(partial(one, int(block.item)))[1])
@@ -62,7 +62,7 @@ def _median_ms(one: Pass, block: Block) -> float:
 
 
 def contestants(models: LoadedModels, leaving: ExitStack) -> dict[str, Pass]:
-    """What is timed, by name; `leaving` closes the rows."""
+    """The passes to time, by name; `leaving` closes their rows."""
     llm, ssms = models.llm, list(models.ssms.values())
     count = sum(ssm.info.parameters for ssm in ssms)
     return {
@@ -78,13 +78,13 @@ def contestants(models: LoadedModels, leaving: ExitStack) -> dict[str, Pass]:
 
 
 def _general(model: LanguageModel, folder: Path) -> HfModel:
-    """The same model through transformers' own module, its weights as they were stored."""
+    """The same model in transformers' own module, with weights as stored."""
     assert isinstance(model, HfModel)
     return HfModel(load_module(folder, model.dtype), model.info, model.masks)
 
 
 def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
-    """A row of each that has read the text."""
+    """A row of each model that has read the text."""
     rows = []
     for model in models:
         row = model.open_row()
@@ -96,18 +96,18 @@ def _rows(models: Sequence[LanguageModel], leaving: ExitStack) -> list[int]:
 
 
 def _one_by_one(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
-        for model, feeds in asked:
+    def forward(batch: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
+        for model, feeds in batch:
             model.forward(feeds)
 
     return _pass(models, leaving, forward)
 
 
 def _one_batch(models: Sequence[LanguageModel], leaving: ExitStack) -> Pass:
-    def forward(asked: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
-        for made in batched_forward(asked):
-            if isinstance(made.logits, BaseException):
-                raise made.logits
+    def forward(batch: Sequence[tuple[LanguageModel, list[Feed]]]) -> None:
+        for result in batched_forward(batch):
+            if isinstance(result.logits, BaseException):
+                raise result.logits
 
     return _pass(models, leaving, forward)
 
@@ -127,7 +127,7 @@ def _pass(
 
 
 def _memory_read(count: int, like: LanguageModel) -> Pass:
-    """A sum over as many numbers: what memory alone asks of any pass."""
+    """A sum over `count` numbers: the time that reading memory alone takes."""
     dtype: torch.dtype = getattr(torch, like.info.dtype)
     numbers = torch.ones(count, dtype=dtype)
 
@@ -138,7 +138,7 @@ def _memory_read(count: int, like: LanguageModel) -> Pass:
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """Milliseconds by tokens, a table a dtype."""
+    """Milliseconds by number of tokens, a table for each dtype."""
     rows = long_rows(results.samples, "ms")
     return tuple(_one(group["dtype"], group.rows) for group in group_rows(rows, ("dtype",)))
 

@@ -1,7 +1,7 @@
 """`pipeline`: pipelined against serial decoding, for one request and for eight.
 
-Contestants interleaved block by block; a block is one prompt, or one group of prompts, once with
-each pipelining. The clock runs from the prompts to the last token, prefills included.
+Contestants are interleaved: a block is one prompt, or one group of prompts, once with each pipeline
+mode. Times are from the prompts to the last token, prefills included.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from bench.clocked import time_call
 from bench.contestants import DecodeCase, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt
 from bench.settings import Settings
 from bench.suites.pipeline_tables import PipelineRow, pipeline_rows, report_of
+from bench.timing import time_call
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.events import Drafted, RoundCompleted
@@ -32,7 +32,7 @@ NOTES = 4  # sentences kept of a run
 
 @dataclass(frozen=True)
 class Pipeline(Suite):
-    """See Suite. `only` can be fewer rows, for a quick look; None: all of them."""
+    """See Suite. `only`: a subset of the rows; None: all."""
 
     name: str = "pipeline"
     about: str = "pipelined against serial decoding, one request and eight; hits, saved, wasted"
@@ -59,20 +59,21 @@ class Pipeline(Suite):
 
 
 def groups(prompts: tuple[Prompt, ...], live: int) -> dict[str, tuple[Prompt, ...]]:
-    """`live` prompts a group, of all domains, by name; too few are taken again."""
+    """Groups of `live` prompts of all domains, by name; if there are too few, prompts are
+    repeated."""
     count = max(1, len(prompts) // live)
     every = [[prompts[(g + i * count) % len(prompts)] for i in range(live)] for g in range(count)]
     return {"+".join(dict.fromkeys(p.id for p in group)): tuple(group) for group in every}
 
 
 def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
-    """The blocks, after one short round that is not counted."""
+    """Measures the blocks, after one short uncounted round."""
     context, todo = blocks.context, blocks.missing_blocks
-    asked = groups(context.prompts, row.live)
+    prompts = groups(context.prompts, row.live)
 
     def run(config: SpeculationConfig, tokens: int, block: Block) -> dict[str, Any]:
         heat = row.temperature
-        cases = [DecodeCase(p, p.seed(block.repeat), tokens, heat) for p in asked[block.item]]
+        cases = [DecodeCase(p, p.seed(block.repeat), tokens, heat) for p in prompts[block.item]]
         return run_together(engine, cases, config)
 
     for config in row.contestants.values() if todo else ():
@@ -86,7 +87,8 @@ def _measure(blocks: Blocks, engine: Engine, row: PipelineRow) -> None:
 
 @dataclass
 class _Watch:
-    """One run's rounds but the first, which has the prefills and can be no hit."""
+    """One run's rounds except the first, which includes prefill and cannot use a draft made
+    ahead."""
 
     token_ids: list[int] = field(default_factory=list)
     notes: list[tuple[int, str]] = field(default_factory=list)
@@ -102,18 +104,18 @@ class _Watch:
             return
         spans = (span for span in event.spans if span.lane not in NOT_DRAFTING)
         # What was made for a round that never came was wanted by none.
-        asked = [one for one in event.ahead if one.reason != "ended"]
-        found = {
+        drafts_ahead = [one for one in event.ahead if one.reason != "ended"]
+        figures = {
             "rounds": 1,
             "round_ms": wall,
             "draft_ms": sum(span.ms for span in spans if span.name != "prefill"),
-            "drafts": max(self.drafts, len({one.drafter for one in asked})),
-            "hits": sum(one.hit for one in asked),
+            "drafts": max(self.drafts, len({one.drafter for one in drafts_ahead})),
+            "hits": sum(one.hit for one in drafts_ahead),
             "saved_ms": sum(one.saved_ms for one in event.ahead),
             "wasted_ms": sum(one.wasted_ms for one in event.ahead),
-            "on_ms": wall if asked else 0.0,
+            "on_ms": wall if drafts_ahead else 0.0,
         }
-        self.sums = {name: self.sums.get(name, 0) + value for name, value in found.items()}
+        self.sums = {name: self.sums.get(name, 0) + value for name, value in figures.items()}
 
 
 def run_together(

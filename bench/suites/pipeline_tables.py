@@ -1,8 +1,8 @@
-"""The contestants of the `pipeline` suite, the same work with each pipelining that fits the number
-of live requests, serial first; and its tables, which read samples alone.
+"""The contestants of the `pipeline` suite: the same work with each pipeline mode that fits the
+number of live requests, serial first; and its tables, made from the samples.
 
-Of a serial round the share f is drafting; of the drafts the share h was made beside a verification,
-came true and was used: then no more than 1 / (1 - h f) can be gained.
+Let f be the fraction of a serial round that is drafting, and h the fraction of drafts that were
+made during a verification and used. Then the gain is at most 1 / (1 - h f).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TEMPERATURES = (0.0, 0.8)
 FITTING: Mapping[int, tuple[str, ...]] = MappingProxyType(
     {1: (SERIAL, "ahead", AUTO), 8: (SERIAL, "across", AUTO)}
 )
-# Small and large shares of drafting in a round, and what a newcomer gets. Node budgets are given:
-# a measured one might differ from engine to engine.
+# A small and a large share of drafting in a round, and the default preset. Node budgets are fixed:
+# measured ones might differ between engines.
 CHAIN: Mapping[str, Any] = {"speculation_length": 4, "max_tree_nodes": 8}
 WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -40,8 +40,8 @@ WORKS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """One comparison: `live` requests at a time, one `work`; `contestants` by their pipelining,
-    serial first."""
+    """One comparison: `live` requests at a time, one `work`; `contestants` by pipeline mode, serial
+    first."""
 
     live: int
     work: str
@@ -50,7 +50,7 @@ class PipelineRow:
 
     @property
     def key(self) -> dict[str, Any]:
-        """What tells its samples apart, block and dtype aside."""
+        """The fields that identify its samples, besides block and dtype."""
         return {"live": self.live, "work": self.work, "temperature": self.temperature}
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class PipelineRow:
 
 
 def pipeline_rows() -> tuple[PipelineRow, ...]:
-    """All comparisons, as far as the pipelinings exist."""
+    """All comparisons with at least two existing pipeline modes."""
     return tuple(
         PipelineRow(live, work, temperature, _contestants(names, _speculation(work)))
         for live, names in FITTING.items()
@@ -74,8 +74,8 @@ def _speculation(work: str) -> SpeculationConfig:
 
 
 def _contestants(names: tuple[str, ...], work: SpeculationConfig) -> dict[str, SpeculationConfig]:
-    known = [name for name in names if name in PIPELINES]
-    return {name: dataclasses.replace(work, pipeline=name) for name in known}
+    pipelines = [name for name in names if name in PIPELINES]
+    return {name: dataclasses.replace(work, pipeline=name) for name in pipelines}
 
 
 OF_BOUND, GAIN, SHARE, NEVER_BELOW = 0.9, 1.15, 0.4, 0.97
@@ -84,7 +84,8 @@ SENTENCES = 12
 
 @dataclass(frozen=True)
 class Contender:
-    """One pipelining in one row's blocks; `own` are its rows, `serial` those of serial decoding."""
+    """One pipeline mode in one row's blocks; `own`: its rows, `serial`: those of serial
+    decoding."""
 
     own: Group
     serial: Group
@@ -99,7 +100,7 @@ class Contender:
 
     @property
     def draft_share(self) -> float:
-        """Drafting's part of a serial round's time, drafters one after another."""
+        """f: drafting's fraction of a serial round, in which drafters run one after another."""
         return min(1.0, _share(self.serial, "draft_ms", "round_ms"))
 
     @property
@@ -125,26 +126,26 @@ def _share(group: Group, part: str, whole: str) -> float:
 
 
 def report_of(context: Context, rows: Sequence[PipelineRow]) -> Report:
-    """Everything that can be made of the samples that are there; a failure for each contestant that
-    wrote another text than serial decoding."""
-    made: list[str] = []
+    """All tables for which there are samples; a failure for each contestant whose text differs from
+    serial decoding's."""
+    texts: list[str] = []
     claims: list[list[str]] = []
     failures: list[str] = []
-    said: Counter[str] = Counter()
+    sentences: Counter[str] = Counter()
     for dtype in context.settings.dtypes:
         for live in dict.fromkeys(row.live for row in rows):
             here = [row for row in rows if row.live == live]
-            found = [(row, one) for row in here for one in _contenders(context, dtype, row)]
-            made.append(_comparison(found, live, dtype))
-            for row, one in found:
+            contenders = [(row, one) for row in here for one in _contenders(context, dtype, row)]
+            texts.append(_comparison(contenders, live, dtype))
+            for row, one in contenders:
                 claims += _claims(f"{row}, {dtype}", one)
                 if one.name == AUTO:
-                    said += _sentences(one)
+                    sentences += _sentences(one)
                 if other := ", ".join(one.other_texts):
                     where = f"{row}, {dtype}, {one.name}"
                     failures.append(f"{where}: other text than serial for {other}")
     note = "A gain is a median of ratios to serial decoding within blocks."
-    return Report((*made, _reasons(said), claims_table(claims, note)), tuple(failures))
+    return Report((*texts, _reasons(sentences), claims_table(claims, note)), tuple(failures))
 
 
 def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Contender]:
@@ -154,7 +155,7 @@ def _contenders(context: Context, dtype: str, row: PipelineRow) -> Iterator[Cont
             yield Contender(group, groups[0])
 
 
-def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype: str) -> str:
+def _comparison(contenders: Sequence[tuple[PipelineRow, Contender]], live: int, dtype: str) -> str:
     note = (
         "f: drafting's share of a serial round; h: drafts that were made beside a verification, "
         "came true and were used; bound: 1 / (1 - h f). Saved and wasted milliseconds a round; on: "
@@ -176,22 +177,22 @@ def _comparison(found: Sequence[tuple[PipelineRow, Contender]], live: int, dtype
             f"{len(one.own.rows) - len(one.other_texts)} of {len(one.own.rows)}"
         ),
     }
-    of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # the others say nothing of it
+    of_serial = ("pipeline", "tokens/s", f"/ {SERIAL}", "f")  # other columns have no meaning for it
     lines: list[list[object]] = [
         [f"{row.temperature:g}", row.work]
         + [
             cell(one) if one.name != SERIAL or head in of_serial else None
             for head, cell in columns.items()
         ]
-        for row, one in found
+        for row, one in contenders
     ]
     title = f"{live} live request{'s' if live > 1 else ''}, {dtype}"
     return table(title, ("T", "work", *columns), lines, note)
 
 
 def _claims(where: str, one: Contender) -> list[list[str]]:
-    """Of a pipelining by name: the bound, and the gain where drafting weighs; of `auto`, which may
-    turn it off: never slower."""
+    """For a fixed mode: gain over bound, and the gain itself if drafting is a large part; for
+    `auto`, which may turn the mode off: not slower than serial."""
     gain = one.gain
     if one.name == SERIAL or gain is None:
         return []
@@ -207,12 +208,12 @@ def _claims(where: str, one: Contender) -> list[list[str]]:
 
 
 def _sentences(one: Contender) -> Counter[str]:
-    """Notes about pipelining without their numbers, so that equal reasons are counted together."""
+    """Notes about pipelining with numbers replaced, so that equal reasons are counted together."""
     notes = [note for row in one.own.rows for _, note in row["notes"]]
     return Counter(re.sub(r"\d+(\.\d+)?", "#", note) for note in notes)
 
 
-def _reasons(said: Counter[str]) -> str:
-    lines = [[count, sentence] for sentence, count in said.most_common(SENTENCES)]
+def _reasons(sentences: Counter[str]) -> str:
+    lines = [[count, sentence] for sentence, count in sentences.most_common(SENTENCES)]
     note = f"Notes of the runs with `{AUTO}`, numbers written as #."
     return table("When and why it was switched", ("times", "said"), lines, note)

@@ -1,5 +1,5 @@
-"""Rows of suites that time nothing, measured in this process or shared by several: there every core
-may work."""
+"""Measures rows of suites that measure no time, in this process or divided among several, on all
+cores."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ from core.engine.engine import Engine
 from core.models.machine import use_threads
 
 Task = TypeVar("Task")
-Found = TypeVar("Found")
-Given = tuple[Settings, Sequence[Prompt], Path | None]
-Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Found]
+Result = TypeVar("Result")
+SharedArguments = tuple[Settings, Sequence[Prompt], Path | None]
+Measure = Callable[[Engine, Settings, Sequence[Prompt], Task], Result]
 
 
 def measure_rows(
-    context: Context, measure: Measure[Task, Found], rows: Sequence[Task]
-) -> Iterator[tuple[Task, Found]]:
-    """Each row with what comes of it, as soon as it is there; every process has its own engine."""
+    context: Context, measure: Measure[Task, Result], rows: Sequence[Task]
+) -> Iterator[tuple[Task, Result]]:
+    """Yields each row with its result as soon as it is measured; every process has its own
+    engine."""
     settings = context.settings
     if settings.processes > 1:
-        given = (settings, context.prompts, context.family)
-        yield from map_processes(settings.processes, partial(_measure_row, measure, given), rows)
+        shared_arguments = (settings, context.prompts, context.family)
+        yield from map_processes(
+            settings.processes, partial(_measure_row, measure, shared_arguments), rows
+        )
     elif rows:
         pin_arithmetic()
         engine = Engine(context.load(settings.dtypes[0]))
@@ -39,8 +42,10 @@ def measure_rows(
             yield row, measure(engine, settings, context.prompts, row)
 
 
-def _measure_row(measure: Measure[Task, Found], given: Given, row: Task) -> tuple[Task, Found]:
-    settings, prompts, family = given
+def _measure_row(
+    measure: Measure[Task, Result], shared_arguments: SharedArguments, row: Task
+) -> tuple[Task, Result]:
+    settings, prompts, family = shared_arguments
     return row, measure(_engine(settings, family), settings, prompts, row)
 
 
@@ -62,8 +67,8 @@ def map_processes(
 
 
 def _attend() -> None:
-    """End this process with its parent, even if that was killed: the next measurement must not
-    share the cores with it."""
+    """Ends this process when its parent ends, even if that was killed: it must not take CPU time
+    from the next measurement."""
     parent = parent_process()
     assert parent is not None
 

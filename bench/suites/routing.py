@@ -1,5 +1,6 @@
-"""`routing`: which SSMs draft. On the LLM's own continuations, and on spliced texts that change
-their domain; at an equal node budget, against all SSMs, each one alone, and what was best.
+"""`routing`: which SSMs draft. On the LLM's own continuations, also of prompts that end in another
+domain than they begin in, and on spliced texts that change their domain; at an equal node budget,
+against all SSMs, each one alone, and the best in hindsight.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
-from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, domains, load_prompts
@@ -19,6 +19,7 @@ from bench.recorded import RecordedLlm, SplicedText, splice
 from bench.results import Results
 from bench.settings import Settings
 from bench.tables import Group, Row, Table, claim_row, claims_table, figure, long_rows, ratio, speed
+from bench.timing import time_call
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted
@@ -44,10 +45,17 @@ SEGMENT = 48
 FOLLOWED = 24
 # The same request in other words, by the prompt's id.
 REWORDED = Path(__file__).parent.parent / "prompts-reworded.jsonl"
+# Prompts that end in another domain than they begin in; their `domain` is that of the end.
+TURNING = Path(__file__).parent.parent / "prompts-turning.jsonl"
+TITLES = {
+    "own": "The LLM's own continuations",
+    "turning": "The LLM's own continuations of prompts that change their domain",
+    "spliced": "Spliced texts",
+}
 
 
 def routing_configs(ssms: Sequence[str]) -> dict[str, SpeculationConfig]:
-    """Each with the same node budget."""
+    """The configurations by name, all with the same node budget."""
     return {
         ALL: TREE,
         CREDIT: replace(TREE, routing="credit"),
@@ -71,13 +79,21 @@ class Routing(Suite):
     def measure(self, context: Context) -> None:
         models = context.load(context.settings.dtypes[0])
         configs = routing_configs(list(models.ssms))
-        own = Blocks(context, {"text": "own"}, [one.id for one in context.prompts])
+        turning = load_prompts(TURNING)[: context.settings.prompts]
         with closing(Engine(models)) as engine:
-            runs = {n: partial(_continuation_run, context, engine, c) for n, c in configs.items()}
-            own.measure(runs, warm=Block(own.items[0], 0))
+            for kind, prompts in (("own", context.prompts), ("turning", turning)):
+                own = {one.id: one.text for one in prompts}
+                blocks = Blocks(context, {"text": kind}, list(own))
+                blocks.measure(
+                    {
+                        n: partial(_continuation_run, context, engine, own, c)
+                        for n, c in configs.items()
+                    },
+                    warm=Block(blocks.items[0], 0),
+                )
             _compare_wordings(context, engine, configs)
-            known = set(domains(context.all_prompts))
-            orders = [order for order in self.orders if known.issuperset(order)]
+            all_domains = set(domains(context.all_prompts))
+            orders = [order for order in self.orders if all_domains.issuperset(order)]
             texts = {
                 text.name: text
                 for order in orders
@@ -96,11 +112,14 @@ class Routing(Suite):
 
 
 def _continuation_run(
-    context: Context, engine: Engine, config: SpeculationConfig, block: Block
+    context: Context,
+    engine: Engine,
+    texts: Mapping[str, str],
+    config: SpeculationConfig,
+    block: Block,
 ) -> dict[str, Any]:
-    prompt = context.case(block.item, block.repeat, 0.0, ignore_eos=True).prompt
     sampling = SamplingParams(context.settings.tokens, ignore_eos=True)
-    return _run(engine, Request(prompt.text, sampling, config))
+    return _run(engine, Request(texts[block.item], sampling, config))
 
 
 def _spliced_run(
@@ -120,7 +139,7 @@ def _spliced_run(
 def _compare_wordings(
     context: Context, engine: Engine, configs: Mapping[str, SpeculationConfig]
 ) -> None:
-    """Which SSMs `credit` chooses for a prompt, and for the same prompt in other words."""
+    """The SSMs that `credit` chooses for a prompt, and for the same prompt in other words."""
     ids = {prompt.id for prompt in context.all_prompts}
     others = {one.id: one for one in load_prompts(REWORDED) if one.id in ids}
     for prompt in context.all_prompts:
@@ -140,7 +159,7 @@ def _first_choice(engine: Engine, prompt: Prompt, config: SpeculationConfig) -> 
 
 
 def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[RoundCompleted]]:
-    """Tokens, rounds and seconds of a run; and its rounds."""
+    """Tokens, rounds and seconds of a run; and its rounds' events."""
     events, seconds = time_call(lambda: list(engine.generate(request)))
     rounds = [event for event in events if isinstance(event, RoundCompleted)]
     tokens = sum(len(one.token_ids) for one in rounds)
@@ -148,11 +167,12 @@ def run_counted(engine: Engine, request: Request) -> tuple[dict[str, Any], list[
 
 
 def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> dict[str, Any]:
-    """Tokens, rounds, seconds; of a routed run its regret, and how soon it followed each change."""
-    found, rounds = run_counted(engine, request)
-    found["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
+    """Tokens, rounds, seconds; for a routed run also its regret, and how soon it followed each
+    change."""
+    figures, rounds = run_counted(engine, request)
+    figures["audition"] = sum(s.ms for r in rounds for s in r.spans if s.name == "audition") / 1000
     if request.speculation.routing == "all":
-        return found
+        return figures
     routes = [
         frozenset(one.drafter for one in each.routing if one.role in ("routed", "explored"))
         for each in rounds
@@ -165,7 +185,7 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     own = engine.own_tokens(sequence, names, whole, len(sequence.prompt_ids))
     hits = {n: [a == b for a, b in zip(own[n], token_ids, strict=True)] for n in names}
     regret = regret_of(hits, routes, request.speculation.speculation_length)
-    found |= {
+    figures |= {
         "to_fixed": regret.against(regret.fixed),
         "to_oracle": regret.against(regret.oracle),
         "found_at": _found_at(routes, hits, 0, len(token_ids)),
@@ -173,15 +193,15 @@ def _run(engine: Engine, request: Request, text: SplicedText | None = None) -> d
     if text is not None:
         ends = [*text.starts[1:], len(token_ids)]
         spans = zip(text.starts[1:], ends[1:], strict=True)
-        found["followed"] = [_found_at(routes, hits, *span) for span in spans]
-    return found
+        figures["followed"] = [_found_at(routes, hits, *span) for span in spans]
+    return figures
 
 
 def _found_at(
     routes: Sequence[frozenset[str]], hits: Mapping[str, Sequence[bool]], start: int, end: int
 ) -> int:
-    """Tokens from `start` until an SSM drafts that is, over the tokens up to `end`, as often right
-    as the best within one in twenty; all of them where none does."""
+    """Tokens from `start` until an SSM drafts whose tokens up to `end` are right at least 95 % as
+    often as the best SSM's; all of them if there is none."""
     right = {name: sum(own[start:end]) for name, own in hits.items()}
     good = {name for name, count in right.items() if count >= 0.95 * max(right.values())}
     return next((i - start for i in range(start, end) if routes[i] & good), end - start)
@@ -193,8 +213,8 @@ def per_pass(row: Row) -> float:
 
 def routing_tables(results: Results) -> tuple[str, ...]:
     """A table for each kind of text, then the claims."""
-    made, claims = [], []
-    for kind, title in (("own", "The LLM's own continuations"), ("spliced", "Spliced texts")):
+    texts, claims = [], []
+    for kind, title in TITLES.items():
         rows = long_rows(results.where(text=kind))
         if not rows:
             continue
@@ -211,14 +231,14 @@ def routing_tables(results: Results) -> tuple[str, ...]:
             "regret to the best fixed": partial(_percent, "to_fixed"),
             "regret to the oracle": partial(_percent, "to_oracle"),
         }
-        made.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
+        texts.append(str(Table(title, rows, ("contestant",), columns, note, OPTIONS)))
         claims += _routing_claims(kind, rows)
     claims += [_wording_claim(results, name) for name in (CREDIT, CREDIT_ONE)]
-    return (*made, claims_table(list(filter(None, claims))))
+    return (*texts, claims_table(list(filter(None, claims))))
 
 
 def _wording_claim(results: Results, name: str) -> list[str]:
-    """Empty where no prompt has other words."""
+    """The claim about other wordings; empty if no prompt has any."""
     pairs = [sample["choices"][name] for sample in results.samples if "choices" in sample]
     if not pairs:
         return []
@@ -237,14 +257,14 @@ def _share(group: Group, field: str) -> float:
 
 
 def _percent(field: str, group: Group) -> str:
-    found = group.median(field)
-    return "" if found is None else f"{100 * found.value:+.1f} %"
+    middle = group.median(field)
+    return "" if middle is None else f"{100 * middle.value:+.1f} %"
 
 
 def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
     every = Group(rows, rows, **OPTIONS)
     credit = every.of(contestant=CREDIT)
-    target = 1.0 if kind == "own" else 0.95
+    target = 0.95 if kind == "spliced" else 1.0
     lines = [
         claim_row(
             f"{kind}: `credit` with 2 against all, tokens per pass",
@@ -260,7 +280,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
             what = f"spliced: `{name}` against the best single SSM, tokens per second"
             lines.append(claim_row(what, faster, 1.15))
     counts = [n for row in credit.rows for n in (row.get("followed") or [row["found_at"]])]
-    limit = FOLLOWED if kind == "spliced" else 16
+    limit = 16 if kind == "own" else FOLLOWED
     within = sum(count <= limit for count in counts) / max(1, len(counts))
     what = "changes followed" if kind == "spliced" else "the best SSM found"
     share = Estimate(within, within, within, len(counts))
@@ -269,7 +289,7 @@ def _routing_claims(kind: str, rows: Sequence[Row]) -> list[list[str]]:
 
 
 def _best_alone(rows: Sequence[Row]) -> list[Row]:
-    """Of each text the SSM that alone was fastest on it, as one contestant."""
+    """For each text the rows of the SSM that was fastest alone, as one contestant."""
     best: dict[tuple[Any, Any], Row] = {}
     for row in rows:
         key = row["prompt"], row["repeat"]

@@ -1,6 +1,6 @@
-"""`sessions`: what lists, searches and exports of past runs cost when there are thousands of them.
+"""`sessions`: the time of lists, searches and exports with thousands of past runs.
 
-Measured on a log that the suite makes in a temporary folder: SYNTHETIC runs, labelled so. Each
+Measured on a log that the suite makes in a temporary folder, with runs labelled SYNTHETIC. Each
 figure is the wall time of one call of RunStore, as the page makes it.
 """
 
@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.machine import load_average
 from bench.results import Results
 from bench.sessions_log import LLMS, RARE, LogContents, make_log
 from bench.settings import Settings
 from bench.tables import column, table
+from bench.timing import time_call
 from core.models.loading.catalog import bundled_ssms
 from lab.figures import median
 from storage import NO_DRAFTER, ORDERS, RunQuery, RunStore
@@ -33,7 +33,7 @@ NOTE = "Wall time of one call, in milliseconds. SYNTHETIC runs: no model made th
 
 @dataclass(frozen=True)
 class Sessions(Suite):
-    """See Suite. `runs`, `nodes`: how large the log is."""
+    """See Suite. `runs`, `nodes`: the size of the log."""
 
     name: str = "sessions"
     about: str = "lists, search, opening, exports and upkeep of a log of 10,000 runs; minutes"
@@ -48,27 +48,32 @@ class Sessions(Suite):
             return
         with tempfile.TemporaryDirectory(prefix="specscope-sessions-") as folder:
             path = Path(folder) / "log.db"
-            made = self._make(context, path)
+            contents = self._make(context, path)
             with RunStore(path) as store:
-                calls = Calls(store, made, made.runs)
+                calls = Calls(store, contents, contents.runs)
                 for warm in (calls.find, calls.open):  # what a first call sets up is no call's cost
                     warm(0)()
                 for repeat in todo:
                     for case in cases():
-                        found, seconds = time_call(case.prepare(calls, repeat))
+                        result, seconds = time_call(case.prepare(calls, repeat))
                         sample = {"case": case.name, "repeat": repeat, "ms": 1000 * seconds}
-                        sample |= {"load": load_average(), "found": found}
+                        sample |= {"load": load_average(), "found": result}
                         context.results.add(sample)
                     context.say(f"repeat {repeat}")
 
     def _make(self, context: Context, path: Path) -> LogContents:
         words = [word for prompt in context.prompts for word in prompt.text.split()]
         models = context.load(context.settings.dtypes[0])
-        made, seconds = time_call(lambda: make_log(path, models, self.runs, self.nodes, words))
-        context.say(f"made {made.runs} runs, {made.nodes} nodes in {seconds:.0f} s")
-        sample = {"runs": made.runs, "nodes": made.nodes, "rows": made.rows, "seconds": seconds}
+        contents, seconds = time_call(lambda: make_log(path, models, self.runs, self.nodes, words))
+        context.say(f"made {contents.runs} runs, {contents.nodes} nodes in {seconds:.0f} s")
+        sample = {
+            "runs": contents.runs,
+            "nodes": contents.nodes,
+            "rows": contents.rows,
+            "seconds": seconds,
+        }
         context.results.add({"case": MADE, **sample, "megabytes": path.stat().st_size / 1e6})
-        return made
+        return contents
 
     def report(self, context: Context) -> Report:
         return _tables(context.results)
@@ -76,20 +81,20 @@ class Sessions(Suite):
 
 @dataclass
 class Calls:
-    """The store, and which run each repeat may open, change or delete. Those that are timed are
-    prepared by the others."""
+    """The store, and which run each repeat may open, change or delete. Timed calls are prepared
+    outside the measured time."""
 
     store: RunStore
     made: LogContents
     whole: int  # runs that are not thinned
 
     def run_id(self, repeat: int, *, large: bool = False) -> str:
-        """A run of usual size, or one of the longest; another one each time."""
+        """A run of usual size, or one of the longest; a different one for each repeat."""
         every = self.made.large if large else self.made.usual[::-1]
         return every[repeat % len(every)]
 
-    def find(self, repeat: int, *, last: bool = False, **asked: Any) -> Call:
-        query = RunQuery(**asked, offset=max(0, self.made.runs - 100) if last else 0)
+    def find(self, repeat: int, *, last: bool = False, **arguments: Any) -> Call:
+        query = RunQuery(**arguments, offset=max(0, self.made.runs - 100) if last else 0)
         return lambda: self.store.runs(query).total
 
     def choices(self, repeat: int) -> Call:
@@ -111,30 +116,30 @@ class Calls:
         return partial(self.store.annotate, self.run_id(repeat), note)
 
     def delete(self, repeat: int) -> Call:
-        """Of a run that no other case uses."""
+        """Deletes a run that no other case uses."""
         return partial(self.store.delete, f"synthetic-{self.made.runs - 1 - repeat}")
 
     def thin(self, repeat: int) -> Call:
-        """Of the oldest runs that are still whole."""
+        """Thins the oldest runs that are not thinned yet."""
         self.whole = max(0, self.whole - THINNED_AT_ONCE)
         return partial(self.store.thin, self.whole)
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCall:
-    """`prepare(calls, repeat)` gives the call that is timed; it returns how many were found."""
+    """`prepare(calls, repeat)` returns the call to time, which returns the number of results."""
 
     name: str
     limit_ms: float | None
     prepare: Callable[[Calls, int], Call]
 
 
-def _a_list(name: str, **asked: Any) -> StoreCall:
-    return StoreCall(name, LIST_MS, partial(Calls.find, **asked))
+def _a_list(name: str, **arguments: Any) -> StoreCall:
+    return StoreCall(name, LIST_MS, partial(Calls.find, **arguments))
 
 
 def cases() -> tuple[StoreCall, ...]:
-    """All of them, in the order in which they are measured."""
+    """All cases, in the order of measuring."""
     drafters = [folder.name for folder in bundled_ssms()]
     days = {"since_utc": "2026-01-05", "until_utc": "2026-01-08"}
     everything = {"text": "SYNTHETIC", "status": "completed", "owner": "visitor-3"}
@@ -174,8 +179,8 @@ def cases() -> tuple[StoreCall, ...]:
 
 
 def _tables(results: Results) -> Report:
-    """What the log holds; every case's median, best and worst; a failure for each case whose median
-    is above what it may take."""
+    """The log's size; every case's median, minimum and maximum; a failure for each case whose
+    median is above its bound."""
     logs = [
         (one["runs"], one["nodes"], one["rows"], f"{one['seconds']:.1f}", f"{one['megabytes']:.0f}")
         for one in results.where(case=MADE)

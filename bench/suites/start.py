@@ -17,7 +17,6 @@ from functools import partial
 from typing import Any
 
 from bench.application import Application, application, resident_mb
-from bench.clocked import time_call
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.machine import load_average
@@ -26,6 +25,7 @@ from bench.settings import Settings
 from bench.suites.batch import failures, totals
 from bench.suites.first_runs import first_bounds, measure_first_runs
 from bench.tables import column, figure, long_rows, table
+from bench.timing import time_call
 from lab.figures import estimate, middle
 from lab.order import Block
 
@@ -57,8 +57,8 @@ class Start(Suite):
         measure_first_runs(context, self.processes)
 
     def _run(self, context: Context, app: Application) -> None:
-        """Resident memory after so many runs, of one application: none goes on where another was
-        interrupted."""
+        """Resident memory after increasing numbers of runs of one application; not resumable, since
+        the process must be the same."""
         from gradio_client import Client
 
         client = Client(app.url, verbose=False)
@@ -87,16 +87,16 @@ class Start(Suite):
 
 
 def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
-    """What was measured, its figure, its target, and whether it holds: what opening takes, and
-    memory by how many runs there were."""
+    """Name, figure, target, and whether it is met: the time until the page is open, and memory by
+    number of runs."""
     seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
     opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
     soon, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
     yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", soon
     yield "resident then, MB", figure(resident, 0), below, max(memory, default=0.0) < RESIDENT_MB
-    told = [sample for sample in results.samples if sample.get("runs_mb") is not None]
+    with_memory = [sample for sample in results.samples if sample.get("runs_mb") is not None]
     # Samples of the latest application; those of an interrupted one remain in the file.
-    looks = [(s["runs"], s["runs_mb"]) for s in told if s["pid"] == told[-1]["pid"]]
+    looks = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
     for runs, mb in looks:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
     if len(looks) > 1:  # all code paths were used once by a fifth of the runs
@@ -111,7 +111,7 @@ OTHER_TEXT = "{contestant} visitors: other text"
 
 @dataclass(frozen=True)
 class Visitors(Suite):
-    """See Suite. `counts`: how many visitors at once."""
+    """See Suite. `counts`: numbers of visitors at once."""
 
     name: str = "visitors"
     about: str = "tokens per second of 1 to 8 clients of one page at once; each text unchanged"
@@ -130,27 +130,27 @@ class Visitors(Suite):
             for preset in self.presets:  # what is measured once, is measured before
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
-            blocks.measure(runs, kept=_against_alone)
+            blocks.measure(runs, keep_row=_against_alone)
 
     def report(self, context: Context) -> Report:
         return Report(tables(context.results), failures(context.results, OTHER_TEXT))
 
 
 def _visit(clients: Sequence[Any], context: Context, block: Block) -> dict[str, Any]:
-    """All visitors at once, each with all prompts in an order of its own."""
-    asked = partial(_visitor_texts, context, block.item)
+    """All visitors at once, each with all prompts, starting at a different one."""
+    visit = partial(_visitor_texts, context, block.item)
     with ThreadPoolExecutor(len(clients)) as pool:
-        told, seconds = time_call(lambda: list(pool.map(asked, clients, range(len(clients)))))
-    texts = [one for visitor in told for one in visitor]
+        by_visitor, seconds = time_call(lambda: list(pool.map(visit, clients, range(len(clients)))))
+    texts = [one for visitor in by_visitor for one in visitor]
     return {"seconds": seconds, "tokens": sum(n for _, _, n in texts), "texts": texts}
 
 
 def _visitor_texts(
     context: Context, preset: str, client: Any, number: int
 ) -> list[tuple[str, str, int]]:
-    """One visitor's results, (prompt, text, new tokens) each, from its own first prompt on."""
+    """One visitor's results, (prompt, text, new tokens) each, starting at prompt `number`."""
     turn = number % len(context.prompts)
-    found = []
+    texts = []
     for prompt in (*context.prompts[turn:], *context.prompts[:turn]):
         run = client.predict(
             prompt=prompt.text,
@@ -161,21 +161,21 @@ def _visitor_texts(
             ignore_eos=True,
             api_name="/generate",
         )
-        found.append((prompt.id, run["text"], len(run["token_ids"])))
-    return found
+        texts.append((prompt.id, run["text"], len(run["token_ids"])))
+    return texts
 
 
-def _against_alone(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _against_alone(by_client: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The figures, and the prompts whose text differs from a lone visitor's."""
-    alone = {prompt: text for prompt, text, _ in next(iter(found.values()))["texts"]}
-    for one in found.values():
+    alone = {prompt: text for prompt, text, _ in next(iter(by_client.values()))["texts"]}
+    for one in by_client.values():
         other = {prompt for prompt, text, _ in one.pop("texts") if text != alone[prompt]}
         one["differ"] = sorted(other)
-    return found
+    return by_client
 
 
 def tables(results: Results) -> tuple[str, ...]:
-    """All visitors' tokens per second together, by how many they are."""
+    """Total tokens per second of all visitors, by their number."""
     note = (
         "Clients of one application, each with its own requests one after another; all their new "
         "tokens over the time until the last was answered; {} Prompts whose text was not that of a "

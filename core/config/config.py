@@ -142,19 +142,20 @@ class SpeculationConfig:
     `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`; empty is plain
     decoding. `expansion` <k1,...,km>: a speculation length of s uses its first s entries, padded
     with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose verification costs at most
-    1.5 plain passes, at most 64; 64 where the length is found by measured times) or `uncut`; it is
-    divided among the drafters before drawing, and no combine rule has more verified.
+    1.5 plain passes, at most 64; 64 if the length policy measures times itself) or `uncut`; it is
+    divided among the drafters before drafting, and no combined tree has more nodes.
 
     `combine`: `union` (SpecInfer's merge), `vote` (Minions: one SSM's sequence), `vote_tree` (the
     best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
-    three ask the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
-    `weight_bounds`) or `full_information` (how well each foretold every committed token).
-    `routing`: which SSMs draft in a round: `all`, or `routed_drafters` of them, by the rule of
-    CoSine (`cosine`) or by how well they predict the text for their time (`credit`).
+    three use the drafters' `weights`: `paper` (Minions' rewards, by `eta`, within
+    `weight_bounds`) or `full_information` (how well each predicts every committed token).
+    `routing`: which SSMs draft in a round: `all`, or `routed_drafters` of them, by CoSine's rule
+    (`cosine`) or by how well they predict the text relative to their time (`credit`).
     `length`: `fixed`, `trend` (Minions), `goodput` (by measured costs), `confidence` (a draft stops
-    behind a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
-    verifies, the drafters work for other requests (`across`), or for this one's next round, behind
-    the likeliest outcomes (`ahead`); `auto`: whichever fits, as long as rounds are faster with it.
+    after a token whose score is under `confidence_threshold`). `pipeline`: while the LLM
+    verifies, the drafters draft for other requests (`across`), or for this request's next round,
+    after the likeliest outcomes (`ahead`); `auto`: the one that applies, while it makes rounds
+    faster.
     """
 
     drafters: tuple[str, ...] = ("all",)
@@ -203,10 +204,11 @@ class SpeculationConfig:
         integer("record_top_k", self.record_top_k, 0, 50)
 
     def _check_uncut(self) -> None:
-        """An expansion multiplies: where no budget cuts it, a few steps would fill any memory."""
+        """Without a budget, an expansion with branches must be short: its tree grows
+        exponentially."""
         # A policy that finds the length may choose any up to the maximum.
-        given = length_policy(self.length).given
-        longest = self.speculation_length if given else self.max_speculation_length
+        is_given = length_policy(self.length).given
+        longest = self.speculation_length if is_given else self.max_speculation_length
         nodes, width = 0, 1
         for children in self.shape(longest):
             width *= children
@@ -294,8 +296,8 @@ class SpeculationConfig:
     @property
     def never_drafts(self) -> bool:
         """Plain decoding: no drafters, or a fixed length of 0."""
-        given = length_policy(self.length).given
-        return not self.drafters or (given and self.speculation_length == 0)
+        is_given = length_policy(self.length).given
+        return not self.drafters or (is_given and self.speculation_length == 0)
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
@@ -328,7 +330,7 @@ class Request:
             integer("prompt_token_ids", token_id, 0, MAX_TOKEN_ID)
         if not isinstance(self.chat, bool):
             raise ConfigError.of("chat", self.chat, "true or false")
-        # For its checks alone: the request keeps its `auto`s, the engine resolves them.
+        # Only to check it: the request keeps each `auto`, which the engine resolves.
         self.speculation.resolved(self.sampling.temperature)
 
     def to_plain(self) -> dict[str, Any]:
@@ -341,22 +343,21 @@ class Request:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> Request:
         """The inverse of `to_plain`; unknown fields are refused by name."""
-        known = _checked_fields(cls, values)
-        known["sampling"] = SamplingParams(
-            **_checked_fields(SamplingParams, known.get("sampling", {}))
+        fields = _checked_fields(cls, values)
+        fields["sampling"] = SamplingParams(
+            **_checked_fields(SamplingParams, fields.get("sampling", {}))
         )
-        known["speculation"] = SpeculationConfig.from_plain(known.get("speculation", {}))
-        return cls(**known)
+        fields["speculation"] = SpeculationConfig.from_plain(fields.get("speculation", {}))
+        return cls(**fields)
 
 
-def recorded_sampling(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The sampling of a request as a run recorded it; a parameter that the run is older than has
-    its default."""
-    return {**dataclasses.asdict(SamplingParams()), **asked.get("sampling", {})}
+def recorded_sampling(sampling_fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The sampling of a recorded request; parameters added after the run have their defaults."""
+    return {**dataclasses.asdict(SamplingParams()), **sampling_fields.get("sampling", {})}
 
 
 def _to_plain(value: Any) -> dict[str, Any]:
-    # JSON itself turns tuples into lists; one round trip keeps that rule in one place.
+    # A round trip through JSON, which turns tuples into lists.
     plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(value), allow_nan=False))
     return plain
 
@@ -364,10 +365,10 @@ def _to_plain(value: Any) -> dict[str, Any]:
 def _checked_fields(cls: type, values: object) -> dict[str, Any]:
     if not isinstance(values, Mapping):
         raise ConfigError.of(cls.__name__, values, "an object with named fields")
-    known = {f.name for f in dataclasses.fields(cls)}
+    names = {f.name for f in dataclasses.fields(cls)}
     for name in values:
-        if name not in known:
-            raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+        if name not in names:
+            raise ConfigError.of("field", name, f"one of {', '.join(sorted(names))}")
     for one in dataclasses.fields(cls):
         # Both are MISSING where a field has no default of either kind.
         required = one.default is one.default_factory is dataclasses.MISSING

@@ -18,9 +18,9 @@ def parse_field(config: SpeculationConfig, name: str, value: str) -> Speculation
 
     Lists are separated by commas. Raises ConfigError naming the field.
     """
-    known = {f.name for f in dataclasses.fields(config)}
-    if name not in known:
-        raise ConfigError.of("field", name, f"one of {', '.join(sorted(known))}")
+    names = {f.name for f in dataclasses.fields(config)}
+    if name not in names:
+        raise ConfigError.of("field", name, f"one of {', '.join(sorted(names))}")
     return dataclasses.replace(config, **{name: value_from_text(name, value)})
 
 

@@ -140,8 +140,8 @@ def fill_target_tokens(
             key = sequence.speculation.verify, sequence.sampling.shape
             groups.setdefault(key, []).append(state)
     for (rule, _), several in groups.items():
-        found = batched_target_tokens(rule, [case_of(state) for state in several])
-        for state, one in zip(several, found, strict=True):
+        targets = batched_target_tokens(rule, [case_of(state) for state in several])
+        for state, one in zip(several, targets, strict=True):
             state.target_tokens = one
 
 
@@ -162,11 +162,11 @@ def _on_host(outputs: TargetOutputs, widths: Sequence[int]) -> list[TargetTokens
     rows, width = outputs.tokens.shape
     shapes = {"tokens": (rows, width), "token_probs": (rows, width), "nodes": (rows, width - 1)}
     packed = pack((outputs.tokens, outputs.token_probs, outputs.node_probs))
-    found = DeviceToHost(packed.device).read(packed, shapes)
-    token_probs, node_probs = as_reals(found["token_probs"]), as_reals(found["nodes"])
+    tensors = DeviceToHost(packed.device).read(packed, shapes)
+    token_probs, node_probs = as_reals(tensors["token_probs"]), as_reals(tensors["nodes"])
     return [
         TargetTokens(
-            tuple(found["tokens"][row, :size].tolist()),
+            tuple(tensors["tokens"][row, :size].tolist()),
             tuple(token_probs[row, :size].tolist()),
             tuple(node_probs[row, : size - 1].tolist()),
         )

@@ -53,14 +53,14 @@ class DraftGraphs:
 
     def draft(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         """Drafts by SSM, in one pass or in one pass each; SSMs that are not served are left out."""
-        found = self._in_one_pass(by_ssm) if by_ssm else {}
+        drafts = self._in_one_pass(by_ssm) if by_ssm else {}
         # Not in one pass: the SSMs form no stack, or one of them is not supported. Then each by
         # itself.
-        if found or len(by_ssm) < 2:
-            return found
+        if drafts or len(by_ssm) < 2:
+            return drafts
         for name, requests in by_ssm.items():
-            found |= self._in_one_pass({name: requests})
-        return found
+            drafts |= self._in_one_pass({name: requests})
+        return drafts
 
     def _in_one_pass(self, by_ssm: Mapping[str, Many[DraftRequest]]) -> dict[str, Drafts]:
         requests = DraftRequests.of(self._ssms, by_ssm, self._vocab_size)
@@ -76,10 +76,10 @@ class DraftGraphs:
         except MODEL_FAULTS as error:
             # One pass, one failure: every SSM in it is dropped.
             return dict.fromkeys(by_ssm, error)
-        found: dict[str, list[Draft]] = {name: [] for name in by_ssm}
+        by_name: dict[str, list[Draft]] = {name: [] for name in by_ssm}
         for row, draft in zip(requests.rows, drafts, strict=True):
-            found[row.name].append(draft)
-        return {**found}
+            by_name[row.name].append(draft)
+        return {**by_name}
 
 
 class _GroupGraphs:
@@ -119,7 +119,7 @@ def draft_pass_of(
     """The pass for requests of this form; `inputs`: shared ones, if not its own."""
     group, layout, device = requests.group, requests.layout, requests.group.forward.device
     return DraftPass(
-        KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.vocab_size),
+        KvView.of(group.forward, group.arena, requests.arena_rows, extent, group.num_embeddings),
         layout,
         layout.tensors(device),
         requests.choice,
@@ -152,8 +152,8 @@ class _DraftGraph:
                 tensors, logits=tensors.logits.clone(), utilities=tensors.utilities.clone()
             )
         shape = (len(requests.rows), len(requests.layout))
-        found = self._results.read(packed, {"tokens": shape, "scores": shape})
-        tokens, scores = found["tokens"], as_reals(found["scores"])
+        outputs = self._results.read(packed, {"tokens": shape, "scores": shape})
+        tokens, scores = outputs["tokens"], as_reals(outputs["scores"])
         span = (start, time.perf_counter())
         drafts = []
         for i, row in enumerate(requests.rows):

@@ -139,7 +139,7 @@ class _RoundGraph:
         if plan.requests is not None:
             draft_pass = draft_pass_of(plan.requests, plan.extents[1], self._inputs)
         self._round = RoundPass(
-            KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.vocab_size),
+            KvView.of(llm.forward, llm.arena, plan.rows, plan.extents[0], llm.num_embeddings),
             layout,
             layout.tensors(device),
             plan.states[0].request.sequence.sampling.shape,
@@ -173,16 +173,16 @@ class _RoundGraph:
     def finish(self, plan: RoundPlan) -> RoundResult:
         """Waits for the results, fills in the drafts and notes in the models' rows what was
         committed."""
-        found = self._results.read(self._packed, self._round.result_shapes())
+        results = self._results.read(self._packed, self._round.result_shapes())
         began, drafted, ended = self._clock.times()
         if plan.requests is not None:
-            fill_drafts(plan, plan.requests, found, (began, drafted))
+            fill_drafts(plan, plan.requests, results, (began, drafted))
         for row, state in enumerate(plan.states):
             # The device has moved the path's KV; here the row learns that the root and so many
             # nodes are committed.
-            plan.llm.members[0].note(state.request.row, 1 + int(found["length"][row]))
+            plan.llm.members[0].note(state.request.row, 1 + int(results["length"][row]))
             state.kv_committed = True
-        return RoundResult(plan, found, Timed("llm", "forward", drafted, ended))
+        return RoundResult(plan, results, Timed("llm", "forward", drafted, ended))
 
     def _send(self, plan: RoundPlan) -> None:
         inputs = self._inputs

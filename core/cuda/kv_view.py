@@ -42,22 +42,27 @@ def padded_extent(slots: int) -> int:
 @dataclass(frozen=True, slots=True)
 class KvView:
     """`rows` of an arena and the first `extent` slots of each. `row_index` (rows, 1): the same rows
-    on the arena's device. `vocab_size`: the model's own."""
+    on the arena's device. `num_embeddings`: the model's."""
 
     forward: TensorForward
     arena: KVArena
     rows: tuple[int, ...]
     row_index: torch.Tensor
     extent: int
-    vocab_size: int
+    num_embeddings: int
 
     @classmethod
     def of(
-        cls, forward: TensorForward, arena: KVArena, rows: tuple[int, ...], extent: int, vocab: int
+        cls,
+        forward: TensorForward,
+        arena: KVArena,
+        rows: tuple[int, ...],
+        extent: int,
+        num_embeddings: int,
     ) -> KvView:
         """Copies the rows to the device now, so that a captured pass copies nothing."""
         row_index = torch.tensor(rows, device=forward.device)[:, None]
-        return cls(forward, arena, rows, row_index, extent, vocab)
+        return cls(forward, arena, rows, row_index, extent, num_embeddings)
 
     def logits(
         self,
@@ -67,8 +72,8 @@ class KvView:
         visible: torch.Tensor,
     ) -> torch.Tensor:
         """One pass: float32 logits (rows, width, V) of tokens at positions, stored in slots (all
-        (rows, width)); `visible` (rows, width, extent). Ids past the model's vocabulary are
-        replaced by its last."""
+        (rows, width)); `visible` (rows, width, extent). Ids without an embedding are
+        replaced by the last with one."""
         forward, extent = self.forward, self.extent
         # Built on the device from indices: no mask is copied.
         mask = torch.zeros(visible.shape, dtype=forward.dtype, device=forward.device)
@@ -78,7 +83,7 @@ class KvView:
             return self.arena.write_at(layer, self.rows, (self.row_index, slots), extent, (k, v))
 
         # As `Feeder._clip_ids` does on the host.
-        ids = tokens.clamp(max=self.vocab_size - 1)
+        ids = tokens.clamp(max=self.num_embeddings - 1)
         return forward.over(ids, positions, (mask, mask), write).float()
 
     def text_logits(
@@ -141,6 +146,10 @@ class ModelGroup:
     def vocab_size(self) -> int:
         return self.members[0].vocab_size
 
+    @property
+    def num_embeddings(self) -> int:
+        return self.members[0].num_embeddings
+
     def reserve(self, extent: int) -> tuple[int, int]:
         """Grows the arena to at least `extent` slots a row. Returns its rows and slots: when they
         change, the arena's tensors have moved."""
@@ -184,12 +193,12 @@ class TreeLayout:
     @cached_property
     def levels(self) -> tuple[range, ...]:
         """The nodes of one copy at depth 1, 2, ..."""
-        found, width, start = [], 1, 0
+        ranges, width, start = [], 1, 0
         for children in self.shape:
             width *= children
-            found.append(range(start, start + width))
+            ranges.append(range(start, start + width))
             start += width
-        return tuple(found)
+        return tuple(ranges)
 
     @cached_property
     def num_fed(self) -> int:
@@ -199,17 +208,17 @@ class TreeLayout:
     @cached_property
     def parents(self) -> tuple[int, ...]:
         """Each node's parent, ROOT for the root."""
-        found: list[int] = []
+        nodes: list[int] = []
         before = range(ROOT, ROOT + 1)
         for children, level in zip(self.shape, self.levels, strict=True):
             # Siblings are adjacent, in the order of their parents.
-            found += [before[place // children] for place in range(len(level))]
+            nodes += [before[place // children] for place in range(len(level))]
             before = level
-        each = len(found)
+        each = len(nodes)
         return tuple(
             parent if parent == ROOT else copy * each + parent
             for copy in range(self.copies)
-            for parent in found
+            for parent in nodes
         )
 
     @cached_property
@@ -268,14 +277,14 @@ def first_equal(tokens: torch.Tensor, tables: LayoutTensors) -> torch.Tensor:
     """For the root and each node, whose tokens are (rows, n), the first row with the same tokens on
     its path from the root: (rows, 1 + n). Merges the trees of several drafters."""
     rows, size = tokens.shape
-    found = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
+    equal_rows = torch.arange(size + 1, device=tokens.device).repeat(rows, 1)
     # Level by level: a node is equal to another if their parents are and their tokens are.
     for nodes in tables.levels:
-        above = found[:, tables.parents[nodes]]
+        above = equal_rows[:, tables.parents[nodes]]
         # One number for (merged parent, token); + 1 since an absent node's token is -1.
         key = above * TOKENS + tokens[:, nodes] + 1
         same = key[:, :, None] == key[:, None]
         # Falling, so that arg max finds the first of equal nodes.
         order = torch.arange(len(nodes), 0, -1, device=tokens.device)
-        found[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
-    return found
+        equal_rows[:, nodes + 1] = nodes[(same * order).argmax(-1)] + 1
+    return equal_rows

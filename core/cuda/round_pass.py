@@ -139,7 +139,7 @@ class RoundPass:
         path = tables.lineage[walked.last]
         limit = self.inputs.device["depth"]
         # The deepest level was not fed, so its node is in no cache.
-        kept = torch.minimum(walked.length, limit - 1)
+        num_kept = torch.minimum(walked.length, limit - 1)
         steps = torch.arange(depth, device=path.device)
         draft_pass.view.move(draft.start, path[:, : depth - 1])
         # The utilities from which the children of the root and of each matching node were chosen.
@@ -149,4 +149,6 @@ class RoundPass:
         # Row 0 is the root's. Rows past the fed nodes are clamped; their tokens are masked below.
         utilities = draft.utilities[at, rows.clamp(max=draft_pass.layout.num_fed)]
         following = committed[:, :depth].masked_fill(~met, NO_TOKEN)
-        return kept, updated_temperatures(utilities, following, self.inputs.reals("temperature"))
+        return num_kept, updated_temperatures(
+            utilities, following, self.inputs.reals("temperature")
+        )

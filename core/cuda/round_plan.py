@@ -127,11 +127,11 @@ def _is_fusible(state: RoundState) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """`found`: results by name (`RoundPass.result_shapes`); `forward`: the span of the LLM's
+    """`arrays`: results by name (`RoundPass.result_shapes`); `forward`: the span of the LLM's
     pass."""
 
     plan: RoundPlan
-    found: Mapping[str, IntArray]
+    arrays: Mapping[str, IntArray]
     forward: Timed
 
     def fill_verdicts(self) -> None:
@@ -144,7 +144,7 @@ class RoundResult:
             state.target_tokens = self._target_tokens(row, state)
             eos_ids = state.request.sequence.eos_ids
             state.verdict = verdict_of_tokens(state.tree, state.target_tokens, eos_ids)
-            committed = int(self.found["length"][row])
+            committed = int(self.arrays["length"][row])
             # Host and device decide by the same tokens; if they ever differ, the KV cache is wrong.
             if len(state.verdict.path) != committed:
                 raise EngineError(
@@ -155,9 +155,9 @@ class RoundResult:
     def _target_tokens(self, row: int, state: RoundState) -> TargetTokens:
         """The LLM's outputs at the nodes of the merged tree: those of the first of equal nodes."""
         nodes = self._first_nodes(row, state) if self.plan.requests else []
-        tokens = self.found["target_tokens"][row]
-        token_probs = as_reals(self.found["token_probs"][row])
-        node_probs = as_reals(self.found["node_probs"][row])
+        tokens = self.arrays["target_tokens"][row]
+        token_probs = as_reals(self.arrays["token_probs"][row])
+        node_probs = as_reals(self.arrays["node_probs"][row])
         # Row 0 is the root's.
         rows = [0, *(node + 1 for node in nodes)]
         return TargetTokens(
@@ -181,7 +181,7 @@ class RoundResult:
             draft = state.drafts[requests.rows[draft_row].request.index]
             # From a draft's nodes to the merged tree's.
             merged = {ROOT: ROOT}
-            for node, place in enumerate(present_nodes(self.found["tokens"][draft_row])):
+            for node, place in enumerate(present_nodes(self.arrays["tokens"][draft_row])):
                 merged[node] = children[merged[draft.parents[node]], draft.token_ids[node]]
                 # Members in order, as `first_equal` on the device: the first of equal nodes.
                 first.setdefault(merged[node], member * each + place)
@@ -191,20 +191,20 @@ class RoundResult:
 def fill_drafts(
     plan: RoundPlan,
     requests: DraftRequests,
-    found: Mapping[str, IntArray],
+    token_rows: Mapping[str, IntArray],
     span: tuple[float, float],
 ) -> None:
     """Fills in the drafts of each state and notes in the SSMs' rows what was committed of them."""
-    scores, temperatures = as_reals(found["scores"]), as_reals(found["temperature"])
+    scores, temperatures = as_reals(token_rows["scores"]), as_reals(token_rows["temperature"])
     for i, row in enumerate(requests.rows):
-        draft = plain_draft(requests.layout, found["tokens"][i], scores[i], row.request)
+        draft = plain_draft(requests.layout, token_rows["tokens"][i], scores[i], row.request)
         timings = draft_spans(requests, row, draft, span)
         state = plan.states[i // len(requests.group.members)]
         temperature = float(temperatures[i])
         state.drafts[row.request.index] = replace(
             draft, timings=timings, next_temperature=temperature
         )
-        row.model.note(row.state.row, len(row.unread) + int(found["kept"][i]))
+        row.model.note(row.state.row, len(row.unread) + int(token_rows["kept"][i]))
     for state in plan.states:
         # By the run's order of drafters; rows are in the stack's.
         state.drafts = dict(sorted(state.drafts.items()))

@@ -95,12 +95,12 @@ class DeviceToHost:
             cuda: Any = torch.cuda
             cuda.current_stream(packed.device).synchronize()
             packed = self._buffer.clone()  # the next read overwrites the buffer
-        numbers, found, start = packed.numpy(), {}, 0
+        numbers, arrays, start = packed.numpy(), {}, 0
         for name, shape in shapes.items():
             end = start + prod(shape)
-            found[name] = numbers[start:end].reshape(shape)
+            arrays[name] = numbers[start:end].reshape(shape)
             start = end
-        return found
+        return arrays
 
 
 def as_reals(numbers: IntArray) -> npt.NDArray[np.float64]:
@@ -147,19 +147,19 @@ class CachedGraph(Generic[T]):
         self._warm = True
         if self._captured is None:
             return self._work()
-        graph, found = self._captured
+        graph, output = self._captured
         graph.replay()
-        return found
+        return output
 
     def _capture(self) -> tuple[Any, T]:
         cuda: Any = torch.cuda
         graph = cuda.CUDAGraph()
         # Thread-local, because another thread may be drafting on the device meanwhile.
         with cuda.graph(graph, pool=self._pool.memory, capture_error_mode="thread_local"):
-            found = self._work()
+            output = self._work()
         # One pool of memory: they never run at the same time.
         self._pool.memory = self._pool.memory or graph.pool()
-        return graph, found
+        return graph, output
 
 
 class DeviceClock:

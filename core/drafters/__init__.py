@@ -1,36 +1,43 @@
-"""Drafters by name: the loaded SSMs (small speculative models), `ngram` and `suffix`."""
+"""Drafters by name: the loaded SSMs (small speculative models), `ngram`, `suffix` and `table`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence as Many
 
-from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX
+import numpy as np
+
+from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX, TABLE
 from core.drafters.base import Drafter
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
+from core.drafters.table import TableDrafter
 from core.errors import ConfigError
 
 __all__ = ["make_drafters", "resolve_drafters"]
 
 
-def make_drafters(ssm_pool: SsmPool) -> dict[str, Drafter]:
-    """Every drafter that the loaded models allow, by name."""
-    lookups = (SuffixDrafter(NGRAM), SuffixDrafter(SUFFIX, EARLIER_TOKENS))
+def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[str, Drafter]:
+    """Every drafter that the loaded models allow, by name. `counts`: rows for `table` to begin
+    with."""
+    lookups: tuple[Drafter, ...] = (
+        SuffixDrafter(NGRAM),
+        SuffixDrafter(SUFFIX, EARLIER_TOKENS),
+        TableDrafter(TABLE, counts),
+    )
     return {**ssm_pool.ssms, **{one.name: one for one in lookups}}
 
 
-def resolve_drafters(wanted: Many[str], ssms: Many[str]) -> tuple[str, ...]:
+def resolve_drafters(entries: Many[str], ssms: Many[str]) -> tuple[str, ...]:
     """`all` and `first` replaced by names of SSMs, each name once, in order.
 
-    Raises ConfigError for an unknown name, or where an SSM is asked for and none is loaded.
+    Raises ConfigError for an unknown name, or where no SSM is loaded and nothing else drafts.
     """
+    if not ssms and entries and not set(MODEL_FREE).intersection(entries):
+        allowed = f"no SSM is loaded: give --ssm, or choose of {', '.join(MODEL_FREE)}"
+        raise ConfigError.of("drafters", entries[0], allowed)
     names: list[str] = []
-    for name in wanted:
+    for name in entries:
         if name in ("all", "first"):
-            if not ssms:
-                raise ConfigError.of(
-                    "drafters", name, "no SSM is loaded: give --ssm, or choose ngram"
-                )
             names.extend(ssms if name == "all" else ssms[:1])
         elif name in (*ssms, *MODEL_FREE):
             names.append(name)

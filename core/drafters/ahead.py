@@ -91,23 +91,25 @@ class AheadDrafting:
             for name, ssm in ssms.items()
         }
 
-    def run(self, done: PassEnded) -> None:
-        """Scores the trees, begins drafts, then extends them level by level until `done`."""
+    def run(self, pass_ended: PassEnded) -> None:
+        """Scores the trees, begins drafts, then extends them level by level until `pass_ended`."""
         # Three phases, most useful first: the LLM's pass may end at any moment.
         leads = self._lead_ssms()
         for name in self._names():
-            if done.is_set():
+            if pass_ended.is_set():
                 return
             self._score_trees(name, [i for i in self._members[name] if leads[i] == name])
         for name in self._names():
-            if done.is_set():
+            if pass_ended.is_set():
                 return
             self._begin_drafts(name)
         # One level of each SSM after another, so that all have drafts of like depth when the LLM is
         # done.
         going = self._names()
-        while going and not done.is_set():
-            going = [name for name in going if not done.is_set() and self._extend_drafts(name)]
+        while going and not pass_ended.is_set():
+            going = [
+                name for name in going if not pass_ended.is_set() and self._extend_drafts(name)
+            ]
 
     def _names(self) -> list[str]:
         return [name for name, members in self._members.items() if members]
@@ -140,24 +142,24 @@ class AheadDrafting:
 
     def _begin_drafts(self, name: str) -> None:
         """Begins a draft after each predicted outcome after which one is worth starting."""
-        ssm, wanted, members = self._ssms[name], [], []
+        ssm, plans, members = self._ssms[name], [], []
         for i in self._members[name]:
-            plan, chosen = self._plans[i], {}
+            plan, by_outcome = self._plans[i], {}
             for outcome in self._outcomes.get(i, ()):
                 # Its length is bounded by what the text has room for after these tokens.
                 request = plan.requests[len(outcome.token_ids) - 1].get(name)
                 if request is not None and (fitted := ssm.fit_context(request)).worth_starting:
-                    chosen[outcome] = fitted
-            if chosen:
+                    by_outcome[outcome] = fitted
+            if by_outcome:
                 members.append(i)
-                wanted.append(
-                    (plan.sequence, [(o.token_ids, request) for o, request in chosen.items()])
+                plans.append(
+                    (plan.sequence, [(o.token_ids, request) for o, request in by_outcome.items()])
                 )
-                found = {outcome.token_ids: outcome.probability for outcome in chosen}
-                self._draft_of(i, name).outcomes.update(found)
-        if wanted:
+                chances = {outcome.token_ids: outcome.probability for outcome in by_outcome}
+                self._draft_of(i, name).outcomes.update(chances)
+        if plans:
             with self._pass(name, members):
-                ssm.begin_ahead(wanted)
+                ssm.begin_ahead(plans)
 
     def _draft_of(self, i: int, name: str) -> AheadDraft:
         return self.results[i].setdefault(name, AheadDraft())

@@ -133,11 +133,11 @@ def top_outcomes(
         joint[:, list(ends)] = 0.0
     joint *= torch.tensor(reached, dtype=scores.dtype, device=scores.device)[:, None]
     values, places = joint.flatten().topk(min(count, joint.numel()))
-    found = []
+    outcomes = []
     for probability, place in zip(values.tolist(), places.tolist(), strict=True):
         # Back from a flat index to (row, token).
         node, own = divmod(place, joint.shape[1])
         if probability >= LEAST:
             path = tree.tokens_to(node - 1) if node else tree.tokens_to(ROOT)
-            found.append(PredictedOutcome((*path, own), probability))
-    return found
+            outcomes.append(PredictedOutcome((*path, own), probability))
+    return outcomes

@@ -37,11 +37,11 @@ class Calibration:
         scaled = utilities if self.temperature == 1.0 else utilities / self.temperature
         return scaled.softmax(dim=-1)
 
-    def observe(self, seen: Many[float], moments: Many[tuple[float, float]]) -> None:
+    def observe(self, is_token: Many[float], moments: Many[tuple[float, float]]) -> None:
         """Updates by the utilities of committed tokens, with the `moments` of each one's row."""
         # Fitted is beta, in which the log-likelihood is concave; in the temperature it is not.
         beta = 1 / self.temperature
-        for one, (mean, variance) in zip(seen, moments, strict=True):
+        for one, (mean, variance) in zip(is_token, moments, strict=True):
             # Newton, first derivative over second: where the token's utility is below the mean,
             # beta falls and the scores become flatter.
             step = STEP * (mean - one) / max(variance, MIN_CURVATURE)
@@ -81,12 +81,12 @@ def updated_temperatures(
 
 def _step(utilities: torch.Tensor, tokens: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """The Newton step of beta (rows,) for one token of each row."""
-    seen = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
+    token_utilities = utilities.gather(1, tokens.clamp(min=0)[:, None])[:, 0].double()
     weights = (utilities / temperature[:, None].to(utilities.dtype)).softmax(-1)
     # 0 x -inf would be NaN; here masked instead of clamped, since weights are at hand.
     finite = utilities.masked_fill(weights <= 0, 0.0)
     mean = (weights * finite).sum(-1)
     variance = (weights * (finite - mean[:, None]) ** 2).sum(-1).double()
-    step = STEP * (mean.double() - seen) / variance.clamp(min=MIN_CURVATURE)
+    step = STEP * (mean.double() - token_utilities) / variance.clamp(min=MIN_CURVATURE)
     # No step for padding and for tokens that the SSM holds impossible, as in `observe`.
-    return torch.where((tokens >= 0) & (seen != float("-inf")), step, 0.0)
+    return torch.where((tokens >= 0) & (token_utilities != float("-inf")), step, 0.0)

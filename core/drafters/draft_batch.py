@@ -133,13 +133,13 @@ def pack(slots: Many[DraftSlot], noise: NoiseBuffer) -> DraftBatch:
         shape, limits = slot.shape, slot.limits
         assert limits is not None, "checked by can_batch"
         tokens, read = slot.request.sequence.tokens, slot.num_read
-        vocabulary = slot.models.members[slot.member].vocab_size
+        model = slot.models.members[slot.member]
         # Tokens that both models have: an SSM's padding must not be proposed.
-        num_tokens = min(vocabulary, slot.ssm.vocab_size)
+        num_tokens = min(model.vocab_size, slot.ssm.vocab_size)
         # member, arena row, text length, tokens read, offset of unread tokens, vocabulary
         positions[i] = slot.member, slot.row, len(tokens), read, len(text), num_tokens
         # As `Feeder._clip_ids`: an id that the SSM lacks is replaced by its last one.
-        text += [min(token_id, vocabulary - 1) for token_id in tokens[read:]]
+        text += [min(token_id, model.num_embeddings - 1) for token_id in tokens[read:]]
         ends += sorted(slot.request.sequence.eos_ids)
         # Prefix offsets: draft i's end-of-text tokens are ends[ends_at[i] : ends_at[i + 1]].
         ends_at[i + 1] = len(ends)

@@ -119,25 +119,25 @@ class _FusedSsm:
         calibration = self.drafter.calibration(sequence)
         frontier = Frontier(logits, position, (), sampling, sequence.noise, calibration)
         rule = proposer(self.request.kind, greedy=sampling.greedy)
-        (found,) = rule.propose([frontier], [1])
+        (children,) = rule.propose([frontier], [1])
         for tip in tips:
             self.rows[tip] = len(self.rows)
         self.logits.append(logits)
-        if found.utilities is not None:
-            self.utilities.append(found.utilities)
+        if children.utilities is not None:
+            self.utilities.append(children.utilities)
         proposals = [
             (tree.add(tip, family[0], self.request.index), family[0].score)
             if family
             else (ROOT, 0.0)
-            for tip, family in zip(tips, found.children, strict=True)
+            for tip, family in zip(tips, children.children, strict=True)
         ]
         self.proposed.update(node for node, _ in proposals if node != ROOT)
         return proposals
 
-    def draft(self, tree: _Trie, kept: list[int]) -> Draft:
+    def draft(self, tree: _Trie, node_ids: list[int]) -> Draft:
         """The trunk and its own proposals, with its own scores, of the nodes that are kept."""
-        wanted = self.proposed | {*tree.trunk}
-        nodes = [node for node in kept if node in wanted]
+        needed = self.proposed | {*tree.trunk}
+        nodes = [node for node in node_ids if node in needed]
         number = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
         logits = torch.cat(self.logits)
         utilities = torch.cat(self.utilities) if self.utilities else None
@@ -187,8 +187,8 @@ class FusedDrafting:
             for member in members:
                 member.drafter.forget(member.request)
             raise
-        kept = tree.best(min(budget, steps * (len(members) + 1)))
-        drafts = {member.request.index: member.draft(tree, kept) for member in members}
+        best = tree.best(min(budget, steps * (len(members) + 1)))
+        drafts = {member.request.index: member.draft(tree, best) for member in members}
         return [drafts.get(request.index, Draft()) for request in pool.requests]
 
     def _depths(self, tree: _Trie, members: list[_FusedSsm], steps: int) -> Iterator[int]:

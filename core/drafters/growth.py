@@ -249,9 +249,9 @@ class BestFirst(_GrowthBase):
         if not new_nodes or self.depth_of[new_nodes[0]] >= len(self.request.shape):
             return []
         # All nodes so far compete, of every depth.
-        kept = set(self._best_nodes())
+        best_nodes = set(self._best_nodes())
         # A child of a node outside the best `budget` nodes would be outside them too.
-        worth = [node for node in new_nodes if node in kept and self.grows(node)]
+        worth = [node for node in new_nodes if node in best_nodes and self.grows(node)]
         worth.sort(key=lambda node: -self.value[node])
         return self.worth_feeding(worth[: self.width])
 
@@ -290,21 +290,21 @@ def absorb_all(growths: Many[Growth], logits: Many[torch.Tensor]) -> None:
         kinds.setdefault(type(growth.proposer), []).append(i)
     for indices in kinds.values():
         frontiers = [growths[i].frontier_by(logits[i]) for i in indices]
-        chosen = growths[indices[0]].proposer.propose(
+        all_proposals = growths[indices[0]].proposer.propose(
             frontiers, [growths[i].width for i in indices]
         )
-        for i, frontier, proposals in zip(indices, frontiers, chosen, strict=True):
+        for i, frontier, proposals in zip(indices, frontiers, all_proposals, strict=True):
             growths[i].take(frontier.logits, proposals)
 
 
-def _restrict(draft: Draft, kept: list[int]) -> Draft:
-    number = {ROOT: ROOT} | {node: i for i, node in enumerate(kept)}
+def _restrict(draft: Draft, node_ids: list[int]) -> Draft:
+    number = {ROOT: ROOT} | {node: i for i, node in enumerate(node_ids)}
     return Draft(
-        [draft.token_ids[node] for node in kept],
-        [number[draft.parents[node]] for node in kept],
-        [draft.scores[node] for node in kept],
-        [draft.qs[node] for node in kept],
-        [draft.ranks[node] for node in kept],
+        [draft.token_ids[node] for node in node_ids],
+        [number[draft.parents[node]] for node in node_ids],
+        [draft.scores[node] for node in node_ids],
+        [draft.qs[node] for node in node_ids],
+        [draft.ranks[node] for node in node_ids],
         {number[node]: row for node, row in draft.rows.items() if node in number},
         draft.logits,
         draft.utilities,

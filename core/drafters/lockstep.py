@@ -32,8 +32,8 @@ def run_steps(model: LanguageModel, steps: Steps[T]) -> T:
             try:
                 feeds = next(steps) if logits is None else steps.send(logits)
             except StopIteration as end:
-                found: T = end.value
-                return found
+                result: T = end.value
+                return result
             logits = model.forward(feeds)  # outside the try: a model may raise StopIteration too
 
 

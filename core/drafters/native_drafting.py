@@ -52,12 +52,12 @@ class NativeDrafting:
         """One draft per request, by SSM; SSMs that cannot be served are left out. If a pass fails,
         no state has changed and its SSMs are left out too: drafting them one by one then finds the
         one that fails."""
-        found: dict[str, list[Draft]] = {}
+        by_name: dict[str, list[Draft]] = {}
         stacks: dict[int, list[tuple[int, DraftSlot]]] = {}
         for name, requests in by_ssm.items():
             slots = _slots(self._ssms[name], requests)
             if slots is not None:
-                found[name] = [Draft()] * len(requests)
+                by_name[name] = [Draft()] * len(requests)
                 for number, slot in slots:
                     # By the object that makes the pass: its members draft in one call.
                     stacks.setdefault(id(slot.models.runner), []).append((number, slot))
@@ -67,11 +67,11 @@ class NativeDrafting:
             drafts = _draft_slots([slot for _, slot in numbered])
             if drafts is None:
                 for _, slot in numbered:
-                    found.pop(slot.ssm.name, None)
+                    by_name.pop(slot.ssm.name, None)
                 continue
             for (number, slot), draft in zip(numbered, drafts, strict=True):
-                found[slot.ssm.name][number] = draft
-        return found
+                by_name[slot.ssm.name][number] = draft
+        return by_name
 
 
 def _draft_slots(slots: Many[DraftSlot]) -> list[Draft] | None:
@@ -124,8 +124,8 @@ def native_drafts(slots: Many[DraftSlot]) -> list[Draft]:
     noise = NoiseBuffer()
     # One call for all levels; between two passes it asks for the noise of the level that is chosen
     # next.
-    found = models.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
-    grown = [_Draft.of(slot, i, found) for i, slot in enumerate(slots)]
+    outputs = models.drafts(pack(slots, noise), workspace_for(slots), noise.fill_level)
+    grown = [_Draft.of(slot, i, outputs) for i, slot in enumerate(slots)]
     # Checked before `write_back`: lock-step can still serve the requests, and finds which SSM is to
     # blame.
     if not all(score > 0 for one in grown for score in one.scores) or any(
@@ -133,7 +133,7 @@ def native_drafts(slots: Many[DraftSlot]) -> list[Draft]:
     ):
         raise EngineError("logits are no numbers, or a token is next to impossible")
     # A level ends when the next pass begins: its children are chosen in between.
-    ends = [*(begin for begin, _ in found.passes[1:]), time.perf_counter()]
+    ends = [*(begin for begin, _ in outputs.passes[1:]), time.perf_counter()]
     times = _timings_by_member(grown, ends, began)
     # From here on nothing can fail.
     for one in grown:
@@ -158,18 +158,18 @@ class _Draft:
     passes: int
 
     @classmethod
-    def of(cls, slot: DraftSlot, i: int, found: DraftResult) -> _Draft:
-        grown = found.outputs
+    def of(cls, slot: DraftSlot, i: int, result: DraftResult) -> _Draft:
+        grown = result.outputs
         # Nodes drafted, nodes fed, passes that this draft took part in.
         count, fed, passes = grown.counts[i].tolist()
         token_ids, parents, ranks = grown.nodes[i, :count].T.tolist()
         rows = grown.rows[i, : fed + 1]
         contiguous = int(rows[-1]) - int(rows[0]) == fed  # then a view instead of a copy
         at = slice(int(rows[0]), int(rows[-1]) + 1) if contiguous else rows
-        logits = slot.ssm.pad_logits(found.logits[at])
+        logits = slot.ssm.pad_logits(result.logits[at])
         utilities = None
         if slot.is_coupled:
-            outputs = grown.utilities.reshape(len(found.logits), -1)[at, : found.logits.shape[1]]
+            outputs = grown.utilities.reshape(len(result.logits), -1)[at, : result.logits.shape[1]]
             utilities = slot.ssm.pad_logits(torch.from_numpy(outputs))
         return cls(
             slot, token_ids, parents, grown.scores[i, :count].tolist(), ranks,
@@ -217,7 +217,7 @@ def _timings_by_member(
         passes[member] = max(passes.get(member, 0), one.passes)
     # SSMs that took part in pass i; they divide its time.
     sharing = [sum(own > i for own in passes.values()) for i in range(len(ends))]
-    found = {}
+    timings = {}
     for one in grown:
         member, own = one.slot.member, passes[one.slot.member]
         drafted = sum((ends[i] - ends[i - 1]) / sharing[i] for i in range(1, own))
@@ -226,8 +226,8 @@ def _timings_by_member(
         whole = ends[own - 1] - ends[0]
         share = min(1.0, drafted / whole) if whole > 0 else 1.0
         name = one.slot.ssm.name
-        found[member] = (
+        timings[member] = (
             Timed(name, "catch_up", began, ends[0], 1 / len(passes)),
             Timed(name, "draft", ends[0], ends[own - 1], share),
         )
-    return found
+    return timings

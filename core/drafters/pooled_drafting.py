@@ -102,8 +102,8 @@ class PooledDrafting:
                 member.drafter.forget(member.request)
             raise
         common = growth.draft()
-        found = {member.request.index: member.own_draft(common) for member in members}
-        return [found.get(request.index, Draft()) for request in pool.requests]
+        own_drafts = {member.request.index: member.own_draft(common) for member in members}
+        return [own_drafts.get(request.index, Draft()) for request in pool.requests]
 
     def _members(self, pool: PooledRequest) -> list[_PooledSsm]:
         """The SSMs that take part, weights normalized."""

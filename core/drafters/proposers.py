@@ -86,10 +86,10 @@ class CoupledProposer:
             for one, size in zip(frontiers, sizes, strict=True)
         ]
         utilities = log_q + _concat(noise)
-        found = zip(
+        proposals = zip(
             _top_children(utilities, frontiers, widths), split_rows(utilities, sizes), strict=True
         )
-        return [Proposals(children, utilities=own) for children, own in found]
+        return [Proposals(children, utilities=own) for children, own in proposals]
 
 
 class SampledProposer:
@@ -164,10 +164,12 @@ def _log_processed(frontiers: Many[Frontier]) -> torch.Tensor:
     """The logarithms of the distributions drawn from, (n, V) float64."""
     # Requests of equal sampling are processed in one call.
     if len(frontiers) == 1 or len({one.sampling.shape for one in frontiers}) == 1:
-        found = process_logits(_concat([one.logits for one in frontiers]), frontiers[0].sampling)
+        log_probs = process_logits(
+            _concat([one.logits for one in frontiers]), frontiers[0].sampling
+        )
     else:
-        found = torch.cat([process_logits(one.logits, one.sampling) for one in frontiers])
-    return found.double().log_softmax(dim=-1)
+        log_probs = torch.cat([process_logits(one.logits, one.sampling) for one in frontiers])
+    return log_probs.double().log_softmax(dim=-1)
 
 
 def _top_children(

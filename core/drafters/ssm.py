@@ -82,9 +82,9 @@ class SsmDrafter:
         # A text longer than this SSM's context: `fit_context` leaves it nothing to draft.
         if len(sequence.tokens) > self.context_length or not tokens:
             return ()
-        wanted = JUDGED_PROMPT if needs_likelihoods(sequence.speculation) else 0
-        state.scored_until = max(0, len(tokens) - wanted) + 1
-        for end in _ends(len(tokens), wanted):
+        num_judged = JUDGED_PROMPT if needs_likelihoods(sequence.speculation) else 0
+        state.scored_until = max(0, len(tokens) - num_judged) + 1
+        for end in _ends(len(tokens), num_judged):
             first = self._feeder.model.length(row) + 1
             # The likelihoods of this chunk's tokens are not needed: logits of its last token alone.
             skim = first < state.scored_until
@@ -103,7 +103,7 @@ class SsmDrafter:
     def own_tokens(self, sequence: Sequence, token_ids: Many[int], first: int) -> Steps[list[int]]:
         """The token that it would draft first at each place of a text from `first` on, with the
         sampling and the noise of `sequence`; fewer where its context ends. Nothing is kept."""
-        found: list[int] = []
+        fed: list[int] = []
         sampling, noise = sequence.sampling, sequence.noise
         rule = proposer(OWN_KIND, greedy=sampling.greedy)
 
@@ -118,10 +118,10 @@ class SsmDrafter:
             ]
             for one in rule.propose(places, [1] * len(places)):
                 (family,) = one.children
-                found.append(family[0].token_id if family else NO_TOKEN)
+                fed.append(family[0].token_id if family else NO_TOKEN)
 
         yield from self._feeder.read_text(token_ids[: self.context_length], first, judge)
-        return found
+        return fed
 
     def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
         return self._run_unbatched(self.draft_steps(requests))
@@ -131,20 +131,20 @@ class SsmDrafter:
         start = time.perf_counter()
         # By index into `requests`: one that is not worth starting keeps its empty draft.
         fitting = {i: self.fit_context(request) for i, request in enumerate(requests)}
-        wanted = {i: request for i, request in fitting.items() if request.worth_starting}
+        to_draft = {i: request for i, request in fitting.items() if request.worth_starting}
         # `early` drafts were begun during the last verification; `fresh` ones start with the
         # catch-up.
-        begun = {i: self._matching_guess(request) for i, request in wanted.items()}
+        begun = {i: self._matching_guess(request) for i, request in to_draft.items()}
         early = {i: growth for i, growth in begun.items() if growth is not None}
         # Passes already made, as far as this round's shape uses them.
-        ahead = {i: min(growth.passes, len(wanted[i].shape)) for i, growth in early.items()}
-        fresh = {i: self.new_growth(request) for i, request in wanted.items() if i not in early}
+        ahead = {i: min(growth.passes, len(to_draft[i].shape)) for i, growth in early.items()}
+        fresh = {i: self.new_growth(request) for i, request in to_draft.items() if i not in early}
         if fresh:
-            logits = yield from self.catch_up_steps([wanted[i] for i in fresh])
+            logits = yield from self.catch_up_steps([to_draft[i] for i in fresh])
             absorb_all(list(fresh.values()), logits)
         caught_up = time.perf_counter()
         # Early and fresh drafts share each further pass.
-        passes = yield from self._grow(early | fresh, wanted)
+        passes = yield from self._grow(early | fresh, to_draft)
         catching_up = Timed(self._name, "catch_up", start, caught_up)
         drafting = Timed(self._name, "draft", caught_up, time.perf_counter())
         drafts = [Draft()] * len(requests)
@@ -188,10 +188,10 @@ class SsmDrafter:
 
     def likelihoods(self, sequence: Sequence) -> list[float]:
         state = self._states.get(sequence.run_id)
-        found = state.likelihoods if state else []
+        probabilities = state.likelihoods if state else []
         if state:
             state.likelihoods = []
-        return found
+        return probabilities
 
     # -- drafting ahead, before the round's tokens are committed --
 
@@ -210,16 +210,16 @@ class SsmDrafter:
     ) -> None:
         """Begins a draft after each outcome (tokens that would be committed, draft request after
         them), in one pass over those tokens that are not pending yet."""
-        wanted, ends = [], []
+        to_begin, ends = [], []
         for sequence, outcomes in plans:
             state = self._states[sequence.run_id]
             ids, parents, places = state.pending.nodes_to_feed([tokens for tokens, _ in outcomes])
-            wanted.append((state, ids, parents))
+            to_begin.append((state, ids, parents))
             ends.append(places)
         # Of an outcome usually the last token alone is missing: its path was fed with the tree.
-        if fed := [one for one in wanted if one[1]]:
+        if fed := [one for one in to_begin if one[1]]:
             self._run_unbatched(self._feeder.feed_nodes(fed))
-        for (state, _, _), (_, outcomes), places in zip(wanted, plans, ends, strict=True):
+        for (state, _, _), (_, outcomes), places in zip(to_begin, plans, ends, strict=True):
             for (tokens, request), place in zip(outcomes, places, strict=True):
                 growth = self.new_growth(request, assumed=tokens)
                 # The growth's root is a pending node here; after the commit it is the last
@@ -237,8 +237,8 @@ class SsmDrafter:
         """One more pass for all unfinished drafts made ahead."""
         states = [self._states[sequence.run_id] for sequence in sequences]
         groups = [(s, [g for g in s.guesses.values() if g.frontier]) for s in states]
-        wanted = [(state, growing) for state, growing in groups if growing]
-        self._run_unbatched(self._feeder.extend_growths(wanted))
+        to_extend = [(state, growing) for state, growing in groups if growing]
+        self._run_unbatched(self._feeder.extend_growths(to_extend))
 
     # -- one draft --
 
@@ -272,16 +272,16 @@ class SsmDrafter:
 
     def frontier_steps(self, request: DraftRequest, growth: Growth) -> Steps[torch.Tensor]:
         """One pass over a growth's frontier; its logits (n, V)."""
-        found = yield from self._feeder.feed_frontiers([(self.state(request), [growth])])
-        return found[0]
+        frontier = yield from self._feeder.feed_frontiers([(self.state(request), [growth])])
+        return frontier[0]
 
     def feed_steps(
         self, request: DraftRequest, token_ids: list[int], parents: list[int]
     ) -> Steps[tuple[list[int], torch.Tensor]]:
         """One pass over new nodes below fed ones (`parents`: their places); the nodes' places and
         logits (n, V)."""
-        found = yield from self._feeder.feed_nodes([(self.state(request), token_ids, parents)])
-        return found[0]
+        fed = yield from self._feeder.feed_nodes([(self.state(request), token_ids, parents)])
+        return fed[0]
 
     def forget(self, request: DraftRequest) -> None:
         """Drops the nodes fed since the last commit."""
@@ -341,13 +341,15 @@ def _observe(calibration: Calibration, draft: Draft, token_ids: tuple[int, ...])
     utilities = draft.utilities if draft.utilities is not None else draft.logits
     # Each committed token with the node before it, as far as the draft's path goes and one further.
     nodes = zip((ROOT, *draft.walk(token_ids)), token_ids, strict=False)
-    met = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
-    if utilities is None or not met:
+    fed = [(draft.rows[node], token_id) for node, token_id in nodes if node in draft.rows]
+    if utilities is None or not fed:
         return
-    rows, tokens = (list(part) for part in zip(*met, strict=True))
+    rows, tokens = (list(part) for part in zip(*fed, strict=True))
     # The native kernel has computed them with the scores.
-    known = draft.moments
-    moments = [calibration.moments(utilities[r]) if known is None else known[r] for r in rows]
+    by_kernel = draft.moments
+    moments = [
+        calibration.moments(utilities[r]) if by_kernel is None else by_kernel[r] for r in rows
+    ]
     calibration.observe(utilities[rows, tokens].tolist(), moments)
 
 

@@ -47,10 +47,10 @@ class SsmPool:
         """Drafts of several SSMs, by name: batched where possible, else pass by pass, in lock-step
         where the models are stacked."""
         # Three ways, fastest first; what one does not serve is left to the next.
-        found = {**self.batched.draft(by_ssm)}
-        left = {name: requests for name, requests in by_ssm.items() if name not in found}
+        drafts = {**self.batched.draft(by_ssm)}
+        left = {name: requests for name, requests in by_ssm.items() if name not in drafts}
         each = {n: (self.ssms[n].model, self.ssms[n].draft_steps(a)) for n, a in left.items()}
-        return found | {name: _with_shares(work) for name, work in run_all(each).items()}
+        return drafts | {name: _with_shares(work) for name, work in run_all(each).items()}
 
     def draft_pooled(self, request: PooledRequest) -> list[Draft]:
         """One tree drafted by several SSMs together; see PooledDrafting."""
@@ -77,12 +77,12 @@ class SsmPool:
         works = run_all(
             {n: (self.ssms[n].model, self.ssms[n].audition(token_ids, window)) for n in scored}
         )
-        found = {n: work.result for n, work in works.items() if work.result is not None}
+        log_probs = {n: work.result for n, work in works.items() if work.result is not None}
         timings = [
             Timed(n, stage, work.start, work.end, work.share(work.start, work.end))
             for n, work in works.items()
         ]
-        return found, timings
+        return log_probs, timings
 
     def own_tokens(
         self, sequence: Sequence, names: Many[str], token_ids: Many[int], first: int
@@ -98,12 +98,12 @@ class SsmPool:
         return {n: work.result for n, work in works.items() if work.result is not None}
 
     def draft_ahead(
-        self, plans: Many[AheadPlan], done: PassEnded
+        self, plans: Many[AheadPlan], pass_ended: PassEnded
     ) -> tuple[list[AheadDraftsByName], dict[str, BaseException]]:
-        """Drafts for the next round until `done`; see AheadDrafting. The drafts of each plan, and
-        the errors of SSMs that failed."""
+        """Drafts for the next round until `pass_ended`; see AheadDrafting. The drafts of each plan,
+        and the errors of SSMs that failed."""
         drafting = AheadDrafting(self.ssms, plans)
-        drafting.run(done)
+        drafting.run(pass_ended)
         return drafting.results, drafting.failed
 
 

@@ -77,12 +77,12 @@ class PendingTrie:
         for path in paths:
             place = ROOT
             for token_id in path:
-                found = self._children.get((place, token_id), planned.get((place, token_id)))
-                if found is None:
-                    found = planned[place, token_id] = len(self) + len(token_ids)
+                child = self._children.get((place, token_id), planned.get((place, token_id)))
+                if child is None:
+                    child = planned[place, token_id] = len(self) + len(token_ids)
                     token_ids.append(token_id)
                     parents.append(place)
-                place = found
+                place = child
             ends.append(place)
         return token_ids, parents, ends
 
@@ -135,15 +135,15 @@ class SsmState:
         self.scored_until += unknown
         # These tokens' probabilities came from pending nodes' logits already.
         skipped = max(0, self.scored_until - first)
-        wanted = tokens[first + skipped : first + logits.shape[0]]
-        if not wanted:
+        judged_tokens = tokens[first + skipped : first + logits.shape[0]]
+        if not judged_tokens:
             return
-        rows = logits[skipped : skipped + len(wanted)]
-        ids = torch.tensor(wanted, device=logits.device)[:, None]
+        rows = logits[skipped : skipped + len(judged_tokens)]
+        ids = torch.tensor(judged_tokens, device=logits.device)[:, None]
         # log softmax at one token, without the (n, V) softmax.
-        chosen = rows.gather(-1, ids)[:, 0] - rows.logsumexp(dim=-1)
-        self.likelihoods += chosen.exp().tolist()
-        self.scored_until += len(wanted)
+        log_probs = rows.gather(-1, ids)[:, 0] - rows.logsumexp(dim=-1)
+        self.likelihoods += log_probs.exp().tolist()
+        self.scored_until += len(judged_tokens)
 
     def record_pending_likelihoods(self, committed: tuple[int, ...], tokens: list[int]) -> None:
         """Appends the probabilities of the `committed` tokens (the last of `tokens`) by the logits
@@ -187,29 +187,31 @@ class Feeder:
         return logits
 
     def feed_nodes(
-        self, wanted: Many[tuple[SsmState, list[int], list[int]]]
+        self, nodes_by_state: Many[tuple[SsmState, list[int], list[int]]]
     ) -> Steps[list[tuple[list[int], torch.Tensor]]]:
         """One pass over (state, token ids, parents' places); places and logits (n, V) of each."""
-        feeds = [Feed(state.row, self._clip_ids(ids), parents) for state, ids, parents in wanted]
-        found = []
-        for (state, ids, parents), rows in zip(wanted, (yield feeds), strict=True):
+        feeds = [
+            Feed(state.row, self._clip_ids(ids), parents) for state, ids, parents in nodes_by_state
+        ]
+        outputs = []
+        for (state, ids, parents), rows in zip(nodes_by_state, (yield feeds), strict=True):
             padded = self.pad_logits(rows)
             # The model numbered its pending nodes in the same order, so places agree with its
             # indices.
-            found.append((state.pending.add(ids, parents, padded), padded))
-        return found
+            outputs.append((state.pending.add(ids, parents, padded), padded))
+        return outputs
 
     def feed_frontiers(
         self, groups: Many[tuple[SsmState, Many[Growth]]]
     ) -> Steps[list[torch.Tensor]]:
         """One pass over the frontiers of growths, those of one row concatenated; logits (n, V) of
         each row."""
-        wanted = []
+        nodes_by_state = []
         for state, growths in groups:
             parents = [g.places[g.out.parents[node]] for g in growths for node in g.frontier]
             ids = [g.out.token_ids[node] for g in growths for node in g.frontier]
-            wanted.append((state, ids, parents))
-        fed = yield from self.feed_nodes(wanted)
+            nodes_by_state.append((state, ids, parents))
+        fed = yield from self.feed_nodes(nodes_by_state)
         for (_, growths), (places, _) in zip(groups, fed, strict=True):
             place = iter(places)
             for growth in growths:
@@ -220,22 +222,22 @@ class Feeder:
 
     def extend_growths(self, groups: Many[tuple[SsmState, Many[Growth]]]) -> Steps[None]:
         """One pass over the frontiers; the growths absorb the logits."""
-        found = yield from self.feed_frontiers(groups)
+        logits = yield from self.feed_frontiers(groups)
         parts = []
-        for (_, growths), rows in zip(groups, found, strict=True):
+        for (_, growths), rows in zip(groups, logits, strict=True):
             parts += split_rows(rows, [len(growth.frontier) for growth in growths])
         absorb_all([growth for _, growths in groups for growth in growths], parts)
 
     def feed_trees(self, trees: Many[tuple[SsmState, TokenTree]]) -> Steps[list[torch.Tensor]]:
         """One pass over the trees' nodes that are not pending yet, if any; returns the logits after
         the root and every node of each tree, (1 + nodes, V)."""
-        wanted, ends = [], []
+        nodes_by_state, ends = [], []
         for state, tree in trees:
             paths = [tree.tokens_to(node) for node in range(len(tree))]
             ids, parents, places = state.pending.nodes_to_feed(paths)
-            wanted.append((state, ids, parents))
+            nodes_by_state.append((state, ids, parents))
             ends.append([ROOT, *places])
-        if fed := [one for one in wanted if one[1]]:
+        if fed := [one for one in nodes_by_state if one[1]]:
             yield from self.feed_nodes(fed)
         pairs = zip(trees, ends, strict=True)
         return [torch.stack([state.pending.logits[p] for p in ps]) for (state, _), ps in pairs]
@@ -251,9 +253,9 @@ class Feeder:
             self.model.close_row(row)
         log_probs = self.pad_logits(logits).log_softmax(dim=-1)
         ids = torch.tensor(token_ids[1:], device=log_probs.device)
-        chosen = log_probs.gather(-1, ids[:, None])
-        found: list[float] = chosen[:, 0].clamp(min=UNKNOWN).tolist()
-        return found
+        token_log_probs = log_probs.gather(-1, ids[:, None])
+        probabilities: list[float] = token_log_probs[:, 0].clamp(min=UNKNOWN).tolist()
+        return probabilities
 
     def read_text(
         self, token_ids: Many[int], first: int, judge: Callable[[torch.Tensor, int], None]
@@ -270,8 +272,8 @@ class Feeder:
                 (logits,) = yield [chain(row, chunk, last_only=skim)]
                 self.model.commit(row, range(len(chunk)))
                 if not skim:
-                    wanted = max(0, first - start - 1)
-                    judge(self.pad_logits(logits[wanted:]), start + wanted + 1)
+                    skipped = max(0, first - start - 1)
+                    judge(self.pad_logits(logits[skipped:]), start + skipped + 1)
         finally:
             self.model.close_row(row)
 
@@ -301,7 +303,7 @@ class Feeder:
     def _clip_ids(self, tokens: list[int]) -> list[int]:
         """Replaces ids that this model's embedding lacks (the LLM's padding) by its last id. At
         worst the draft is worse: verification does not depend on the drafter."""
-        return [min(token_id, self.model.vocab_size - 1) for token_id in tokens]
+        return [min(token_id, self.model.num_embeddings - 1) for token_id in tokens]
 
     def pad_logits(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits padded to the LLM's vocabulary with -inf, or cut to it."""

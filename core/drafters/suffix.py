@@ -10,7 +10,6 @@ As SuffixDecoding (arXiv 2411.04975), which keeps suffix trees; see `text_index`
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from core.drafters.base import DraftRequest
+from core.drafters.lookup import draft_of, has_children, likelihoods_of
 from core.drafters.text_index import (
     LONGEST_MATCH,
     MATCH_CLASSES,
@@ -34,7 +34,6 @@ from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.draft import Draft
-from core.trees.tree import ROOT
 
 __all__ = ["EARLIER_TOKENS", "SuffixDrafter"]
 
@@ -109,7 +108,7 @@ class SuffixDrafter:
             start = time.perf_counter()
             nodes = self._nodes_for(request) if request.worth_starting else np.empty((0, 4))
             span = Timed(self._name, "draft", start, time.perf_counter())
-            drafts.append(_as_draft(nodes, span))
+            drafts.append(draft_of(nodes, span))
         return drafts
 
     def _nodes_for(self, request: DraftRequest) -> np.ndarray:
@@ -137,13 +136,13 @@ class SuffixDrafter:
             return
         path = draft.walk(token_ids) if draft is not None else []
         if needs_likelihoods(sequence.speculation):
-            state.likelihoods += _likelihoods(draft, path, len(token_ids))
+            state.likelihoods += likelihoods_of(draft, path, len(token_ids))
         if draft is None or not len(draft):
             return
         for depth in range(len(path)):
             state.count_tried(depth, hit=True)
         # The first rejected level was tried too; those behind it were not.
-        if _has_children(draft, path) and len(path) < len(token_ids):
+        if has_children(draft, path) and len(path) < len(token_ids):
             state.count_tried(len(path), hit=False)
 
     def close(self, sequence: Sequence) -> None:
@@ -168,30 +167,3 @@ class SuffixDrafter:
         if state:
             state.likelihoods = []
         return found
-
-
-def _has_children(draft: Draft, path: Many[int]) -> bool:
-    """Whether the draft goes on behind `path`."""
-    return (path[-1] if path else ROOT) in draft.parents
-
-
-def _likelihoods(draft: Draft | None, path: Many[int], count: int) -> list[float]:
-    """The probabilities it gave to `count` committed tokens, of which `path` were proposals."""
-    if draft is None:
-        return [math.nan] * count
-    scores = [draft.scores[node] for node in path]
-    # No prediction after a wrong token.
-    known = (scores + ([0.0] if _has_children(draft, path) else []))[:count]
-    return known + [math.nan] * (count - len(known))
-
-
-def _as_draft(nodes: np.ndarray, span: Timed) -> Draft:
-    """Of rows of token id, parent, score, rank among its siblings."""
-    return Draft(
-        token_ids=nodes[:, 0].astype(int).tolist(),
-        parents=nodes[:, 1].astype(int).tolist(),
-        scores=nodes[:, 2].tolist(),
-        qs=[1.0] * len(nodes),
-        ranks=nodes[:, 3].astype(int).tolist(),
-        timings=(span,),
-    )

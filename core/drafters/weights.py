@@ -161,13 +161,15 @@ class FullInformation:
         self, probabilities: Mapping[str, Sequence[float]], history: LikelihoodHistory | None = None
     ) -> None:
         history = history or LikelihoodHistory(
-            {name: len(found) for name, found in probabilities.items()}
+            {name: len(likelihoods) for name, likelihoods in probabilities.items()}
         )
         # Reports end where each drafter stands in the text; drafters that lag report older
         # positions.
         by_position: dict[int, dict[str, float]] = {}
-        for name, found in probabilities.items():
-            for position, probability in enumerate(found, history.reached[name] - len(found)):
+        for name, likelihoods in probabilities.items():
+            for position, probability in enumerate(
+                likelihoods, history.reached[name] - len(likelihoods)
+            ):
                 by_position.setdefault(position, {})[name] = _log(probability)
         for position in sorted(by_position):
             token = self._token(history.tokens, position)
@@ -191,13 +193,13 @@ class FullInformation:
 
     def _count(self, token: Token) -> None:
         """Replaces the value counted for a token by the one from its current log-probabilities."""
-        known = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
-        average = sum(known.values()) / len(known) if known else 0.0
+        log_probs = {name: log for name, log in token.log_probs.items() if not math.isnan(log)}
+        average = sum(log_probs.values()) / len(log_probs) if log_probs else 0.0
         # What has remained of this token's value by now: a correction must count as much as the
         # original.
         share = FORGETTING ** (self._tokens - token.at)
         for name in self._logs:
-            log = known.get(name, average)
+            log = log_probs.get(name, average)
             # A drafter without a prediction counts as an average one: neither rewarded nor
             # punished.
             self._logs[name] += share * (log - token.counted.get(name, 0.0))

@@ -47,7 +47,7 @@ class Drafting:
 
     def __init__(self, models: LoadedModels) -> None:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
-        self._drafters = make_drafters(self.ssm_pool)
+        self._drafters = make_drafters(self.ssm_pool, models.counts)
 
     def by_names(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
@@ -66,11 +66,13 @@ class Drafting:
         if len(names) < 2 or not (chooses or request.router is not None):
             return
         window = AUDITION if request.router is None else ROUTING_WINDOW
-        found, timings = self.ssm_pool.audition(names, request.sequence.prompt_ids, window=window)
+        log_probs, timings = self.ssm_pool.audition(
+            names, request.sequence.prompt_ids, window=window
+        )
         request.timings += timings
         if isinstance(policy, Auditions) and policy.chooses:
-            policy.observe_audition({n: sum(each) / len(each) for n, each in found.items()})
-        _observe_audition(request, found, timings)
+            policy.observe_audition({n: sum(each) / len(each) for n, each in log_probs.items()})
+        _observe_audition(request, log_probs, timings)
 
     def _route(self, state: RoundState) -> None:
         """The route of this round; before it the audition that the router asks for."""
@@ -80,11 +82,11 @@ class Drafting:
         if router.wants_audition and request.grant.length != 0:
             tokens = request.sequence.tokens
             names = self._ssm_names(request)
-            found, timings = self.ssm_pool.audition(
+            log_probs, timings = self.ssm_pool.audition(
                 names, tokens, stage="audition", window=ROUTING_WINDOW
             )
             state.timings += timings
-            _observe_audition(request, found, timings)
+            _observe_audition(request, log_probs, timings)
         state.route = request.route()
         if state.route is not None and isinstance(request.policy, Routed):
             request.policy.use_drafters(state.route.drafters)
@@ -121,13 +123,13 @@ class Drafting:
             one for one in plan_draft_requests(state) if self._ensure_open(state.request, one.index)
         ]
 
-    def draft_ahead(self, states: Many[RoundState], done: PassEnded) -> None:
+    def draft_ahead(self, states: Many[RoundState], pass_ended: PassEnded) -> None:
         """Drafts for the next round while these trees are being verified. A state in which no SSM
         drafted is left out: none of its SSMs has read the whole text."""
         planned = [(state, plan) for state in states if (plan := self._plan(state)).weights]
         if not planned:
             return
-        results, failed = self.ssm_pool.draft_ahead([plan for _, plan in planned], done)
+        results, failed = self.ssm_pool.draft_ahead([plan for _, plan in planned], pass_ended)
         for (state, _), by_drafter in zip(planned, results, strict=True):
             state.next_drafts = by_drafter
         for name, error in failed.items():
@@ -202,19 +204,19 @@ class Drafting:
         """The drafts of each drafter, or its error."""
         # SSMs in one call: those of one shape share each pass.
         of_ssms = {name: requests[name] for name in requests if name in self.ssm_pool.ssms}
-        found: dict[str, Drafts] = {}
+        drafts: dict[str, Drafts] = {}
         try:
-            found |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
+            drafts |= self.ssm_pool.draft(of_ssms) if of_ssms else {}
         except MODEL_FAULTS as error:
             # An SSM's own error is in its place in the result; one raised here says nothing about
             # whose it is.
-            found |= dict.fromkeys(of_ssms, error)
+            drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
-                found[name] = self._drafters[name].draft(requests[name])
+                drafts[name] = self._drafters[name].draft(requests[name])
             except MODEL_FAULTS as error:
-                found[name] = error
-        return found
+                drafts[name] = error
+        return drafts
 
     def _draft_together(
         self, state: RoundState, requests: list[DraftRequest]
@@ -288,7 +290,7 @@ def _update_likelihoods(state: RoundState) -> None:
         count = len(likelihoods[name])
         request.likelihood_history.advance(name, count, len(sequence.tokens), whole=whole)
     request.weights.observe_likelihoods(likelihoods, request.likelihood_history)
-    state.log_probs = {name: _logs(found) for name, found in likelihoods.items()}
+    state.log_probs = {name: _logs(probabilities) for name, probabilities in likelihoods.items()}
 
 
 def _logs(probabilities: Many[float]) -> list[float]:
@@ -297,10 +299,10 @@ def _logs(probabilities: Many[float]) -> list[float]:
 
 
 def _observe_audition(
-    request: ActiveRequest, found: Mapping[str, Many[float]], timings: Many[Timed]
+    request: ActiveRequest, log_probs: Mapping[str, Many[float]], timings: Many[Timed]
 ) -> None:
-    if request.router is not None and found:
-        request.router.observe_audition(found, sum(one.seconds for one in timings) * 1000)
+    if request.router is not None and log_probs:
+        request.router.observe_audition(log_probs, sum(one.seconds for one in timings) * 1000)
 
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:

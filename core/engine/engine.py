@@ -157,14 +157,18 @@ class Engine:
         requests in the queue, for the scheduler."""
         began = time.perf_counter()
         # Plan: what the requests' modes are, which of them this round verifies, and how far each
-        # drafts (`next_round`, called by `take`).
+        # drafts (`next_round`, called by the pool).
         switch = pipeline_switch(active, self.costs)
         modes = pipeline_modes(active, switch)
         self._steps.schedule = schedule = self._schedule
-        group = schedule.plan(active, waiting)
-        for request in group:
+        pool = self._draft_pool
+        group, following = schedule.plan(active, modes, waiting, pool.waiting)
+        for request in (*group, *(following or ())):
             self._drafting.audition_once(request)
-        batch = self._draft_pool.take(active, modes, group)
+        if following is None:
+            batch = pool.take(group, modes)
+        else:
+            batch = pool.take_planned(group, following)
         # A draft that waits in the pool is verified by the overlapped loop even if its run's mode
         # has become `off`: the serial one would draft it again.
         serial = not batch.drafted and all(mode == "off" for mode in modes.values())
@@ -305,11 +309,11 @@ class Engine:
         their timings differ by noise. One that has not drafted counts like the others on average.
         """
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
-        known = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
+        with_start = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
         models = self.models.ssms
-        alike = [one for ssm, one in known.items() if has_shape_of(models[ssm], models[name])]
+        alike = [one for ssm, one in with_start.items() if has_shape_of(models[ssm], models[name])]
         steps = ROUTED_CHAIN - 1
-        drafting = [one.start.get() + steps * one.step_ms for one in alike or known.values()]
+        drafting = [one.start.get() + steps * one.step_ms for one in alike or with_start.values()]
         draft_ms = sum(drafting) / len(drafting) if drafting else 0.0
         return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
 
@@ -332,5 +336,5 @@ class Engine:
         # A policy that finds the length by measured times weighs the cost of nodes itself, so only
         # the measured range bounds it: with an affordable budget `trend` could never learn that
         # longer drafts do not pay.
-        given = length_policy(config.length).given
-        return verify.affordable_nodes() if given else max(verify.ms)
+        is_given = length_policy(config.length).given
+        return verify.affordable_nodes() if is_given else max(verify.ms)

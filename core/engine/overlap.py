@@ -67,28 +67,35 @@ class DraftPool:
     def __init__(self) -> None:
         self._drafted: dict[str, RoundState] = {}
 
-    def take(
-        self,
-        requests: Many[ActiveRequest],
-        modes: Mapping[str, str],
-        group: Many[ActiveRequest] | None = None,
+    @property
+    def waiting(self) -> Mapping[str, RoundState]:
+        """The states in the pool, by run."""
+        return self._drafted
+
+    def take_planned(
+        self, group: Many[ActiveRequest], following: Many[ActiveRequest]
     ) -> RoundBatch:
-        """The batch of the next round, by the runs' modes; its drafted states leave the pool.
-        `group`: the requests that a scheduler takes next, None for all."""
-        wanted = {run_id_of(one) for one in (requests if group is None else group)}
+        """The batch of a round whose groups a scheduler has chosen: what is verified, and what is
+        drafted meanwhile. The drafts of the first leave the pool, the second have none in it."""
+        fresh = [one for one in group if run_id_of(one) not in self._drafted]
+        drafted = [self._drafted.pop(run_id_of(one)) for one in group if one not in fresh]
+        return RoundBatch(
+            tuple(drafted), tuple(map(next_round, fresh)), tuple(map(next_round, following))
+        )
+
+    def take(self, requests: Many[ActiveRequest], modes: Mapping[str, str]) -> RoundBatch:
+        """The batch of the next round, by the runs' modes; its drafted states leave the pool."""
         across = [one for one in requests if modes[run_id_of(one)] == "across"]
-        across.sort(key=lambda one: run_id_of(one) not in wanted)
         others = [one for one in requests if modes[run_id_of(one)] != "across"]
         # Half of the `across` runs are verified while the other half is drafted (Minions 3.4).
         batch = (len(across) + 1) // 2 if len(across) > 1 else len(across)
-        batch = min(batch, max(1, sum(run_id_of(one) in wanted for one in across)))
         drafted = [state for one in across if (state := self._drafted.get(run_id_of(one)))][:batch]
         # A switch may have changed a run's mode while its draft waited.
         drafted += [state for one in others if (state := self._drafted.get(run_id_of(one)))]
         for state in drafted:
             del self._drafted[run_id_of(state.request)]
         taken = [run_id_of(state.request) for state in drafted]
-        others = [one for one in others if run_id_of(one) in wanted and run_id_of(one) not in taken]
+        others = [one for one in others if run_id_of(one) not in taken]
         # Two drafts of one run can never wait at once: the second would start from an unknown text.
         with_draft = {run_id_of(state.request) for state in drafted} | self._drafted.keys()
         running = [one for one in across if run_id_of(one) not in with_draft]

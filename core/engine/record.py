@@ -142,12 +142,14 @@ class Recorder:
             if draft.logits is None:
                 continue
             # A node of the tree and the same node of the draft share their tokens from the root.
-            found = {node: _node_of(draft, tree.tokens_to(node)) for node in nodes}
-            met = {node: d for node, d in found.items() if d is not None and d in draft.rows}
+            draft_nodes = {node: _node_of(draft, tree.tokens_to(node)) for node in nodes}
+            fed_nodes = {
+                node: d for node, d in draft_nodes.items() if d is not None and d in draft.rows
+            }
             # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
-            rows = [draft.rows[d] for d in met.values()]
+            rows = [draft.rows[d] for d in fed_nodes.values()]
             shown = unprocessed_probabilities(draft.logits[rows])
-            entries += self._top_k_of(state.request.drafters[index].name, list(met), shown, k)
+            entries += self._top_k_of(state.request.drafters[index].name, list(fed_nodes), shown, k)
         return tuple(entries)
 
     def _top_k_of(

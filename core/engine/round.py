@@ -199,7 +199,7 @@ class RoundSteps:
         # which do not.
         outcome = round_outcome(state, committed)
         # A round in which the scheduler allowed no draft tells a policy nothing.
-        if request.grant.length != 0:
+        if state.grant.length != 0:
             request.policy.observe(outcome)
         observe_route(state, committed, outcome.round_ms, self._similarity)
         state.timings = [*request.timings, *state.timings]

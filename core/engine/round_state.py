@@ -61,8 +61,9 @@ class ActiveRequest:
     the round's event. `likelihood_history`: token likelihoods that its weights have seen.
     `router` chooses among the `routed_ssms`; None: all of them draft. `grant`, `load`: what the
     scheduler allows, and the pass that is shared; `waited`: rounds since the request was last
-    verified; `decision`: a plan with a decision that none of its rounds has recorded yet;
-    `auditioned`: its SSMs have been scored on the prompt.
+    verified; `width`: mean nodes of its trees for each token of depth; `decision`: a plan with a
+    decision that none of its drafts has followed yet; `auditioned`: its SSMs have been scored on
+    the prompt.
     """
 
     sequence: Sequence
@@ -82,6 +83,7 @@ class ActiveRequest:
     grant: Grant = FREE
     load: BatchLoad | None = None
     waited: int = 0
+    width: float = 1.0
     decision: Plan | None = None
     auditioned: bool = False
     shares_pass: SharesPass | None = field(init=False)
@@ -117,14 +119,14 @@ class ActiveRequest:
     def drafters_for(self, choice: Choice) -> list[int]:
         """Indices of the drafters that a choice uses, without the lost ones and those that the
         router or the scheduler leaves out."""
-        wanted, route = choice.drafters, self.route()
+        chosen, route = choice.drafters, self.route()
         waiting = self.routed_ssms - {*route.drafters} if route else frozenset()
         indices = [
             index
             for index, drafter in enumerate(self.drafters)
             if index not in self.lost
             and drafter.name not in waiting
-            and (wanted is None or drafter.name in wanted)
+            and (chosen is None or drafter.name in chosen)
         ]
         if route is None and self.grant.drafters is not None:
             ssms = [index for index in indices if self.drafters[index].name not in MODEL_FREE]
@@ -171,8 +173,8 @@ class ActiveRequest:
         reasons = (choice.reason, f"drafts are at most {min(fits, room)} deep ({why})")
         # A length that the user typed is shown as typed; one that a policy found is shown as it
         # will be.
-        given = length_policy(config.length).given
-        length = choice.length if given else min(fits, room)
+        is_given = length_policy(config.length).given
+        length = choice.length if is_given else min(fits, room)
         return replace(choice, length=length, reason="; ".join(filter(None, reasons)))
 
 
@@ -187,7 +189,8 @@ class RoundState:
     `route`: the SSMs that draft, None without a router; `log_probs`: of tokens of the text, by
     drafter, since its last report. `target_tokens`: the LLM's tokens at all nodes, if computed in
     one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
-    the request ends here. `scheduled`: its part in the batch; `num_tokens`: committed in the round.
+    the request ends here. `grant`, `decision`: the scheduler's when this draft was planned, maybe a
+    round ago; `scheduled`: its part in the batch; `num_tokens`: committed in the round.
     """
 
     request: ActiveRequest
@@ -208,6 +211,8 @@ class RoundState:
     route: Route | None = None
     log_probs: Mapping[str, Many[float]] = field(default_factory=dict)
     error: BaseException | None = None
+    grant: Grant = FREE
+    decision: Plan | None = None
     scheduled: Scheduled | None = None
     num_tokens: int = 0
     length: int = field(init=False)
@@ -226,8 +231,8 @@ class RoundState:
         weights = self.request.weights.values()
         # By index, since trees name drafters by their index; by name only where runs share weights.
         by_index = {i: weights[drafter.name] for i, drafter in enumerate(self.request.drafters)}
-        kept, most = self.speculation.vote_nodes, self.request.max_tree_nodes
-        return VoteWeights(by_index, kept if most is None else min(kept, most))
+        num_nodes, most = self.speculation.vote_nodes, self.request.max_tree_nodes
+        return VoteWeights(by_index, num_nodes if most is None else min(num_nodes, most))
 
     def is_worth_verifying(self, drafter: int, depth: int, chance: float) -> bool:
         """Whether the length policy keeps a node. Drawn nodes are always kept: to drop one after
@@ -252,8 +257,14 @@ def next_round(request: ActiveRequest) -> RoundState:
     """Plans a request's next round: its length policy chooses how far to draft. Takes the drafts
     made ahead for it."""
     drafts, request.ahead_drafts = request.ahead_drafts, None
+    decision, request.decision = request.decision, None
     return RoundState(
-        request, request.choose(), request.sequence.root_position, ahead_drafts=drafts
+        request,
+        request.choose(),
+        request.sequence.root_position,
+        ahead_drafts=drafts,
+        grant=request.grant,
+        decision=decision,
     )
 
 

@@ -111,6 +111,7 @@ def _warnings(sequence: Sequence, dtype: str) -> tuple[str, ...]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Reading what is installed takes milliseconds: once a process, not once a run."""
+    """The versions of this project and of its libraries. Cached: reading them takes
+    milliseconds."""
     versions = {name: importlib.metadata.version(name) for name in VERSIONED}
     return {"python": platform.python_version(), **versions}

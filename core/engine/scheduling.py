@@ -6,9 +6,10 @@ The rules themselves are `core.scheduling`, and know no engine.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import replace
+from types import MappingProxyType
 
 from core.config.mechanisms import MODEL_FREE, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
@@ -25,6 +26,9 @@ __all__ = ["EACH", "BatchSchedule"]
 EACH = "each"
 # Once a request: the SSMs read its prompt, and are asked how well they predict it.
 OPENING = ("prefill", "audition")
+# Share of a request's last tree in the mean width of its trees.
+WIDTH_SHARE = 0.3
+NO_DRAFTS: Mapping[str, RoundState] = MappingProxyType({})
 
 
 class BatchSchedule:
@@ -54,17 +58,26 @@ class BatchSchedule:
         plan, number = self._decided
         return ScheduleDecision(plan.decision, plan.reason, self._passes - number)
 
-    def plan(self, requests: Many[ActiveRequest], waiting: int) -> list[ActiveRequest]:
-        """The requests of the next round's group; grants and loads are given to all requests.
-        `waiting`: requests in the queue."""
+    def plan(
+        self,
+        requests: Many[ActiveRequest],
+        modes: Mapping[str, str],
+        waiting: int,
+        drafted: Mapping[str, RoundState] = NO_DRAFTS,
+    ) -> tuple[list[ActiveRequest], list[ActiveRequest] | None]:
+        """The requests that the next round verifies, and those that it drafts meanwhile, see Plan;
+        grants and loads are given to all. `modes`: of pipelining, by run; `waiting`: requests in
+        the queue; `drafted`: the states that wait to be verified, by run."""
         if self._scheduler is None:
             for request in requests:
                 request.decision = None  # of the schedule before this one
                 if request.grant is not FREE or request.load is not None:
                     _grant(request, FREE, None)
-            return list(requests)
+            return list(requests), None
         self._began, self._waiting, self._live = time.perf_counter(), waiting, len(requests)
-        self._plan = self._scheduler.plan([_live(one) for one in requests], waiting)
+        self._plan = self._scheduler.plan(
+            [_live(one, modes, drafted.get(one.sequence.run_id)) for one in requests], waiting
+        )
         self._passes += 1
         if self._plan.decision:
             self._decided = (self._plan, self._passes)
@@ -73,7 +86,11 @@ class BatchSchedule:
             request.waited += 1
             if self._plan.decision:
                 request.decision = self._plan
-        return [requests[index] for index in self._plan.group]
+        following = self._plan.following
+        return (
+            [requests[index] for index in self._plan.group],
+            None if following is None else [requests[index] for index in following],
+        )
 
     def make_trees(self, states: Many[RoundState]) -> None:
         """Merges each request's drafts; of all requests together only as many nodes are kept as
@@ -118,10 +135,12 @@ class BatchSchedule:
         drafted = sum(self._drafted.values())
         granted = sum(len(state.tree) for state in states)
         for state in states:
-            state.request.waited = 0
-            grant = state.request.grant
-            # The decision of a pass that it was not part of is recorded with its next pass.
-            recorded, state.request.decision = state.request.decision or plan, None
+            request, tree = state.request, state.tree
+            request.waited = 0
+            if tree.depth:
+                request.width += WIDTH_SHARE * (len(tree) / tree.depth - request.width)
+            # A decision is recorded where the first draft under it is verified.
+            grant, decided = state.grant, state.decision
             state.scheduled = Scheduled(
                 schedule=self.name,
                 num_live=self._live,
@@ -134,8 +153,8 @@ class BatchSchedule:
                 batch_drafted=drafted,
                 batch_granted=granted,
                 tokens_per_ms=load.price if load else 0.0,
-                decision=recorded.decision,
-                reason=recorded.reason,
+                decision=decided.decision if decided else "",
+                reason=(decided or plan).reason,
             )
 
     def end_round(self, states: Many[RoundState]) -> None:
@@ -173,17 +192,21 @@ def _grant(request: ActiveRequest, grant: Grant, load: BatchLoad | None) -> None
         request.shares_pass.share(load)
 
 
-def _live(request: ActiveRequest) -> LiveRequest:
+def _live(
+    request: ActiveRequest, modes: Mapping[str, str], drafted: RoundState | None
+) -> LiveRequest:
     speculation = request.sequence.speculation
     ssms = [drafter.name for drafter in request.drafters if drafter.name not in MODEL_FREE]
     routed = speculation.routed_drafters if request.router is not None else len(ssms)
     return LiveRequest(
         context=request.sequence.root_position,
-        length=request.policy.choose().length,
+        length=drafted.length if drafted else request.policy.choose().length,
         drafters=max(1, min(routed, len(ssms))),
         waited=request.waited,
-        overlapped=bool(ssms) and speculation.pipeline == "across",
+        overlapped=modes[request.sequence.run_id] == "across",
         tokens=request.sequence.sampling.max_new_tokens,
+        ready=drafted is not None,
+        width=request.width,
     )
 
 

@@ -116,18 +116,18 @@ def live_run(
     """A run, as the worker's last `rounds` show it."""
     for waited, facts in enumerate(reversed(rounds)):
         if (part := facts.runs.get(run_id)) is not None:
-            done, by_model = part.completed, _by_model(part.completed.spans)
+            completed, by_model = part.completed, _by_model(part.completed.spans)
             return LiveRun(
                 run_id=run_id,
                 num_tokens=num_tokens,
                 max_tokens=max_tokens,
-                round=done.round,
+                round=completed.round,
                 num_verified=part.num_nodes,
-                num_accepted=done.num_accepted,
+                num_accepted=completed.num_accepted,
                 llm_ms=_covered_ms(by_model.pop(LLM_LANE, ())),
                 draft_ms=_covered_ms(span for spans in by_model.values() for span in spans),
                 num_waited=waited,
-                scheduled=done.scheduled,
+                scheduled=completed.scheduled,
                 max_tree_nodes=max_tree_nodes,
             )
     return LiveRun(run_id, num_tokens, max_tokens, max_tree_nodes=max_tree_nodes)
@@ -152,11 +152,11 @@ def lanes_of(rounds: Sequence[RoundFacts]) -> tuple[Lane, ...]:
 
 def _by_model(spans: Iterable[Span]) -> dict[str, list[Span]]:
     """Spans by the model that worked in them."""
-    found: dict[str, list[Span]] = {}
+    spans_by_model: dict[str, list[Span]] = {}
     for span in spans:
         if span.lane not in HOST_LANES:
-            found.setdefault(span.lane, []).append(span)
-    return found
+            spans_by_model.setdefault(span.lane, []).append(span)
+    return spans_by_model
 
 
 def _covered_ms(spans: Iterable[Span]) -> float:

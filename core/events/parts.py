@@ -69,9 +69,9 @@ class ModelInfo:
         """Whether both are the same model, and would write the same text: all fields are equal, the
         fingerprint where both have one."""
         # Runs of older logs have no fingerprint: then the other fields decide.
-        known = bool(self.fingerprint and other.fingerprint)
+        both_known = bool(self.fingerprint and other.fingerprint)
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
-            not known or self.fingerprint == other.fingerprint
+            not both_known or self.fingerprint == other.fingerprint
         )
 
 

@@ -29,7 +29,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
     Raises ConfigError on a field that `cls` does not have.
     """
     hints = _hints(typing.cast("typing.Hashable", cls))
-    # Missing fields are not refused here: they may have defaults, as fields added later do.
+    # Missing fields are allowed: fields that were added later have defaults.
     unknown = sorted(set(values) - set(hints))
     if unknown:
         raise ConfigError.of("field", unknown[0], f"one of {', '.join(hints)} in {cls.__name__}")
@@ -38,7 +38,7 @@ def from_plain(cls: type[Any], values: Mapping[str, Any]) -> Any:
 
 @cache
 def _hints(cls: Any) -> dict[str, Any]:
-    # Evaluates the annotations, which are strings; once a class.
+    # The annotations are strings; they are evaluated once for each class.
     return typing.get_type_hints(cls)
 
 

@@ -98,7 +98,7 @@ class RoundCosts:
         """Expected tokens and time of each length from 0 to `most` where `names` draft, for a
         chain: one verified node per level (other nodes are rarely kept).
         tokens(l) = 1 + r + ... + r^l, r the acceptance rate."""
-        found = [Estimate(0, 0, 1.0, self.plain_ms)]
+        by_length = [Estimate(0, 0, 1.0, self.plain_ms)]
         costs = [self._costs.draft_costs(name) for name in names]
         # Only what is not hidden behind the LLM's pass makes a round longer.
         start_ms = self._exposed.get(1.0) * sum(one.start.get() for one in costs)
@@ -110,8 +110,8 @@ class RoundCosts:
             reach *= rate
             tokens += reach
             ms = fixed_ms + (length - 1) * step_ms + self.verify_ms(length)
-            found.append(Estimate(length, length, tokens, ms))
-        return tuple(found)
+            by_length.append(Estimate(length, length, tokens, ms))
+        return tuple(by_length)
 
     def predicted_ms(self, estimates: Sequence[Estimate], most: int) -> float:
         """Of the coming round, if it takes as many passes as recent ones; 0 (no prediction) where

@@ -72,14 +72,14 @@ class Trend:
         else:
             change = STEP if slope < 0 else -PENALTY
             why = f"the LLM's time per token {'falls' if slope < 0 else 'rises'} with the length"
-        chosen = min(max(1, length + change), self._most)
+        next_length = min(max(1, length + change), self._most)
         ms = self._points[-1][1]
-        found = f"{why} (at {length} it is {ms:.2f} ms"
-        found += ")" if slope is None else f", {slope:+.3f} ms a step)"
-        move = f"{length} -> {chosen}" if chosen != length else f"{length} stays"
-        if chosen < length + change:
-            found += f"; {self._most} is the most"
-        return Choice(chosen, f"{move}: {found}")
+        why_here = f"{why} (at {length} it is {ms:.2f} ms"
+        why_here += ")" if slope is None else f", {slope:+.3f} ms a step)"
+        move = f"{length} -> {next_length}" if next_length != length else f"{length} stays"
+        if next_length < length + change:
+            why_here += f"; {self._most} is the most"
+        return Choice(next_length, f"{move}: {why_here}")
 
 
 def _slope(points: deque[tuple[int, float]]) -> float | None:

@@ -52,12 +52,12 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
     try:
         from core.models.native.forward import CompiledForward
 
-        found = CompiledForward(weights, masks)
+        compiled_forward = CompiledForward(weights, masks)
         # Compiles now, while loading, rather than in the first request.
-        found.try_out()
+        compiled_forward.try_out()
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
         return None  # numba is missing or fails here: the torch pass serves as well
-    return found
+    return compiled_forward
 
 
 def compiled_of(forward: Forward) -> CompiledForward | None:
@@ -71,10 +71,10 @@ def compiled_of(forward: Forward) -> CompiledForward | None:
 
 
 def run_drafts(
-    forward: Forward, wanted: tuple[DraftBatch, DraftLimits, Ready], place: tuple[KVArena, int]
+    forward: Forward, inputs: tuple[DraftBatch, DraftLimits, Ready], place: tuple[KVArena, int]
 ) -> DraftResult:
     """`CompiledForward.drafts` in an arena that has at least so many rows."""
-    made, (arena, rows) = compiled_of(forward), place
-    assert made is not None, "only a compiled pass drafts so"
-    arena.reserve(rows, wanted[1].slots)
-    return made.drafts(*wanted, arena)
+    forward_compiled, (arena, rows) = compiled_of(forward), place
+    assert forward_compiled is not None, "only a compiled pass drafts so"
+    arena.reserve(rows, inputs[1].slots)
+    return forward_compiled.drafts(*inputs, arena)

@@ -158,8 +158,8 @@ class GeneralForward:
             use_cache=True,
             **optional,
         )
-        found: torch.Tensor = output.logits
-        return found
+        logits: torch.Tensor = output.logits
+        return logits
 
     def _mask(self, full: BoolArray, near: BoolArray) -> torch.Tensor | dict[str, torch.Tensor]:
         if self._masks.by_layer_type:
@@ -185,8 +185,8 @@ class GeneralForward:
 
 def cache_argument(module: Any) -> str:
     """The name of a transformers module's KV cache argument, which transformers 5.24 renamed."""
-    taken = inspect.signature(module.forward).parameters
-    return "cache" if "cache" in taken else "past_key_values"
+    parameters = inspect.signature(module.forward).parameters
+    return "cache" if "cache" in parameters else "past_key_values"
 
 
 def additive(visible: BoolArray, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -79,9 +79,9 @@ class GraphedForward:
             self._passes[key] = _Pass(self._lean, arena, *key)
         one = self._passes[key]
         one.fill(batch)
-        found = self._run(one)
+        logits = self._run(one)
         # A copy: the next pass of this shape writes where this one did.
-        return found[:, :width].clone()
+        return logits[:, :width].clone()
 
     @property
     def captures(self) -> bool:
@@ -116,9 +116,9 @@ class GraphedForward:
         graph = cuda.CUDAGraph()
         # Thread-local: another thread may be drafting, and its launches must not be captured.
         with cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            found = one.compute()
+            logits = one.compute()
         self._pool = self._pool or graph.pool()
-        return graph, found
+        return graph, logits
 
 
 @dataclass
@@ -188,9 +188,9 @@ class _Pass:
         """`compute` by its graph, captured at the first call."""
         if self._graph is None:
             self._graph = capture(self)
-        graph, found = self._graph
+        graph, logits = self._graph
         graph.replay()
-        return found
+        return logits
 
 
 def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs:

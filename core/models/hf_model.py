@@ -64,6 +64,10 @@ class HfModel:
         return self._info.vocab_size
 
     @property
+    def num_embeddings(self) -> int:
+        return len(self.embeddings)
+
+    @property
     def context_length(self) -> int:
         return self._info.context_length
 

@@ -44,8 +44,8 @@ class LeanLayer:
 
 @dataclass(frozen=True, slots=True)
 class LeanWeights:
-    """A Llama-like model: `embedding` (V, hidden), `head` (hidden, V), rotation by `inverse`
-    frequencies (float32, head size / 2) times `rope_scale`."""
+    """A Llama-like model: `embedding` (V, hidden), `head` (hidden, V; narrow: fewer, the first
+    tokens'), rotation by `inverse` frequencies (float32, head size / 2) times `rope_scale`."""
 
     embedding: torch.Tensor
     layers: tuple[LeanLayer, ...]
@@ -81,14 +81,16 @@ def map_tensors(
     first = every[0]
     embedding = how([one.embedding for one in every])
     # A tied head stays a view of the embedding, in a stack too.
-    head = embedding.transpose(-2, -1) if first.is_tied else how([one.head for one in every])
+    outputs = first.head.shape[-1]
+    tied = embedding.transpose(-2, -1)[..., :outputs]
+    head = tied if first.is_tied else how([one.head for one in every])
     layers = []
     for same in zip(*(one.layers for one in every), strict=True):
         parts = {f.name: [getattr(layer, f.name) for layer in same] for f in fields(LeanLayer)}
-        made: dict[str, Any] = {
+        mapped: dict[str, Any] = {
             n: how(p) if isinstance(p[0], torch.Tensor) else p[0] for n, p in parts.items()
         }
-        layers.append(LeanLayer(**made))
+        layers.append(LeanLayer(**mapped))
     norm = how([one.norm for one in every])
     return replace(first, embedding=embedding, head=head, layers=tuple(layers), norm=norm)
 
@@ -161,10 +163,10 @@ class LeanForward:
             # Keys and values are (rows, KV heads, extent, head size); with grouped queries a KV
             # head serves heads / kv_heads query heads.
             mask = near if layer.windowed else full
-            seen = F.scaled_dot_product_attention(
+            attended = F.scaled_dot_product_attention(
                 q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
             )
-            x = layer.out.residual(x, seen.transpose(1, 2).reshape(len(x), -1))
+            x = layer.out.residual(x, attended.transpose(1, 2).reshape(len(x), -1))
             # SwiGLU: down(silu(gate) up).
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
             x = layer.down.residual(x, F.silu(gate).mul_(up))

@@ -75,7 +75,7 @@ class StackedForward:
     ) -> torch.Tensor:
         w, members = self._weights, self._members
         rows, width = tokens.shape
-        vocabulary, hidden = w.embedding.shape[1:]
+        hidden = w.embedding.shape[2]
         cos, sin = (
             self._by_member(part.view(rows, width, 1, -1))
             for part in self._rotation.at(positions.reshape(-1))
@@ -86,11 +86,11 @@ class StackedForward:
             # Attention is by row again: a row's keys are in its own slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
-            seen = F.scaled_dot_product_attention(
+            attended = F.scaled_dot_product_attention(
                 q, keys, values, masks[0], enable_gqa=w.heads != w.kv_heads
             )
-            seen = self._by_member(seen.transpose(1, 2)).reshape(members, x.shape[1], -1)
-            x = _residual(x, seen, layer.out, layer.out_bias)
+            attended = self._by_member(attended.transpose(1, 2)).reshape(members, x.shape[1], -1)
+            x = _residual(x, attended, layer.out, layer.out_bias)
             h = _matmul(norms.after(x), layer.gate_up, layer.gate_up_bias)
             gate, up = h.chunk(2, -1)
             x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
@@ -98,8 +98,9 @@ class StackedForward:
             x = x[:, -1:]
         # (members, tokens, V), then back to the order of rows.
         logits = torch.bmm(self._norm(x), w.head)
-        apart = logits.view(members, rows // members, -1, vocabulary)
-        return apart.transpose(0, 1).reshape(rows, -1, vocabulary)
+        vocab_size = logits.shape[-1]
+        apart = logits.view(members, rows // members, -1, vocab_size)
+        return apart.transpose(0, 1).reshape(rows, -1, vocab_size)
 
     def _heads(
         self,

@@ -67,14 +67,14 @@ def batched_forward(by_model: Sequence[tuple[LanguageModel, Sequence[Feed]]]) ->
     # The pass wants the members' order, the caller gets its own back.
     places = [stack.members.index(model) for model, _ in by_model]
     by_place = {place: feeds for place, (_, feeds) in zip(places, by_model, strict=True)}
-    found: Sequence[LogitsOrError]
+    results: Sequence[LogitsOrError]
     try:
-        found = stack.forward([by_place[place] for place in range(len(by_model))])
+        results = stack.forward([by_place[place] for place in range(len(by_model))])
     except MODEL_FAULTS as error:
         # One pass, one failure: which model is to blame is found when they run one by one.
-        found = [error] * len(by_model)
+        results = [error] * len(by_model)
     end = time.perf_counter()
-    return [PassResult(found[place], start, end, len(by_model)) for place in places]
+    return [PassResult(results[place], start, end, len(by_model)) for place in places]
 
 
 def common_stack(models: Sequence[LanguageModel]) -> Stack | None:
@@ -224,10 +224,10 @@ class Stack:
         held = max(member.rows_held for member in self.members)
         self.arena.reserve(held, batch.plan.extent)
         logits = self._forward.logits(batch, self.arena)
-        found: list[list[torch.Tensor]] = [[] for _ in by_member]
+        by_model: list[list[torch.Tensor]] = [[] for _ in by_member]
         for i, (_, m) in enumerate(order):
-            found[m].append(logits[i, feed_rows(feeds[i])].float())
-        return found
+            by_model[m].append(logits[i, feed_rows(feeds[i])].float())
+        return by_model
 
 
 # -- stacking weights --
@@ -265,8 +265,8 @@ def _stack_tensors(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 def _member_forward(forward: Forward, place: int, own: LeanWeights) -> Forward | None:
     """One member's pass over views of the stack's, None if the pass cannot be divided."""
     part = getattr(forward, "member", None)
-    found: Forward | None = part(place, own) if part else None
-    return found
+    member_forward: Forward | None = part(place, own) if part else None
+    return member_forward
 
 
 def _member(weights: LeanWeights, place: int) -> LeanWeights:

@@ -35,10 +35,10 @@ def within_grant(route: Route, scores: Mapping[str, float], most: int) -> Route:
     others = [name for name in route.drafters if name not in route.explored]
     others.sort(key=lambda name: -scores[name])
     half = -(-most // 2)
-    kept = {*[*explored[:half], *others, *explored[half:]][:most]}
-    drafters = tuple(name for name in route.drafters if name in kept)
-    reason = f"{route.reason}; the batch grants {len(kept)}"
-    return Route(drafters, route.explored & kept, reason)
+    within = {*[*explored[:half], *others, *explored[half:]][:most]}
+    drafters = tuple(name for name in route.drafters if name in within)
+    reason = f"{route.reason}; the batch grants {len(within)}"
+    return Route(drafters, route.explored & within, reason)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,14 +69,14 @@ class CosineRouter:
         least_tried = sorted(names, key=lambda name: self._tried[name])[:num_explored]
         rest = [name for name in names if name not in least_tried]
         best = sorted(rest, key=lambda name: -self._scores[name])[: count - num_explored]
-        chosen = {*least_tried, *best}
+        picked = {*least_tried, *best}
         why = (
             f"{self._accepted} accepted, fewer than {FEW_ACCEPTED}: {', '.join(least_tried)} "
             "tried for having drafted least"
             if exploring
             else f"{self._accepted} accepted: the best by score"
         )
-        drafters = tuple(name for name in names if name in chosen)
+        drafters = tuple(name for name in names if name in picked)
         return Route(drafters, frozenset(least_tried), why)
 
     def observe(self, evidence: RoundEvidence) -> None:

@@ -97,8 +97,8 @@ class CreditRouter:
     def scores(self) -> dict[str, float]:
         """Expected tokens per second of each SSM alone; before the first audition about those of
         plain decoding."""
-        known = self._log_probs
-        return {n: self._value(n, credit_of(known.get(n, ()))) for n in self._names}
+        log_probs = self._log_probs
+        return {n: self._value(n, credit_of(log_probs.get(n, ()))) for n in self._names}
 
     def _value(self, name: str, credit: float) -> float:
         """Tokens per second of a chain of DEPTH tokens, each accepted with probability
@@ -138,10 +138,10 @@ class CreditRouter:
         self._rounds += 1
         self._decode_ms += max(0.0, evidence.round_ms)
         self._since_audition += evidence.num_tokens
-        for name, found in evidence.log_probs.items():
+        for name, log_probs in evidence.log_probs.items():
             history = self._recent.setdefault(name, deque(maxlen=RECENT + USUAL))
             # Floored: a token that the SSM holds impossible would make the spread infinite.
-            history.extend(max(FLOOR, value) for value in found if not math.isnan(value))
+            history.extend(max(FLOOR, value) for value in log_probs if not math.isnan(value))
         self._changed = bool(self._routed) and all(
             has_dropped([*self._recent.get(name, ())]) for name in self._routed
         )
@@ -162,7 +162,7 @@ class CreditRouter:
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
         first = not self._log_probs
-        self._log_probs = {name: list(found) for name, found in log_probs.items() if found}
+        self._log_probs = {name: list(values) for name, values in log_probs.items() if values}
         self._auditions += 1
         self._asking_ms += max(0.0, ms)
         self._since_audition = 0
@@ -171,7 +171,7 @@ class CreditRouter:
     def _choose(self, first: bool) -> None:
         # Of a changed text the tokens before the change tell nothing.
         first_token = -2 * RECENT if self._changed else 0
-        scored = {name: found[first_token:] for name, found in self._log_probs.items()}
+        scored = {name: log_probs[first_token:] for name, log_probs in self._log_probs.items()}
         credits = {name: credit_of(scored[name]) for name in self._names if name in scored}
         values = {name: self._value(name, credit) for name, credit in credits.items()}
         best = sorted(credits, key=lambda name: -values[name])

@@ -72,9 +72,13 @@ def regret_of(
     chains = {name: chain_lengths(own, depth) for name, own in hits.items()}
     size = len(routes)
 
-    def choice(drafters: tuple[str, ...], chosen: Callable[[int], Collection[str]]) -> RoutingTrial:
+    def choice(
+        drafters: tuple[str, ...], drafters_at: Callable[[int], Collection[str]]
+    ) -> RoutingTrial:
         def chain(place: int) -> int:
-            return max((chains[name][place] for name in chosen(place) if name in chains), default=0)
+            return max(
+                (chains[name][place] for name in drafters_at(place) if name in chains), default=0
+            )
 
         return RoutingTrial(drafters, _passes(size, chain), size)
 

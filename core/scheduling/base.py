@@ -20,7 +20,7 @@ __all__ = [
     "LiveRequest",
     "Plan",
     "Scheduler",
-    "counted",
+    "count_noun",
 ]
 
 
@@ -28,8 +28,9 @@ __all__ = [
 class LiveRequest:
     """One live request, as a scheduler sees it: its cached tokens, the length that its policy
     chooses, the number of SSMs that it would let draft, the rounds since it was last verified,
-    whether other requests' passes may hide its drafting (`pipeline=across`), and the number of
-    tokens that it asks for."""
+    whether other requests' passes may hide its drafting (`pipeline=across`), the number of tokens
+    that it asks for, whether a draft of `length` waits to be verified (`ready`), and the nodes that
+    its trees have for each token of depth (`width`)."""
 
     context: int
     length: int
@@ -37,6 +38,8 @@ class LiveRequest:
     waited: int = 0
     overlapped: bool = False
     tokens: int = 128
+    ready: bool = False
+    width: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,19 +56,21 @@ FREE = Grant()
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next round. `group`: indices of the requests that the LLM verifies; the others wait, or
-    are drafted meanwhile. `grants`: one per request. `load`: of the group's pass, for the length
-    policies; None where each request counts its own costs. `reason`: a sentence for the reader;
-    `decision`: `more`, `fewer`, `plain` or `drafts`, empty where nothing has changed."""
+    """The next round. `group`: indices of the requests that the LLM verifies; `following`: of those
+    drafted meanwhile; None: requests with `pipeline=across` take turns, half of them verified.
+    `grants`: one per request. `load`: of the group's pass, for the length policies; None where each
+    request counts its own costs. `reason`: a sentence for the reader; `decision`: `more`, `fewer`,
+    `plain` or `drafts`, empty where nothing has changed."""
 
     group: tuple[int, ...]
     grants: tuple[Grant, ...]
     load: BatchLoad | None = None
     reason: str = ""
     decision: str = ""
+    following: tuple[int, ...] | None = None
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     """A number with its noun, in a scheduler's reasons."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

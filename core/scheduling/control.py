@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.scheduling.base import counted
+from core.scheduling.base import count_noun
 
 __all__ = ["SpeculationControl", "SpeculationLimit"]
 
@@ -27,7 +27,14 @@ class SpeculationLimit:
 
 
 class SpeculationControl:
-    """Steps one limit up and down, between plain decoding and what the requests ask for."""
+    """Steps one limit up and down, between plain decoding and what the requests ask for.
+
+    In the paper an idle LLM is answered with one token or drafter more, from wherever the system
+    has begun. Here it begins at the most that a live request asks for, and ends there: `fixed`
+    promises always `speculation_length` tokens, other policies found that more do not pay, and
+    `routed_drafters` is the user's number of SSMs. So `more` takes back `fewer`, and goes no
+    further; nor is one request given more because another asks for it, since a grant is a limit.
+    """
 
     def __init__(self) -> None:
         self.limit: SpeculationLimit | None = None
@@ -42,21 +49,21 @@ class SpeculationControl:
             return SpeculationLimit(length, drafters)
         return SpeculationLimit(min(self.limit.length, length), min(self.limit.drafters, drafters))
 
-    def observe(self, busy: float, queue: int, asked: SpeculationLimit) -> str:
+    def observe(self, busy: float, queue: int, granted: SpeculationLimit) -> str:
         """One round: the LLM's share of it, the requests that wait, and what the live ones ask for.
         The decision: `more`, `fewer` or empty."""
         grows = queue > 0 and queue >= self._queue
         self._queue = queue
         # In plain decoding the LLM waits for no draft, so how busy it is tells nothing.
-        idle = busy < IDLE or not self.limit_within(asked.length, asked.drafters).length
+        idle = busy < IDLE or not self.limit_within(granted.length, granted.drafters).length
         signal = -1 if grows else int(idle and queue == 0)
         if signal != self._signal:
             self._signal, self._rounds = signal, 0
         self._rounds += 1
         if not signal or self._rounds < self._patience:
             return ""
-        limit = self.limit_within(asked.length, asked.drafters)
-        after = _fewer(limit) if signal < 0 else _more(limit, asked)
+        limit = self.limit_within(granted.length, granted.drafters)
+        after = _fewer(limit) if signal < 0 else _more(limit, granted)
         self._rounds = 0
         if after == limit:
             return ""
@@ -69,8 +76,8 @@ class SpeculationControl:
 
 def _reason(after: SpeculationLimit, before: SpeculationLimit, queue: int, busy: float) -> str:
     """Why the limit has become what it is after the step."""
-    drafts = f"a draft has at most {counted(after.length, 'token')}"
-    drafts += f" by {counted(after.drafters, 'SSM')}"
+    drafts = f"a draft has at most {count_noun(after.length, 'token')}"
+    drafts += f" by {count_noun(after.drafters, 'SSM')}"
     if queue:
         waits = "1 request waits" if queue == 1 else f"{queue} requests wait"
         most = drafts if after.length else "no request drafts"
@@ -89,7 +96,7 @@ def _fewer(limit: SpeculationLimit) -> SpeculationLimit:
     return SpeculationLimit(max(0, limit.length - 1), limit.drafters)
 
 
-def _more(limit: SpeculationLimit, asked: SpeculationLimit) -> SpeculationLimit:
-    if limit.length < asked.length:
+def _more(limit: SpeculationLimit, granted: SpeculationLimit) -> SpeculationLimit:
+    if limit.length < granted.length:
         return SpeculationLimit(limit.length + 1, limit.drafters)
-    return SpeculationLimit(limit.length, min(asked.drafters, limit.drafters + 1))
+    return SpeculationLimit(limit.length, min(granted.drafters, limit.drafters + 1))

@@ -1,10 +1,10 @@
 """`cosine`: CoSine's batch scheduler (arXiv 2503.10325) with its adaptive speculation control.
 
-The paper's objective, group by group; its parameters that the paper leaves open are the constants
-below. Otherwise than in the paper, gamma is the depth of a request's draft, as its length policy
-has it, and is only trimmed here: trees have more nodes than that. There is no limit on memory,
-whose KV rows are reserved at admission. It is not guarded against being slower than plain decoding:
-`shared` is.
+It minimises the paper's objective for one group of requests after another; parameters that the
+paper leaves open are the constants below. Its gamma, the tokens of a request that are verified, is
+the length of its draft, as its length policy chose it and only reduced here, times the nodes that
+its trees had for each token of depth. There is no memory limit, since KV rows are reserved at
+admission. Nothing here prevents a batch slower than plain decoding; `shared` does that.
 """
 
 from __future__ import annotations
@@ -12,69 +12,86 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, counted
+from core.scheduling.base import BatchCosts, BatchOutcome, Grant, LiveRequest, Plan, count_noun
 from core.scheduling.batch_times import BatchTimes
 from core.scheduling.control import SpeculationControl, SpeculationLimit
 
 __all__ = ["Cosine", "Group", "best_group", "trim_lengths"]
 
-# Assumed; the paper names the limits and gives no values. Depths of all drafts in one pass, summed:
-MOST_TOKENS = 64
+# Assumed; the paper names the limits and gives no values. Nodes of all drafts in one pass:
+MOST_NODES = 64
 # A round may take so many times as long as a pass over one token per live request.
 MOST_TIME = 8.0
-# Weight of the verified tokens in the objective, in passes of one request per token.
-TOKEN_WEIGHT = 0.01
+# Weight of the verified nodes in the objective, in passes of one request per node.
+NODE_WEIGHT = 0.007
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Requests (indices) of one LLM pass, the length of each one's draft, and the objective."""
+    """Requests (indices) of one LLM pass, the length of each one's draft, the nodes of all drafts
+    (Gamma), and the objective."""
 
     members: tuple[int, ...]
     lengths: tuple[int, ...]
+    nodes: int
     cost: float
 
 
-def trim_lengths(lengths: Sequence[int], most: int) -> tuple[int, ...]:
-    """Lengths that add up to at most `most`: the longest is shortened first, the last of equals."""
+def trim_lengths(
+    group: Sequence[LiveRequest], lengths: Sequence[int], most: int
+) -> tuple[int, ...]:
+    """Lengths whose drafts have at most `most` nodes together: the draft of most nodes is shortened
+    first, the last of equals. Drafts that are made already stay as they are."""
     cut = list(lengths)
-    while sum(cut) > most:
-        longest = max(range(len(cut)), key=lambda i: (cut[i], i))
+    free = [i for i, one in enumerate(group) if not one.ready]
+    while _nodes(group, cut) > most and any(cut[i] for i in free):
+        longest = max(free, key=lambda i: (cut[i] * group[i].width, i))
         cut[longest] -= 1
     return tuple(cut)
 
 
+def _nodes(group: Sequence[LiveRequest], lengths: Sequence[int]) -> int:
+    return round(sum(one.width * n for one, n in zip(group, lengths, strict=True)))
+
+
 def best_group(
-    live: Sequence[LiveRequest], lengths: Sequence[int], largest: int, costs: BatchCosts
+    live: Sequence[LiveRequest],
+    lengths: Sequence[int],
+    largest: int,
+    costs: BatchCosts,
+    among: Sequence[int] | None = None,
 ) -> Group:
     """The group that minimises
 
-        (t_draft + t_verify) / |B| + weight x sum of lengths
+        (t_draft + t_verify) / |B| + weight x Gamma
 
     (their maximum instead of the sum where drafts are made during other requests' passes), among
     requests of like context length, since a batch is as slow as its longest. The request that has
-    waited longest is in it, so that none waits for ever.
+    waited longest is in it, so that none waits for ever. `among`: the indices to choose from.
     """
-    by_context = sorted(range(len(live)), key=lambda i: (live[i].context, i))
-    first = max(range(len(live)), key=lambda i: (live[i].waited, -i))
+    among = range(len(live)) if among is None else among
+    by_context = sorted(among, key=lambda i: (live[i].context, i))
+    first = max(among, key=lambda i: (live[i].waited, -i))
     plain_ms = costs.verify_ms(1, 0, live[first].context)
     most_ms = MOST_TIME * costs.verify_ms(len(live), 0, max(one.context for one in live))
     best: Group | None = None
-    for size in range(1, min(largest, len(live)) + 1):
-        for start in range(len(live) - size + 1):
+    for size in range(1, min(largest, len(among)) + 1):
+        for start in range(len(among) - size + 1):
             members = by_context[start : start + size]
             if first not in members:
                 continue
-            cut = trim_lengths([lengths[i] for i in members], MOST_TOKENS)
+            own = [live[i] for i in members]
+            cut = trim_lengths(own, [lengths[i] for i in members], MOST_NODES)
+            nodes = _nodes(own, cut)
             draft_ms = costs.draft_ms(size, max(cut))
-            verify_ms = costs.verify_ms(size, sum(cut), max(live[i].context for i in members))
-            overlapped = all(live[i].overlapped for i in members)
+            verify_ms = costs.verify_ms(size, nodes, max(one.context for one in own))
+            overlapped = all(one.overlapped for one in own)
             ms = max(draft_ms, verify_ms) if overlapped else draft_ms + verify_ms
             if ms > most_ms and size > 1:
                 continue
-            cost = ms / size + TOKEN_WEIGHT * plain_ms * sum(cut)
+            cost = ms / size + NODE_WEIGHT * plain_ms * nodes
             if best is None or cost < best.cost:
-                best = Group(tuple(members), cut, cost)
+                best = Group(tuple(members), cut, nodes, cost)
     assert best is not None, "a group of the longest waiting request alone is always allowed"
     return best
 
@@ -94,35 +111,30 @@ class Cosine:
             max(one.length for one in live), max(one.drafters for one in live)
         )
         limit = self._control.limit_within(self._asked.length, self._asked.drafters)
-        lengths = [min(one.length, limit.length) for one in live]
+        lengths = [one.length if one.ready else min(one.length, limit.length) for one in live]
         # Drafts are made for one half while the LLM verifies the other.
-        overlapped = sum(one.overlapped for one in live) > 1
-        largest = (len(live) + 1) // 2 if overlapped else len(live)
-        group = best_group(live, lengths, largest, self._times)
+        overlapped = sum(one.overlapped for one in live)
+        largest = (len(live) + 1) // 2 if overlapped > 1 else len(live)
+        every, ready = range(len(live)), [i for i, one in enumerate(live) if one.ready]
+        # What was drafted as a group is verified next: a draft before the pass would let the LLM
+        # wait. Requests that are not pipelined may join.
+        among = [i for i in every if live[i].ready or not live[i].overlapped] if ready else every
+        group = best_group(live, lengths, largest, self._times, among)
         granted = dict(zip(group.members, group.lengths, strict=True))
+        left = [i for i in every if live[i].overlapped and i not in {*ready, *group.members}]
+        room = (overlapped + 1) // 2 - len({*ready} - {*group.members})
+        following: tuple[int, ...] = ()
+        if overlapped > 1 and left and room > 0:
+            after = best_group(live, lengths, room, self._times, left)
+            following = after.members
+            granted |= dict(zip(after.members, after.lengths, strict=True))
         decision, self._decision = self._decision, ""
         return Plan(
             group.members,
-            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in range(len(live))),
-            reason=self._reason(live, group, decision),
+            tuple(Grant(granted.get(i, lengths[i]), limit.drafters) for i in every),
+            reason=self._control.reason if decision else _reason(live, group, len(among)),
             decision=decision,
-        )
-
-    def _reason(self, live: Sequence[LiveRequest], group: Group, decision: str) -> str:
-        if decision:
-            return self._control.reason
-        size, tokens = len(group.members), counted(sum(group.lengths), "token")
-        if len(live) == 1:
-            return f"one request is decoded: every pass is its own, and it may draft {tokens}"
-        if size == 1:
-            return (
-                f"1 of {len(live)} requests has this pass for itself, and may draft {tokens}: "
-                "to share it was expected to take more time a request"
-            )
-        contexts = [live[i].context for i in group.members]
-        return (
-            f"{size} of {len(live)} requests share this pass, with texts of like length "
-            f"({min(contexts)} to {max(contexts)} tokens); together they may draft {tokens}"
+            following=following,
         )
 
     def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
@@ -134,3 +146,23 @@ class Cosine:
         self._times.observe(outcome)
         busy = outcome.llm_ms / outcome.wall_ms if outcome.wall_ms > 0 else 1.0
         self._decision = self._control.observe(busy, outcome.waiting, self._asked)
+
+
+def _reason(live: Sequence[LiveRequest], group: Group, choice: int) -> str:
+    """Why this group of `choice` requests that could be verified now."""
+    size, tokens = len(group.members), count_noun(group.lengths[0], "token")
+    if len(live) == 1:
+        return f"one request is decoded: every pass is its own, and it may draft {tokens}"
+    if size == 1:
+        why = (
+            "no other has its draft ready"
+            if choice == 1
+            else "to share it was expected to take more time a request"
+        )
+        return f"1 of {len(live)} requests has this pass for itself, and may draft {tokens}: {why}"
+    contexts = [live[i].context for i in group.members]
+    return (
+        f"{size} of {len(live)} requests share this pass, with texts of like length "
+        f"({min(contexts)} to {max(contexts)} tokens); of all their drafts at most about "
+        f"{count_noun(group.nodes, 'token')} are verified"
+    )

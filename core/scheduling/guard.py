@@ -34,7 +34,7 @@ class PlainGuard:
         self._wait = FIRST
 
     @property
-    def allowed(self) -> bool:
+    def allows_drafts(self) -> bool:
         """Whether drafts are not measured to lose; true also in a probe of plain rounds."""
         return self._allowed
 

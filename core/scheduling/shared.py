@@ -46,7 +46,10 @@ def _in_turns(count: int, live: int, reason: str) -> str:
     """Of `live` requests `count` share a pass: with `across` the rest is drafted meanwhile."""
     if count == live:
         return reason
-    return f"{count} of {live} requests share a pass, SSMs draft for the others meanwhile; {reason}"
+    return (
+        f"at most {count} of {live} requests share a pass, SSMs draft for the others meanwhile; "
+        f"{reason}"
+    )
 
 
 @dataclass
@@ -88,7 +91,7 @@ class Shared:
         if not measured.guard.drafts:
             probe = "one plain round, to measure what drafts are compared with"
             lost = "no request drafts: plain rounds are measured to be faster"
-            reason = news or (probe if measured.guard.allowed else lost)
+            reason = news or (probe if measured.guard.allows_drafts else lost)
             reason = _in_turns(count, len(live), reason)
             plain = (Grant(length=0),) * len(live)
             return Plan(group, plain, None, reason, "plain" if news else "")
@@ -113,7 +116,7 @@ class Shared:
         if size not in self._measured:
             self._measured[size] = record = _SizeRecord()
             smaller = max((one for one in self._measured if one < size), default=size)
-            if not self._measured[smaller].guard.allowed:
+            if not self._measured[smaller].guard.allows_drafts:
                 record.guard.forbid()
         return self._measured[size]
 

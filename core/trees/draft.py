@@ -62,7 +62,7 @@ class Draft:
         path, node = [], ROOT
         for token_id in token_ids:
             # Linear: a draft has some dozens of nodes.
-            found = next(
+            child = next(
                 (
                     i
                     for i, parent in enumerate(self.parents)
@@ -70,10 +70,10 @@ class Draft:
                 ),
                 None,
             )
-            if found is None:
+            if child is None:
                 break
-            path.append(found)
-            node = found
+            path.append(child)
+            node = child
         return path
 
 

@@ -79,16 +79,16 @@ class SeededNoise:
 
     def gumbel(self, position: int) -> torch.Tensor:
         # With drafting ahead two threads may call this: the cache is looked up only once.
-        found = self._gumbels.get(position)
-        if found is None:
+        noise = self._gumbels.get(position)
+        if noise is None:
             bases = [self.base(position + step) for step in range(AHEAD)]
-            found, *others = _gumbel_rows(bases, self._vocab_size, self._device)
-            self._gumbels[position] = found
+            noise, *others = _gumbel_rows(bases, self._vocab_size, self._device)
+            self._gumbels[position] = noise
             for step, other in enumerate(others, 1):
                 self._gumbels.setdefault(position + step, other)
             while len(self._gumbels) > KEPT_POSITIONS:
                 self._gumbels.popitem(last=False)
-        return found
+        return noise
 
     def base(self, position: int) -> int:
         """The 64-bit hash base of `gumbel` at a position; a device kernel needs nothing else."""

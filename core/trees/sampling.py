@@ -148,8 +148,8 @@ class Target:
         if self._argmax is None:
             # NumPy is much faster and guarantees the lowest id on ties (also in `best`).
             logits = self.logits
-            found = logits.numpy() if logits.device.type == "cpu" else logits
-            self._argmax = [int(i) for i in found.argmax(-1).tolist()]
+            array = logits.numpy() if logits.device.type == "cpu" else logits
+            self._argmax = [int(i) for i in array.argmax(-1).tolist()]
         return self._argmax
 
     def best(self, row: int, gumbel: torch.Tensor) -> int:

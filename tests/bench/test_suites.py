@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from bench.clocked import PassClock, time_call, timing_passes
+from bench.chart import chart
 from bench.contestants import DecodeCase, decode, new_ids
 from bench.context import Context
 from bench.prompts import load_prompts
+from bench.results import Results
 from bench.suites.acceptance import Acceptance, distinct_share
 from bench.suites.acceptance_rows import PAPER, WIDTHS, AcceptanceRow, acceptance_rows
 from bench.suites.batch import Batch
@@ -23,12 +24,14 @@ from bench.suites.fusion import Fusion
 from bench.suites.length import Length
 from bench.suites.length_tables import FIXED, PLAIN, POLICIES
 from bench.suites.load import Load
+from bench.suites.load import tables as load_tables
 from bench.suites.overhead import STAGES, Overhead, _outside, overhead_configs
 from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
-from bench.suites.routing import CREDIT, SEGMENT, Routing
+from bench.suites.routing import CREDIT, SEGMENT, TURNING, Routing
 from bench.table_model import table_family
+from bench.timing import PassClock, time_call, timing_passes
 from core.config import PRESETS, SpeculationConfig
 from core.engine.engine import Engine
 from core.events import RoundCompleted, Span
@@ -94,12 +97,47 @@ def served(samples: Samples) -> None:
 
 def routed_texts(samples: Samples) -> None:
     """The spliced text's recorded tokens are all there, whoever drafts."""
-    own, mixed = (sample for sample in samples if "text" in sample)
-    assert {figures["tokens"] for figures in own["figures"].values()} == {4}
+    own, turning, mixed = (sample for sample in samples if "text" in sample)
+    for sample in (own, turning):
+        assert {figures["tokens"] for figures in sample["figures"].values()} == {4}
+    assert turning["prompt"] == "turning-stories-code" and turning["text"] == "turning"
     assert {figures["tokens"] for figures in mixed["figures"].values()} == {2 * SEGMENT}
     credit = mixed["figures"][CREDIT]
     assert len(credit["followed"]) == 1 and credit["to_oracle"] >= 0
     assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
+
+
+def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
+    """A panel each, of a contestant a bar by load; the page reads only a cell's first figure."""
+    values = {
+        name: {"speed": 1.0, "differ": 0}
+        | {f"{m}_p{p}": p + 1000 * (m == "ttft_ms") for m in ("ttft_ms", "tpot_ms") for p in SHOWN}
+        for name in LOADS
+    }
+    samples: list[dict[str, Any]] = [
+        {"loop": "open", "rate": str(rate), "repeat": repeat, "figures": values}
+        for rate in (0.25, 0.5)
+        for repeat in (0, 1)
+    ]
+    page = chart("\n".join(load_tables(Results(tmp_path / "r.json", {}, samples))))
+    for name, base in (("first token", 1000), ("per token", 0)):
+        for share in SHOWN:
+            assert f"<th>{name}, p{share}, ms</th>" in page
+            assert f'"text":"{name}, p{share}, ms"' in page, "a panel"
+            assert f"<td>{base + share:.1f} ({base + share:.1f} to" in page
+    assert page.index("<td>plain at 0.25</td>") < page.index("<td>plain at 0.5</td>")
+    assert page.index("<td>plain at 0.5</td>") < page.index("<td>best, shared at 0.25</td>")
+
+
+def test_turning_prompts_end_in_another_domain() -> None:
+    turning, known = load_prompts(TURNING), {one.domain for one in load_prompts()}
+    pairs = [one.id.split("-")[1:] for one in turning]
+    assert len({*map(tuple, pairs)}) == len(turning) == 8
+    for prompt, (begin, end) in zip(turning, pairs, strict=True):
+        assert begin != end == prompt.domain and {begin, end} == {begin, end} & known
+    assert {begin for begin, _ in pairs} == {end for _, end in pairs} == known
+    parts = [part for one in turning for part in one.text.split("\n\n")[:1]]
+    assert len({*parts}) == 8, "no beginning twice"
 
 
 def case(
@@ -110,6 +148,7 @@ def case(
     return pytest.param(suite, changes, count, check, words, id=suite.name, marks=marks)
 
 
+SHOWN = (50, 95, 99)
 LOADS = ("plain", "best, shared", "cosine, cosine")
 COMPARED = ("coupled / plain top-k, union of 5", "union of 5 / best single SSM")
 CASES = (
@@ -135,11 +174,13 @@ CASES = (
     case(
         Routing(orders=(("stories", "code"),)),
         *(
-            2 + 24,
+            3 + 24,
             routed_texts,
             "| credit, 2 |",
             "other words",
             "Spliced texts",
+            "prompts that change their domain",
+            "turning: the best SSM found within 24 tokens",
             "changes followed",
         ),
         tokens=4,

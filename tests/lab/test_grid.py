@@ -123,7 +123,7 @@ def test_a_number_out_of_range_and_a_drafter_that_is_not_loaded_are_refused() ->
     assert list(reasons(made)) == ["speculation_length=99"]
     made = grid(BASE, [axis_from_text("drafters", "all | nobody | ngram")], None, ("a", "b"))
     assert made.refused[0].name == "drafters=nobody"
-    assert "drafters of all, first, ngram, suffix, a, b" in made.refused[0].reason
+    assert "drafters of all, first, ngram, suffix, table, a, b" in made.refused[0].reason
     with pytest.raises(ConfigError, match="no point of the grid can run; the first: drafters"):
         grid(BASE, [axis_from_text("drafters", "nobody")], None, ("a",))
 
@@ -187,7 +187,7 @@ def test_a_value_that_no_point_can_have_keeps_its_place_and_reason() -> None:
     assert reasons(back) == reasons(made) and len(back.refused) == 6
     assert [one.name for one in back.configurations] == [one.name for one in made.configurations]
     assert (
-        "drafters of all, first, ngram, suffix, a, b"
+        "drafters of all, first, ngram, suffix, table, a, b"
         in reasons(back)["speculation_length=4, drafters=nobody, weight_bounds=0.1,10"]
     )
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 
 from core import SamplingParams, SpeculationConfig
+from core.drafters.count_table import add_text, new_table
 from tests.fakes import TableModel, random_table
 from tests.laws.whole_rounds import EnumeratedCase, joint_of_rounds, plain_joint, total_variation
 
@@ -21,12 +23,20 @@ SAMPLED_BY = ("temperature", "top_k", "min_p", "repetition_penalty", "max_new_to
 LOOKUP_PROMPT = (0, 1, 2, 0, 1, 0)
 
 
-def tables(count: int, seed: int = 0, vocab: int = 3) -> list[TableModel]:
-    """The LLM's table and those of `count` drafters."""
+def tables(count: int, seed: int = 0, vocab: int = 3, narrow: int = 0) -> list[TableModel]:
+    """The LLM's table and those of `count` drafters, whose heads lack the last `narrow` tokens."""
+    sizes = [vocab] + [vocab - narrow] * count
     return [
-        TableModel(f"model-{i}", vocab, random_table(vocab, 10 * seed + 1 + i))
-        for i in range(count + 1)
+        TableModel(f"model-{i}", size, random_table(size, 10 * seed + 1 + i), num_embeddings=vocab)
+        for i, size in enumerate(sizes)
     ]
+
+
+def counts_of(text: tuple[int, ...]) -> np.ndarray:
+    """Rows for the drafter `table`."""
+    table = new_table(64)
+    add_text(table, np.array(text, np.int64), 1)
+    return table[table.any(1)]
 
 
 def case(
@@ -34,8 +44,8 @@ def case(
 ) -> EnumeratedCase:
     """`count` drafters with random tables; `fields` of the configuration, the case, the tables or
     sampling."""
-    llm, *ssms = tables(count, seed, fields.pop("vocab", 3))
-    of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids") if k in fields}
+    llm, *ssms = tables(count, seed, fields.pop("vocab", 3), fields.pop("narrow", 0))
+    of_case = {k: fields.pop(k) for k in ("eos_ids", "prompt_ids", "counts") if k in fields}
     of_sampling = {k: fields.pop(k) for k in SAMPLED_BY if k in fields}
     settings = {"expansion": shape, "speculation_length": len(shape), "max_tree_nodes": "uncut"}
     speculation = SpeculationConfig(draft=draft, **{**settings, **fields})
@@ -74,6 +84,15 @@ TWO_ROUNDS: Cases = {
     "a fork of lookup before a drafter": partial(
         case, 1, "sampled_iid", (2,), drafters=("suffix", "model-1"), prompt_ids=(0, 1, 0, 2, 0)
     ),
+    "counts behind tokens": partial(
+        case, 0, "sampled", (2, 1), drafters=("table",), counts=counts_of((0, 1, 0, 2, 0, 0))
+    ),
+    "counts before a drafter": partial(
+        case, 1, "sampled_iid", (1,), drafters=("table", "model-1"), counts=counts_of((0, 1, 0, 2))
+    ),
+    "a narrow head, with replacement": partial(case, 1, "sampled_iid", (2,), narrow=1),
+    "a narrow head, without replacement": partial(case, 1, "sampled", (3,), narrow=1),
+    "two narrow heads": partial(case, 2, "sampled_iid", (1,), 3, narrow=1),
     "prompt lookup after a drafter": partial(
         case, 1, "sampled", (1,), drafters=("model-1", "ngram"), prompt_ids=LOOKUP_PROMPT
     ),

@@ -20,7 +20,7 @@ TREES: dict[str, Sequence[Any]] = {
     "max_tree_nodes": (7, 1, "auto", 24, "uncut"),
     "drafters": (
         *(("ngram",), ("suffix",), ("first",), ("ssm-code", "ngram"), ("all",)),
-        ("suffix", "all"),
+        *(("suffix", "all"), ("table",), ("table", "all")),
     ),
     "combine": COMBINES,
     "routing": ROUTINGS,
@@ -41,7 +41,7 @@ ROUNDS: dict[str, Sequence[Any]] = {
 
 Row = dict[str, Any]
 FUSED = tuple(name for name in DRAFTS if draft_kind(name).fused)
-ONE_SSM = (("ngram",), ("suffix",), ("first",), ("ssm-code", "ngram"))
+ONE_SSM = (("ngram",), ("suffix",), ("table",), ("first",), ("ssm-code", "ngram"))
 Pair = tuple[tuple[str, Any], tuple[str, Any]]
 # What never drafts is no value of a pairwise field: every other would be idle beside it.
 NEVER: tuple[Row, ...] = (
@@ -93,7 +93,7 @@ def of_effect(row: Row) -> bool:
     combine = combine_rule(name or "union")
     idle = (
         # Looking n-grams up is not pipelined.
-        pipeline != "off" and row.get("drafters") in (("ngram",), ("suffix",)),
+        pipeline != "off" and row.get("drafters") in (("ngram",), ("suffix",), ("table",)),
         pipeline == "across" and row.get("mode") == "alone",
         pipeline == "ahead" and not combine.ahead,
         combine.chains and draft == "best_first",

@@ -1,18 +1,28 @@
 """Fused drafts under `match`, on every outcome of a noise with few values: the LLM's text, exactly.
 
-No single SSM's q stands behind a fused token; the trap `fused_with_the_winners_q` shows that `mss`
-with the winner's q does not keep the distribution.
+No single SSM's q stands behind a fused token: drawn, and verified with the winner's q, it does not
+keep the distribution. The trap `fused_with_the_winners_q` is the same without FusedDrafting.
 """
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 import torch
 
 from core import SamplingParams, SpeculationConfig
+from core.config import config as config_module
+from core.drafters import fused_drafting
+from core.drafters.fused_drafting import FusedDrafting, _FusedSsm, _Trie
+from core.drafters.proposers import Frontier, IidProposer, Proposals
+from core.engine import round as round_module
+from core.errors import ConfigError
+from core.trees.combine import CombinedTree, combine
+from core.trees.draft import Draft
+from core.trees.sampling import process_logits, to_probabilities
 from tests.laws.enumeration import WalkNoise, every_walk
-from tests.laws.law3_cases import EXACT, NOTICED, tables
+from tests.laws.law3_cases import EXACT, NOTICED, deviation, tables
 from tests.laws.whole_rounds import EnumeratedCase, total_variation
 
 # Each favours another token, so that the texts differ.
@@ -69,3 +79,56 @@ def test_control_another_noise_for_the_drafts_than_for_the_llm(
     monkeypatch.setattr(FewGumbels, "gumbel", lambda noise, at: gumbel(noise, at // 2))
     other, _ = joint(EnumeratedCase(llm, ssms, FUSED, SAMPLING))
     assert total_variation(other, plain) > NOTICED
+
+
+class Drawn(IidProposer):
+    """Fused drafting's proposals, drawn: `match` has them chosen by the LLM's noise."""
+
+    def propose(self, frontiers: Sequence[Frontier], widths: Sequence[int]) -> list[Proposals]:
+        (one,) = frontiers
+        assert isinstance(one.noise, WalkNoise)
+        asked = len(one.noise.asked)  # so far: no two keys are equal
+        keys = [("fused", asked, row) for row in range(len(one.logits))]
+        return super().propose([replace(one, keys=keys)], widths)
+
+
+@pytest.mark.parametrize("rule", ["mss", "traversal"])
+def test_control_drawn_fused_tokens_verified_with_the_winners_q(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single SSM is the winner whatever it draws: then the text is plain sampling's."""
+    fused, draft_of, trunks = FusedDrafting.draft, _FusedSsm.draft, []
+
+    def with_q(member: _FusedSsm, tree: _Trie, kept: list[int]) -> Draft:
+        found = draft_of(member, tree, kept)
+        assert found.logits is not None
+        q = to_probabilities(process_logits(found.logits, member.request.sequence.sampling))
+        rows = [found.rows[parent] for parent in found.parents]
+        return replace(found, q=q, qs=q[rows, found.token_ids].tolist())
+
+    def noted(*args: object, weighted: bool) -> list[Draft]:
+        trunks.append(fused(*args, weighted=weighted))  # type: ignore[arg-type]
+        return trunks[-1]
+
+    def winner_of(drafts: Iterable[Draft]) -> int:
+        # A draft has the trunk's one token and the SSM's own: they are one where it has won.
+        return next(draft.origins[0] for draft in drafts if len(draft) == 1)
+
+    def winners_alone(name: str, drafts: Mapping[int, Draft], *_: object) -> CombinedTree:
+        winner = winner_of(drafts.values())
+        return combine("union", {winner: drafts[winner]})
+
+    monkeypatch.setattr(fused_drafting, "proposer", lambda kind, *, greedy: Drawn())
+    monkeypatch.setattr(_FusedSsm, "draft", with_q)
+    monkeypatch.setattr(FusedDrafting, "draft", noted)
+    monkeypatch.setattr(round_module, "combine", winners_alone)
+    config = replace(FUSED, speculation_length=1, verify=rule)
+    with pytest.raises(ConfigError, match=f"verify is '{rule}': with draft=fused"):
+        config.resolved(1.0)
+    monkeypatch.setattr(config_module, "lossless_rules", lambda *_: (rule,))
+    found = {}
+    for count in (1, 2):
+        llm, *ssms = tables(count)
+        found[count] = deviation(EnumeratedCase(llm, ssms, config), rounds=1, count=2)
+    assert {winner_of(drafts) for drafts in trunks if len(drafts) == 2} == {0, 1}
+    assert found[1] <= EXACT and found[2] > NOTICED

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from core import Engine, LoadedModels, SamplingParams, SpeculationConfig
 from core.engine import round as round_module
 from core.engine.round import verify_input
@@ -90,9 +92,11 @@ class EnumeratedCase:
     )
     prompt_ids: tuple[int, ...] = (0, 1, 2, 0)
     eos_ids: tuple[int, ...] = ()
+    counts: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        self.engine = _Thorough(loaded_tables(self.llm, self.ssms, self.eos_ids))
+        tables = loaded_tables(self.llm, self.ssms, self.eos_ids, self.counts)
+        self.engine = _Thorough(tables)
 
     def rounds(self, noise: Noise, count: int, *, ways: bool = False) -> "_End":
         """Runs `count` whole rounds of the production engine, the last with all `ways` on."""

@@ -139,7 +139,7 @@ def ran_again(page: Any, context: Context) -> Any:
 
 def desk_of(context: Context, board: str = "live") -> TabSession:
     """What the server knows of the tab that looked at a run last."""
-    desks = [desk for (_, name), desk in context.desks._desks.items() if name == board]
+    desks = [desk for (_, name), desk in context.tab_sessions._sessions.items() if name == board]
     return [desk for desk in desks if desk.player][-1]
 
 

@@ -48,8 +48,10 @@ def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
     assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
     args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
     assert ssms_of(args) == ["a", "b"] and args.preset == "best"
-    with pytest.raises(ConfigError, match="--preset is 'specinfer': autoregressive, as there is"):
+    with pytest.raises(ConfigError, match="--preset is 'specinfer': best or autoregressive, as"):
         parse(["--llm", "x", "--preset", "specinfer"])
+    assert parse(["--llm", "x", "--preset", "best"]).preset == "best"
+    assert ssms_of(parse(["--llm", "smollm2"])) == ["bundled"]
 
 
 def test_the_composition_root_stays_short() -> None:

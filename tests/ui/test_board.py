@@ -25,7 +25,7 @@ from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
 from ui.shared.following import followed_fields, legend_of, opening_preset
-from ui.shared.last_click import Presses
+from ui.shared.last_click import LatestClicks
 from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.steering import move, play_on, select_node, set_pace, told_again
 
@@ -124,8 +124,8 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     assert "paused" not in str(told_again(live.board, desk)), "it is told only while it is so"
 
 
-def presses_of() -> Presses:
-    return Presses(threading.RLock())
+def presses_of() -> LatestClicks:
+    return LatestClicks(threading.RLock())
 
 
 def answer(said: list[str], word: str) -> Callable[[], str]:

@@ -127,7 +127,7 @@ def player_of(context: Context, run_id: str) -> Player:
     """The server's place in the run that a tab has opened in Sessions."""
     (player,) = (
         desk.player
-        for (_, page), desk in context.desks._desks.items()
+        for (_, page), desk in context.tab_sessions._sessions.items()
         if page == "sessions" and desk.player and desk.player.source.run_id == run_id
     )
     return player

@@ -310,6 +310,23 @@ def test_routing_lets_the_ssm_draft_that_knows_the_text(bundled: Engine) -> None
         assert best == question.answer(evidence) == "ssm-dialogue"
 
 
+@pytest.mark.parametrize("without", [("math", "stories"), ("code", "docs"), ("dialogue", "math")])
+def test_the_choice_changes_with_three_ssms_as_well(
+    bundled: Engine, without: tuple[str, ...]
+) -> None:
+    """As few as the lesson asks for, be the dialogue's among them or not."""
+    lesson = next(one for one in LESSONS if one.key == "routing")
+    left = {n: ssm for n, ssm in bundled.models.ssms.items() if n[len("ssm-") :] not in without}
+    assert len(left) == lesson.ssms == 3 and lesson.attempt.setup is not None
+    engine = Engine(replace(bundled.models, ssms=left))
+    request = request_of(lesson.attempt.setup, tuple(left))
+    routed = [
+        {one.drafter for one in line.routing if one.role == "routed"}
+        for line in rounds(list(engine.generate(request)))
+    ]
+    assert routed[0] != routed[-1]
+
+
 def test_a_run_of_the_same_name_takes_the_place_of_the_older_one() -> None:
     lecture = Lecture()
     for label, run_id in (("a", "1"), ("b", "2"), ("a", "3")):

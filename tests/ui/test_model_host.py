@@ -230,7 +230,7 @@ def test_a_page_that_knows_the_drafters_of_before_is_told_to_reload() -> None:
     with pytest.raises(ConfigError) as caught:
         hub.start(wanting(*DRAFTERS))
     assert "the models were exchanged since this page was opened: reload it" in str(caught.value)
-    assert "all, first, ngram, suffix, small" in str(caught.value)
+    assert "all, first, ngram, suffix, table, small" in str(caught.value)
     for names in (("small",), ("all",), ("ngram",), (), (DRAFTERS[0],), ("nobody",)):
         whole(hub.start(wanting(*names)))  # what nobody ever had is the engine's to refuse
     assert not model_host._served.runs

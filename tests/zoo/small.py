@@ -4,8 +4,8 @@ reading."""
 from dataclasses import replace
 from pathlib import Path
 
-from zoo.beginning import initial_model
-from zoo.order import DataOrder
+from zoo.data_order import DataOrder
+from zoo.initial_weights import initial_model
 from zoo.presets import PRESETS, ModelRecipe, Preset
 from zoo.tokens import TokenStore
 from zoo.trainer import Trainer, new_model

@@ -24,15 +24,15 @@ from tests.zoo.small import SMALL, TickingClock, saved_model
 from zoo import __main__ as command
 from zoo import boost as boosting
 from zoo import distil as distilling
-from zoo.beginning import Start, initial_model
 from zoo.boost import boost
-from zoo.curve import Curve
 from zoo.distil import Distilled, Teaching, Tuning, distil
-from zoo.foreseen import LONGEST, coverage, foreseen, runs_of
+from zoo.draft_accuracy import LONGEST, coverage, draft_accuracy, runs_of
+from zoo.initial_weights import Start, initial_model
+from zoo.learning_curve import LearningCurve
 from zoo.losses import Distillation, log_probabilities
 from zoo.models import open_model, weights_id
 from zoo.own_texts import Form, OwnTexts, continue_prefixes
-from zoo.pieces import UNKEPT
+from zoo.result_cache import NO_CACHE
 from zoo.students import Student, students, tuning_preset
 from zoo.tokens import TokenStore
 from zoo.train import Run
@@ -99,15 +99,15 @@ def test_a_new_ssm_begins_with_embeddings_of_its_llm(teach: Callable[..., Any]) 
     minimised = Distillation(teaching.teacher)
     still = replace(one.recipe, learning_rate=1e-12)
     new = Tuning(still, None, minimised)
-    assert new.begins(teaching) == Start(None, teaching.llm, "ssm")
+    assert new.initial_weights(teaching) == Start(None, teaching.llm, "ssm")
     given = Tuning(one.recipe, one.start, minimised)
-    assert given.begins(teaching).identity() == {"start": weights_id(one.start)}
+    assert given.initial_weights(teaching).identity() == {"start": weights_id(one.start)}
     assert new.identity(teaching)["embeddings"] == weights_id(teaching.llm)
     assert "embeddings" not in given.identity(teaching)
     distil(new, teaching)
     run = teaching.run
     saved = open_model(run.store.folder / "distilled" / still.name)
-    begun = initial_model(still, run.preset, run.store, run.seed, new.begins(teaching))
+    begun = initial_model(still, run.preset, run.store, run.seed, new.initial_weights(teaching))
     ours, theirs = (each.get_input_embeddings().weight for each in (saved, begun))
     torch.testing.assert_close(ours, theirs.to(torch.bfloat16).float())
 
@@ -193,7 +193,7 @@ def test_runs_are_agreements_behind_one_another() -> None:
 def test_the_llm_foresees_itself(store: TokenStore) -> None:
     llm = fresh(store, 0, 1)
     texts = [continue_prefixes(llm, np.zeros((2, 4), np.int64), 40, t, 1) for t in (0.0, 0.8)]
-    found = foreseen(llm, llm, texts, 4)
+    found = draft_accuracy(llm, llm, texts, 4)
     assert found.agreement == 1.0 and found.overlap == pytest.approx(1.0, abs=1e-5)
     assert found.tokens_per_pass == 1.0 + LONGEST
 
@@ -261,7 +261,7 @@ def test_what_was_found_of_a_finished_ssm_is_not_asked_again(teach: Callable[...
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Teaching, "engine_tokens_per_pass", asked)
-        patched.setattr(distilling, "foresees", asked)
+        patched.setattr(distilling, "accuracy_by_domain", asked)
         patched.setattr(boosting, "coverage", asked)
         patched.setattr(boosting._Drops, "_is_continued", asked)
         _, again = teach(3)
@@ -335,7 +335,7 @@ def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., 
     _, teaching = teach(1)
     texts = OwnTexts(teaching.teacher, teaching.run.store.train, Path("/nowhere"), SHORT)
     greedy = texts._generate_batch("code", 0)
-    drops = boosting._Drops((boosting._Member(teaching.teacher, "", UNKEPT),))
+    drops = boosting._Drops((boosting._Member(teaching.teacher, "", NO_CACHE),))
     assert len(drops(greedy, 6)) == 0 and (drops.seen, drops.dropped) == (4, 4)
     other = greedy.copy()
     other[0, -1] = (int(other[0, -1]) + 1) % 512
@@ -345,7 +345,7 @@ def test_texts_that_one_continues_like_the_llm_are_dropped(teach: Callable[..., 
 
 
 def test_a_curve_goes_on_where_a_run_does(tmp_path: Path) -> None:
-    curve = Curve(tmp_path / "runs" / "curve.jsonl")
+    curve = LearningCurve(tmp_path / "runs" / "curve.jsonl")
     assert curve.lines() == ()
     for step in (10, 20, 30):
         curve.add(step, {"code": step / 100})

@@ -15,10 +15,10 @@ from core.models.loading.load import load_models
 from tests.zoo.small import SMALL
 from tests.zoo.spelling import TEXTS, byte_fallback, byte_level, save_tokenizer
 from zoo import __main__ as command
-from zoo.memory import Memory
 from zoo.models import open_model
 from zoo.own_texts import Form, OwnTexts
 from zoo.prepare import Inputs, prepare
+from zoo.teacher_cache import TeacherCache
 from zoo.token_bytes import byte_lengths
 from zoo.tokenizer import encode, open_tokenizer, separator, token_type, vocabulary_size
 from zoo.tokens import open_tokens
@@ -70,7 +70,7 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
     drawn = texts.batch("a", 0)
     assert drawn.dtype == np.uint32 and (drawn[:, :4] >= 69_000).all()
     assert drawn[0, 0] == 69_100, "every other one begins where a document does"
-    memory = Memory(teacher, tmp_path / "said", {"a": row}, 16, 4)
+    memory = TeacherCache(teacher, tmp_path / "said", {"a": row}, 16, 4)
     said = memory.said(torch.arange(69_000, 69_016)[None])
     assert int(said.ids.max()) >= 1 << 16
 

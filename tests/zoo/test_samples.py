@@ -7,7 +7,7 @@ import pytest
 
 import zoo.__main__ as command
 from core.errors import ConfigError
-from zoo.samples import DOES_NOT, PARSES, UNTOLD, Prompt, parse_verdict, prompts_of
+from zoo.samples import DOES_NOT, PARSES, UNDECIDED, Prompt, parse_verdict, prompts_of
 
 PROMPTS = [
     {"domain": domain, "prompt": f"{domain} {n}"} for n in range(3) for domain in ("code", "math")
@@ -26,9 +26,9 @@ PROMPTS = [
         ("x = [\n", "1, 2\n3 4\n]\n", DOES_NOT),
         ("x = 1\n", "y = '\0'\nz = 1\n", DOES_NOT),
         ("x = 1\n", "(" * 400 + ")" * 400 + "\ny = 1\n", DOES_NOT),  # nested beyond reason
-        ("import os\n", '"""And so on\nand on\nand on\nand on\n', UNTOLD),  # a string to the end
-        ("def f(a):\n", "    return (a +", UNTOLD),  # no line is whole
-        ("a = (", "1,\n 2,\n 3", UNTOLD),
+        ("import os\n", '"""And so on\nand on\nand on\nand on\n', UNDECIDED),  # a string to the end
+        ("def f(a):\n", "    return (a +", UNDECIDED),  # no line is whole
+        ("a = (", "1,\n 2,\n 3", UNDECIDED),
     ],
 )
 def test_code_parses_as_far_as_it_goes(prompt: str, continuation: str, verdict: str) -> None:

@@ -16,8 +16,8 @@ from core.errors import ConfigError, ModelError
 from tests.zoo.small import SMALL, Killed, new_trainer
 from zoo import train as training
 from zoo.checkpoint import Checkpoint
-from zoo.curve import Curve
-from zoo.losses import autocast
+from zoo.learning_curve import LearningCurve
+from zoo.models import autocast
 from zoo.progress import ProgressLine
 from zoo.tokens import TokenStore
 from zoo.train import Run, train_family, train_model
@@ -111,7 +111,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(ticking_run: MakeRun, s
 
 def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, store: TokenStore):
     train_model(SSM, ticking_run(ONE, 40))
-    curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
+    curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     known = curve.lines()
     curve.add(1000, {})
     train_model(SSM, ticking_run(ONE, 40))
@@ -126,7 +126,7 @@ def test_a_run_that_is_begun_anew_begins_its_curve_anew(ticking_run: MakeRun, st
 def test_an_evaluation_that_was_cut_short_is_made_when_the_run_goes_on(ticking_run, store):
     """However often it is."""
     seldom = replace(ONE, schedule=replace(ONE.schedule, checkpoint_seconds=100.0))
-    curve = Curve(store.folder / "runs" / SSM.name / "curve.jsonl")
+    curve = LearningCurve(store.folder / "runs" / SSM.name / "curve.jsonl")
     train_model(SSM, ticking_run(seldom, 40))
     uninterrupted, lines = saved_state(store), curve.lines()
     assert len(lines) == ONE.schedule.evaluations

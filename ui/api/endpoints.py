@@ -1,4 +1,4 @@
-"""Every named endpoint of the page, from the files that have them."""
+"""Registers every named endpoint of the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ __all__ = ["add_endpoints"]
 
 
 def add_endpoints(context: Context) -> None:
-    """Inside Blocks. docs/api.md lists them with their arguments and results."""
+    """Call it inside `gr.Blocks`. docs/api.md lists the endpoints with their arguments and
+    results."""
     add_generate_endpoint(context)
     add_study_endpoints(context)
     add_tune_endpoint(context)

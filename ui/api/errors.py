@@ -1,4 +1,4 @@
-"""Errors of ours as clients of the endpoints hear them."""
+"""Errors as clients of the endpoints see them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ __all__ = ["spoken_errors"]
 
 @contextmanager
 def spoken_errors() -> Iterator[None]:
-    """Errors of ours become gr.Error with the same text; others are bugs and stay what they are."""
+    """Turns a SpecScopeError into gr.Error with the same text. Other exceptions are bugs and pass
+    through."""
     try:
         yield
     except SpecScopeError as error:

@@ -88,7 +88,8 @@ def _generate(context: Context) -> Callable[..., Any]:
 
 
 async def wait_events(source: LiveSource) -> tuple[Event, ...]:
-    """The events of a run when it is done; leaving early stops the engine. Holds no thread."""
+    """The events of a run when it has ended; cancelling the wait stops the engine. Holds no
+    thread."""
     try:
         while not source.done:
             await asyncio.sleep(WAIT_S)

@@ -49,10 +49,10 @@ def _models(context: Context) -> Callable[..., Any]:
             choice("dtype", dtype, ("auto", *DTYPES))
             choice("device", device, DEVICES)
             mine = context.access.may_load(gradio_request)
-            made, there = offers(context.model_host, dtype, device, mine)
+            own_offers, there = offers(context.model_host, dtype, device, mine)
             return {
                 "loaded": loaded_plain(context.model_host),
-                "offers": offers_plain(made),
+                "offers": offers_plain(own_offers),
                 "free_bytes": there.free,
             }
 
@@ -60,7 +60,7 @@ def _models(context: Context) -> Callable[..., Any]:
 
 
 def loaded_plain(model_host: ModelHost) -> list[dict[str, Any]]:
-    """The models that stand, the LLM first."""
+    """The loaded models, the LLM first."""
     return [dataclasses.asdict(info) for info in model_host.infos]
 
 
@@ -88,8 +88,8 @@ def _load_models(context: Context) -> Callable[..., Any]:
 
 
 async def wait_loaded(model_host: ModelHost) -> None:
-    """Return when the loading has ended well; ConfigError with the reason otherwise. Leaving early
-    gives it up. Holds no thread."""
+    """Returns when the loading has succeeded; ConfigError with the reason otherwise. Cancelling the
+    wait cancels the loading. Holds no thread."""
     try:
         while model_host.exchange.loading:
             await asyncio.sleep(WAIT_S)

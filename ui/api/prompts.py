@@ -103,34 +103,40 @@ def _study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
     return {**study_plain(context, opened), "prompts": rows}
 
 
-def _configurations(context: Context, given: Any, temperature: float) -> tuple[Configuration, ...]:
-    """Plain decoding, then what is asked for; nothing beside the figures is recorded, as on the
-    page."""
-    if given is None:
-        given = [context.drafting_preset]
-    if not isinstance(given, list):
-        raise ConfigError.of("configurations", given, "a list")
-    chosen = [configuration_from(entry, temperature) for entry in given]
-    made = [Configuration(name, replace(one, record_top_k=0)) for name, one in chosen]
-    drafting = [one for one in made if not one.plain]
+def _configurations(
+    context: Context, names_or_fields: Any, temperature: float
+) -> tuple[Configuration, ...]:
+    """Plain decoding, then the requested configurations; as on the page, nothing beyond the figures
+    is recorded."""
+    if names_or_fields is None:
+        names_or_fields = [context.drafting_preset]
+    if not isinstance(names_or_fields, list):
+        raise ConfigError.of("configurations", names_or_fields, "a list")
+    chosen = [configuration_from(entry, temperature) for entry in names_or_fields]
+    configurations = [Configuration(name, replace(one, record_top_k=0)) for name, one in chosen]
+    drafting = [one for one in configurations if not one.plain]
     if not 1 <= len(drafting) <= MOST_CONFIGURATIONS:
         allowed = f"1 to {MOST_CONFIGURATIONS} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", len(drafting), allowed)
     return (plain_configuration(), *drafting)
 
 
-def _study_prompts(given: Any) -> tuple[StudyPrompt, ...]:
-    if not isinstance(given, list):
-        raise ConfigError.of("prompts", given, "a list")
-    return unique_prompts(_study_prompt(str(i), entry) for i, entry in enumerate(given, start=1))
+def _study_prompts(entries: Any) -> tuple[StudyPrompt, ...]:
+    if not isinstance(entries, list):
+        raise ConfigError.of("prompts", entries, "a list")
+    return unique_prompts(_study_prompt(str(i), entry) for i, entry in enumerate(entries, start=1))
 
 
 def _study_prompt(number: str, entry: Any) -> StudyPrompt:
-    told = {"prompt": entry} if isinstance(entry, str) else entry
-    if not isinstance(told, dict) or not {"prompt"} <= told.keys() <= {"prompt", "domain", "id"}:
+    fields = {"prompt": entry} if isinstance(entry, str) else entry
+    if not isinstance(fields, dict) or not {"prompt"} <= fields.keys() <= {
+        "prompt",
+        "domain",
+        "id",
+    }:
         allowed = 'a text, or an object like {"prompt", "domain", "id"}'
         raise ConfigError.of("prompts", entry, allowed)
-    return StudyPrompt(told.get("id") or number, told["prompt"], told.get("domain") or "")
+    return StudyPrompt(fields.get("id") or number, fields["prompt"], fields.get("domain") or "")
 
 
 # -- rows --
@@ -157,33 +163,39 @@ def _prompt_rows(context: Context) -> Callable[..., Any]:
         were `looked_at`, and how many match in `total`.
         """
         with spoken_errors():
-            given = {"study_id": study_id, "search": search, "drafter": drafter}
-            for name, value in {**given, "domain": domain, "settings": settings}.items():
+            filters = {"study_id": study_id, "search": search, "drafter": drafter}
+            for name, value in {**filters, "domain": domain, "settings": settings}.items():
                 if not isinstance(value, str):
                     raise ConfigError.of(name, value, "a text")
             integer("limit", limit, 1, MOST_LOOKED_AT)
             if study_id:
-                found = _of_study(studies_of(context, gradio_request, "").open(study_id), search)
+                found_prompts = _of_study(
+                    studies_of(context, gradio_request, "").open(study_id), search
+                )
             else:
                 owner = asker_of(context, gradio_request, "").owner
                 look = PastLook(owner, search, drafter, limit)
-                *_, found = looked_at(context, figures, known_domains(), look)
-            lines = [line for line in found.lines if _lets(line, drafter, domain, settings)]
-            return {"rows": rows_plain(lines), "looked_at": found.looked, "total": found.total}
+                *_, found_prompts = looked_at(context, figures, known_domains(), look)
+            lines = [line for line in found_prompts.lines if _lets(line, drafter, domain, settings)]
+            return {
+                "rows": rows_plain(lines),
+                "looked_at": found_prompts.looked,
+                "total": found_prompts.total,
+            }
 
     return prompt_rows
 
 
 def _of_study(opened: OpenedStudy, search: str) -> FoundPrompts:
-    """A study's rows whose prompts have all the words."""
+    """A study's rows whose prompts contain all the words."""
     words = search.lower().split()
     lines = tuple(
         line
         for line in of_study(opened.study, opened.results)
         if all(word in line.text.lower() for word in words)
     )
-    done = len(opened.results)
-    return FoundPrompts(lines, done, done, len(opened.study), done=True)
+    num_done = len(opened.results)
+    return FoundPrompts(lines, num_done, num_done, len(opened.study), done=True)
 
 
 def _lets(line: PromptLine, drafter: str, domain: str, settings: str) -> bool:

@@ -1,6 +1,5 @@
-"""The endpoints that ask about a finished run of the caller's: how much faster it was than plain
-decoding, whether it told the truth, what its choice of SSMs cost. What the page's buttons do.
-"""
+"""The endpoints that ask about a finished run of the caller's: its speed-up over plain decoding,
+whether its text is the LLM's, what its choice of SSMs cost. The same as the page's buttons."""
 
 from __future__ import annotations
 
@@ -42,13 +41,13 @@ def _baseline(context: Context) -> Callable[..., Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
         with spoken_errors():
-            desk, summary = await _answer(context, gradio_request, run_id, measure_baseline)
-            if desk.baseline is None:
-                raise ConfigError(desk.trouble or UNFINISHED)
-            ours, plain = summary.stats.tokens_per_second, desk.baseline.tokens_per_second
+            session, summary = await _answer(context, gradio_request, run_id, measure_baseline)
+            if session.baseline is None:
+                raise ConfigError(session.trouble or UNFINISHED)
+            ours, plain = summary.stats.tokens_per_second, session.baseline.tokens_per_second
             return {
                 "run_id": run_id,
-                "plain_run_id": desk.baseline.run_id,
+                "plain_run_id": session.baseline.run_id,
                 "tokens_per_second": ours,
                 "plain_tokens_per_second": plain,
                 "speed_up": ours / plain if plain else None,
@@ -63,15 +62,15 @@ def _prove(context: Context) -> Callable[..., Any]:
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the first token that differs. A client that cancels stops it."""
         with spoken_errors():
-            desk, _ = await _answer(context, gradio_request, run_id, prove)
-            if desk.answer is None:
-                raise ConfigError(desk.trouble or UNFINISHED)
+            session, _ = await _answer(context, gradio_request, run_id, prove)
+            if session.answer is None:
+                raise ConfigError(session.trouble or UNFINISHED)
             return {
                 "run_id": run_id,
-                "plain_run_id": desk.plain.run_id if desk.plain else "",
-                "answer": desk.answer.kind,
-                "words": desk.answer.sentence,
-                "at": desk.answer.at,
+                "plain_run_id": session.plain.run_id if session.plain else "",
+                "answer": session.answer.kind,
+                "words": session.answer.sentence,
+                "at": session.answer.at,
             }
 
     return prove_it
@@ -84,10 +83,10 @@ def _regret(context: Context) -> Callable[..., Any]:
         choice in hindsight and with the best choice in each round. `words` say it. A client that
         cancels stops it."""
         with spoken_errors():
-            desk, _ = await _answer(context, gradio_request, run_id, measure_regret)
-            if desk.regret is None:
-                raise ConfigError(desk.trouble or UNFINISHED_REGRET)
-            return {"run_id": run_id, **regret_plain(desk.regret)}
+            session, _ = await _answer(context, gradio_request, run_id, measure_regret)
+            if session.regret is None:
+                raise ConfigError(session.trouble or UNFINISHED_REGRET)
+            return {"run_id": run_id, **regret_plain(session.regret)}
 
     return regret
 
@@ -100,20 +99,21 @@ async def _answer(
     summary = allowed_run(context, asker_of(context, request, ""), run_id)
     if summary.status == "running":
         raise StoreError("run is still running: wait for its end, or stop it")
-    desk = TabSession()
+    session = TabSession()
     source = await asyncio.to_thread(StoredSource, context.store, run_id)
-    desk.look_at(Player(source))
-    steps = iter(question(context.hub, desk, context.access.key(request)))
+    session.look_at(Player(source))
+    steps = iter(question(context.hub, session, context.access.key(request)))
     try:
         while await asyncio.to_thread(_step, steps):
             pass
     except asyncio.CancelledError:
-        desk.cancel()
+        session.cancel()
         raise
-    return desk, summary
+    return session, summary
 
 
 def _step(steps: Iterator[object]) -> bool:
-    """One frame's time of it; False at the end. A generator must not end inside a future."""
+    """Advances by one frame; False at the end. A StopIteration must not be raised inside a
+    future."""
     end = object()
     return next(steps, end) is not end

@@ -1,4 +1,5 @@
-"""The endpoints of all live requests: what the engine decodes now, and how they share the LLM."""
+"""The endpoints of all live requests: the requests that run now, and the schedule by which they
+share the LLM."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ __all__ = ["add_request_endpoints"]
 
 
 def add_request_endpoints(context: Context) -> None:
-    """Inside Blocks: `/requests`, `/schedule`."""
+    """Adds `/requests` and `/schedule`; call it inside `gr.Blocks`."""
     api(_requests(context), api_name="requests", concurrency_limit=None)
     api(_schedule(context), api_name="schedule", concurrency_limit=None)
 

@@ -1,5 +1,5 @@
-"""The endpoints of past runs: found, fetched, exported, annotated, deleted, and how many stay
-whole. Rules as on the page.
+"""The endpoints of past runs: list, read, export, annotate and delete them; set how many keep their
+trees. The access rules are those of the page.
 
 `gr.api` checks no types, so every value is checked here or by the store's query.
 """
@@ -77,7 +77,7 @@ def _runs(context: Context) -> Callable[..., Any]:
                 choice("status", status, (*STATUSES, "all"))
             choice("order", order, ORDERS)
             integer("limit", limit, 1, MAX_ROWS)
-            asked = context.query(
+            query = context.query(
                 text=search,
                 status="" if status == "all" else status,
                 owner=asker_of(context, gradio_request, "").owner,
@@ -90,14 +90,14 @@ def _runs(context: Context) -> Callable[..., Any]:
                 until_utc=_moment(until, "until"),
                 noted=noted,
             )
-            page = context.store.runs(asked)
+            page = context.store.runs(query)
             return {"rows": [summary_plain(row) for row in page.rows], "total": page.total}
 
     return runs
 
 
 def _moment(value: Any, name: str) -> str:
-    """A date or time for the store, which knows it by another name."""
+    """A date or time for the store; errors name it `name`."""
     try:
         if not isinstance(value, str):
             raise ValueError
@@ -133,8 +133,7 @@ def _run(context: Context) -> Callable[..., Any]:
 
 
 def summary_plain(summary: Any) -> dict[str, Any]:
-    """A RunSummary as plain values, without its owner's key and what only the
-    page needs."""
+    """A RunSummary as plain values, without its owner's key and fields that only the page needs."""
     plain = dataclasses.asdict(summary)
     for name in ("owner", "baseline", "elsewhere"):
         plain.pop(name, None)
@@ -217,6 +216,6 @@ def _set_retention(context: Context) -> Callable[..., Any]:
 
 
 def _owns(context: Context, request: gr.Request) -> None:
-    """StoreError for those to whom the page does not show the control."""
+    """StoreError for callers to whom the page does not show the control."""
     if not asker_of(context, request, "").paths:
         raise StoreError("runs kept whole: only who owns this server may ask or say how many")

@@ -1,8 +1,8 @@
-"""The endpoints of studies: begun by a client and waited for, listed, read, stopped, gone on with.
+"""The endpoints of studies: begin and wait for, list, read, stop and resume them.
 
-A further kind of study is one more function that makes a Study and hands it to `measured_here`.
-The rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, errors of ours
-in their own words, and of studies a client sees what its visitor would (ui/shared/studies.py).
+Another kind of study is one more function that makes a Study and passes it to `measured_here`. The
+rules of ui/api/generate.py hold: typed defaults, values checked by core and lab, error messages
+unchanged. A client sees the studies that its visitor sees on the page (ui/shared/studies.py).
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def add_study_endpoints(context: Context) -> None:
 
 
 async def measured_here(mine: Studies, study: Study) -> OpenedStudy:
-    """Begin a study and wait for its end, holding no thread; leaving early stops it, as a client
-    does that cancels. StudyError where it failed or was stopped elsewhere."""
+    """Begins a study and waits for its end, holding no thread; cancelling the wait stops the study.
+    StudyError if it failed or was stopped elsewhere."""
     mine.begin(study)
     return await _wait_completed(mine, study.study_id)
 
 
 async def _wait_completed(mine: Studies, study_id: str) -> OpenedStudy:
-    """StudyError where it does not come to its end; what was kept stays in `/study`."""
+    """StudyError if the study does not end completely; `/study` has the results so far."""
     try:
         await _at_rest(mine, study_id)
     except asyncio.CancelledError:
@@ -67,20 +67,20 @@ async def _wait_completed(mine: Studies, study_id: str) -> OpenedStudy:
     opened = await asyncio.to_thread(mine.open, study_id)
     if opened.row.state != "completed":
         why = f": {opened.row.reason}" if opened.row.reason else ""
-        done = f"{opened.row.done} of {opened.row.total} runs are kept"
-        raise StudyError(f"study {study_id} {opened.row.state}{why}; {done}")
+        progress_words = f"{opened.row.done} of {opened.row.total} runs are kept"
+        raise StudyError(f"study {study_id} {opened.row.state}{why}; {progress_words}")
     return opened
 
 
 async def _at_rest(mine: Studies, study_id: str) -> None:
-    """Wait until this study is not measured any more."""
+    """Waits until this study is no longer being measured."""
     conductor = mine.context.conductor
-    while (found := conductor.progress()).live and found.study_id == study_id:
+    while (progress := conductor.progress()).live and progress.study_id == study_id:
         await asyncio.sleep(WAIT_S)
 
 
 def study_plain(context: Context, opened: OpenedStudy) -> dict[str, Any]:
-    """A study as the endpoints return it: its state, what was asked, a row a configuration."""
+    """A study as the endpoints return it: its state, its settings, a row for each configuration."""
     row = opened.row
     if row.kind == "tune":
         rows = summary_rows(tuning_result(opened.study, opened.results))
@@ -104,8 +104,8 @@ def configuration_from(entry: Any, temperature: float) -> tuple[str, Speculation
     """A preset's name, or an object with `name`, `preset` and `fields`. ConfigError."""
     if isinstance(entry, str):
         entry = {"preset": entry}
-    known = ("name", "preset", "fields")
-    if not isinstance(entry, dict) or any(key not in known for key in entry):
+    allowed_keys = ("name", "preset", "fields")
+    if not isinstance(entry, dict) or any(key not in allowed_keys for key in entry):
         allowed = 'a preset\'s name, or an object like {"name", "preset", "fields"}'
         raise ConfigError.of("configurations", entry, allowed)
     preset = entry.get("preset", "specinfer")
@@ -151,10 +151,10 @@ def _compare(context: Context) -> Callable[..., Any]:
                 min_p=min_p,
                 repetition_penalty=repetition_penalty,
             )
-            given = list(USUAL) if configurations is None else configurations
-            if not isinstance(given, list):
-                raise ConfigError.of("configurations", given, "a list")
-            chosen = [configuration_from(entry, sampling.temperature) for entry in given]
+            given_settings = list(USUAL) if configurations is None else configurations
+            if not isinstance(given_settings, list):
+                raise ConfigError.of("configurations", given_settings, "a list")
+            chosen = [configuration_from(entry, sampling.temperature) for entry in given_settings]
             study = new_study(
                 context,
                 "compare",

@@ -1,4 +1,4 @@
-"""`/tune`: a grid measured to its end, as on the Tune tab; typed defaults, a plain result."""
+"""`/tune`: measures a grid to its end, as on the Tune tab; typed defaults, a plain result."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def _tune(context: Context) -> Callable[..., Any]:
             )
             if not isinstance(wait, bool):
                 raise ConfigError.of("wait", wait, "true or false")
-            asked = _request(context, prompts, fields, preset, sampling, repeats, chat)
+            grid_request = _request(context, prompts, fields, preset, sampling, repeats, chat)
             mine = studies_of(context, gradio_request, "")
-            mine.begin(asked.study)
+            mine.begin(grid_request.study)
             if wait:
-                await _wait_ended(context, asked.study.study_id)
-            return await asyncio.to_thread(_result, mine, asked)
+                await _wait_ended(context, grid_request.study.study_id)
+            return await asyncio.to_thread(_result, mine, grid_request)
 
     return tune
 
@@ -103,7 +103,7 @@ def _request(
 
 
 async def _wait_ended(context: Context, study_id: str) -> None:
-    """Until the study rests; leaving early stops it. Holds no thread."""
+    """Waits until the study has ended; cancelling the wait stops it. Holds no thread."""
     try:
         while (standing := context.conductor.progress()).live and standing.study_id == study_id:
             await asyncio.sleep(WAIT_S)
@@ -112,16 +112,16 @@ async def _wait_ended(context: Context, study_id: str) -> None:
         raise
 
 
-def _result(mine: Studies, asked: GridRequest) -> dict[str, Any]:
-    study, results, row = mine.open(asked.study.study_id)
-    found = tuning_result(study, results)
+def _result(mine: Studies, grid_request: GridRequest) -> dict[str, Any]:
+    study, results, row = mine.open(grid_request.study.study_id)
+    tuned = tuning_result(study, results)
     return {
         "study_id": study.study_id,
         "state": row.state,
         "reason": row.reason,
         "done": row.done,
         "total": row.total,
-        "rows": summary_rows(found, asked.refused),
-        "best": None if found.best is None else found.rows[found.best].name,
-        "within_noise": [found.rows[i].name for i in found.as_good],
+        "rows": summary_rows(tuned, grid_request.refused),
+        "best": None if tuned.best is None else tuned.rows[tuned.best].name,
+        "within_noise": [tuned.rows[i].name for i in tuned.as_good],
     }

@@ -1,6 +1,5 @@
-"""What Compare draws of a study: the table, overlaid charts, the texts. Plain values, dicts by
-number; pure but for the recorded runs, which are read through a function that it is given.
-"""
+"""Values of Compare's pictures of a study: the table, overlaid charts, the texts. Plain dicts; pure
+except for the recorded runs, which are read through a function argument."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from lab.tables import (
     group_of,
     prompt_rows,
 )
-from ui.compare.study_shown import Shown, Text, shown_of, text_of, texts_words
+from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_words
 from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View
@@ -32,20 +31,21 @@ __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_o
 
 MOST = 6
 RECORDED = 5
-"""Alternatives recorded in every run alike: they tell a rounding tie from a bug, and cost time."""
+"""Every run records as many alternatives: they distinguish a rounding tie from a bug, but cost
+time."""
 AS_FAST = 0.99
 STAGES = ("draft", "combine", "llm", "verify", "commit", "prefill")
 
 
 def configurations_of(chosen: Sequence[tuple[str, SpeculationConfig]]) -> tuple[Configuration, ...]:
-    """Plain decoding and the chosen ones, 2 to 6 in all, each recording alike. One that never
-    drafts is plain decoding, which is there already. Raises ConfigError."""
+    """Plain decoding and the chosen ones, 2 to 6 in all, each with the same recording. A chosen one
+    that never drafts is dropped, since it is plain decoding. Raises ConfigError."""
     rest = [(name, one) for name, one in chosen if not _is_plain(one)]
     if not 1 <= len(rest) <= MOST - 1:
         allowed = f"1 to {MOST - 1} configurations that draft, beside plain decoding"
         raise ConfigError.of("configurations", len(rest), allowed)
-    made = [Configuration(name, _with_alternatives(one)) for name, one in rest]
-    return (plain_configuration(RECORDED), *made)
+    configurations = [Configuration(name, _with_alternatives(one)) for name, one in rest]
+    return (plain_configuration(RECORDED), *configurations)
 
 
 def _is_plain(speculation: SpeculationConfig) -> bool:
@@ -53,14 +53,14 @@ def _is_plain(speculation: SpeculationConfig) -> bool:
 
 
 def _with_alternatives(speculation: SpeculationConfig) -> SpeculationConfig:
-    """With alternatives recorded, and without anything carried over from earlier runs."""
+    """The configuration with alternatives recorded and without state from earlier runs."""
     changed = {"record_top_k": RECORDED, "carry_over": False}
     return SpeculationConfig.from_plain({**speculation.to_plain(), **changed})
 
 
 def comparison_rows(study: Study, results: Results, events: Events) -> list[dict[str, Any]]:
-    """A row of plain figures for each configuration, in the study's order; None where there is
-    nothing yet. What `/compare` returns and the table shows."""
+    """A row of plain figures for each configuration, in the study's order; None for what is not
+    measured yet. `/compare` returns them and the table shows them."""
     return [_row(study, results, row, events) for row in configuration_rows(study, results)]
 
 
@@ -94,13 +94,13 @@ def _row(study: Study, results: Results, row: ConfigurationRow, events: Events) 
 
 
 def _middle_run(mine: Sequence[Measured]) -> Measured | None:
-    """The run with the middle speed: what is opened."""
+    """The run with the median speed; a click on the row opens it."""
     ordered = sorted(mine, key=lambda result: result.stats.tokens_per_second)
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
 def _slower(study: Study, results: Results, row: ConfigurationRow, mine: Sequence[Measured]) -> str:
-    """Why, by the figures of all its runs, as the row has them."""
+    """Why a configuration is slower than plain decoding, by the figures of all its runs."""
     speeds = [
         result.stats.tokens_per_second
         for cell, result in results.items()
@@ -115,7 +115,7 @@ def _slower(study: Study, results: Results, row: ConfigurationRow, mine: Sequenc
 
 
 def verdict(study: Study, results: Results) -> str:
-    """What the comparison found, in a sentence or two."""
+    """The result of the comparison in a sentence or two."""
     rows = configuration_rows(study, results)
     best = best_of(rows, study.base)
     if best is None or best.ratio is None:
@@ -124,34 +124,35 @@ def verdict(study: Study, results: Results) -> str:
     spread = spread_words(ratio, noun)
     if ratio.groups > 1:
         spread = f"{spread}: {ratio.low:.2f} to {ratio.high:.2f}"
-    told = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
+    sentence = f"{best.name} at {ratio.value:.2f} times plain decoding ({spread})"
     reaching = any(row.ratio is not None and row.ratio.high >= 1 for row in rows)
     if ratio.value < AS_FAST and ratio.groups > 1 and reaching:
         words = "these measurements cannot tell which is faster"
-        return f"Nothing was measured faster than plain decoding; the best is {told}: {words}."
+        return f"Nothing was measured faster than plain decoding; the best is {sentence}: {words}."
     if ratio.value < AS_FAST:
         where = where_words(ratio, noun)
-        return f"Nothing was faster than plain decoding {where}; the best is {told}."
+        return f"Nothing was faster than plain decoding {where}; the best is {sentence}."
     if ratio.low <= 1:
-        return f"The fastest is {told}: not surely faster than plain decoding."
-    return f"The fastest is {told}."
+        return f"The fastest is {sentence}: not surely faster than plain decoding."
+    return f"The fastest is {sentence}."
 
 
 # -- pictures --
 
 
 def comparison_values(study: Study, results: Results, events: Events) -> dict[str, dict[str, Any]]:
-    """Picture -> its value. Rounds, stages and texts are of one repeat, which `repeat` names."""
+    """The value of each picture by name. Rounds, stages and texts are of one repeat, named by
+    `repeat`."""
     rows = comparison_rows(study, results, events)
     shown = shown_of(study, results, events)
     views = shown.views
-    who = {
+    contestants = {
         str(i): {"name": row["name"], "plain": row["name"] == study.base}
         for i, row in enumerate(rows)
     }
     head = {
         "study": study.study_id,
-        "who": who,
+        "who": contestants,
         "repeat": shown.repeat,
         "repeats": study.repeats,
         "note": shown.note,
@@ -189,14 +190,14 @@ def _ratio(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(view: View | None) -> dict[str, int]:
-    """Round -> accepted tokens; empty for plain decoding and what is not there yet."""
+    """Accepted tokens by round; empty for plain decoding and for runs that are not there yet."""
     if view is None or not view.drafters:
         return {}
     return {str(line.number): line.accepted for line in view.rounds}
 
 
 def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
-    """Position -> share of rounds that accepted it, over the repeats that are measured."""
+    """Position -> fraction of rounds that accepted it, over the repeats measured so far."""
     if name == study.base:
         return {}
     row = next((row for row in prompt_rows(study, results) if row.configuration == name), None)
@@ -204,40 +205,40 @@ def _rates(study: Study, results: Results, name: str) -> dict[str, float]:
 
 
 def _stages(view: View | None) -> dict[str, float]:
-    """Milliseconds per new token of each stage, of what took the rest, and `wall`: all in all.
-    Stages that pass beside each other add up to more than `wall`."""
+    """Milliseconds per new token of each stage, of the rest, and of the `wall` time. Stages that
+    overlap add up to more than `wall`."""
     if view is None or not view.tokens:
         return {}
     share, count = dict(view.share), len(view.tokens)
-    found = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
+    stage_ms = {name: share[name] / count for name in (*STAGES, "ahead") if share.get(name)}
     other = max(0.0, view.stats.total_ms - share.get("busy", 0.0))
-    return {**found, "other": other / count, "wall": view.stats.total_ms / count}
+    return {**stage_ms, "other": other / count, "wall": view.stats.total_ms / count}
 
 
 def _texts(
-    study: Study, results: Results, rows: list[dict[str, Any]], shown: Shown
+    study: Study, results: Results, rows: list[dict[str, Any]], shown: ShownRuns
 ) -> dict[str, Any]:
-    """The texts that are kept, by number; each is compared with what plain decoding wrote in the
-    same repeat, which a study keeps though its run be deleted."""
-    found: dict[str, Text] = {}
+    """The texts by number, each compared with plain decoding's text of the same repeat, which the
+    study has even if that run was deleted."""
+    texts: dict[str, Text] = {}
     for name, view in shown.views.items():
         base = results.get(Cell(study.base, study.prompts[0].id, shown.repeat_of(name)))
-        found[name] = text_of(view, base.token_ids if base else None)
+        texts[name] = text_of(view, base.token_ids if base else None)
     numbers = {row["name"]: str(i) for i, row in enumerate(rows)}
-    told = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
+    same_by_name = {row["name"]: (row["same_text"], row["same_text_words"]) for row in rows}
     return {
         "prompt": study.prompts[0].text,
-        "words": texts_words(study, shown, found),
+        "words": texts_words(study, shown, texts),
         "texts": {
             numbers[name]: {
                 "same": text.same,
                 "rest": text.rest,
                 "at": -1 if text.at is None else text.at,
-                "kind": told[name][0],
-                "words": told[name][1],
+                "kind": same_by_name[name][0],
+                "words": same_by_name[name][1],
                 "repeat": shown.repeat_of(name),
             }
-            for name, text in found.items()
+            for name, text in texts.items()
         },
         "gone": {numbers[name]: "Its runs were deleted: no text is kept." for name in shown.gone},
     }

@@ -1,6 +1,5 @@
-"""The recorded runs of a comparison that are drawn and read: of one repeat, where its runs are
-still in the log; of another where they were deleted. The log is read through a function.
-"""
+"""Selects the recorded runs of a comparison to show: those of one repeat, or of another repeat if
+some were deleted from the log. The log is read through a function argument."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from lab.tables import Results
 from lab.texts import first_difference
 from ui.run.view import View, reduce_all
 
-__all__ = ["Shown", "Text", "shown_of", "text_of", "texts_words"]
+__all__ = ["ShownRuns", "Text", "shown_of", "text_of", "texts_words"]
 
 Events = Callable[[str], tuple[Event, ...]]
 Reader = Callable[[str, int], View | None]
-"""A configuration's run of a repeat; None where there is none, or not any more."""
+"""A configuration's run of a repeat; None if there is none in the log."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """`views` by configuration, of `repeat` or, where that run is not kept, of the one in `others`;
-    `gone`: configurations that were measured and of which no run is left."""
+class ShownRuns:
+    """The runs to show. `views`: by configuration, of `repeat`, or for configurations in `others`
+    of another repeat. `gone`: configurations that were measured but have no run in the log."""
 
     repeat: int
     views: Mapping[str, View]
@@ -38,19 +37,20 @@ class Shown:
 
     @property
     def note(self) -> str:
-        """What is drawn of another repeat, or not at all, and why; empty where nothing is."""
-        told = [
+        """Which runs are shown from another repeat or not at all, and why; empty if there are
+        none."""
+        sentences = [
             f"{name}: of repeat {repeat + 1}, its run of this one is not in the log."
             for name, repeat in self.others.items()
         ]
         if self.gone:
-            told.append(f"Deleted, so that nothing is left to show: {', '.join(self.gone)}.")
-        return " ".join(told)
+            sentences.append(f"Deleted, so that nothing is left to show: {', '.join(self.gone)}.")
+        return " ".join(sentences)
 
 
-def shown_of(study: Study, results: Results, events: Events) -> Shown:
-    """What to draw: of the repeats whose runs are all kept the first in which a text differs, else
-    the first; where none is whole, what is left of the first that still has plain decoding."""
+def shown_of(study: Study, results: Results, events: Events) -> ShownRuns:
+    """The runs to show: of a repeat whose runs are all in the log, preferably the first in which a
+    text differs; if there is none, of the first repeat that still has plain decoding's run."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations if _is_measured(results, one.name)]
 
@@ -74,7 +74,7 @@ def shown_of(study: Study, results: Results, events: Events) -> Shown:
         views[name] = view
         if place != repeat:
             others[name] = place
-    return Shown(repeat, views, others, tuple(name for name in names if name not in views))
+    return ShownRuns(repeat, views, others, tuple(name for name in names if name not in views))
 
 
 def _is_measured(results: Results, name: str) -> bool:
@@ -82,7 +82,7 @@ def _is_measured(results: Results, name: str) -> bool:
 
 
 def _order(study: Study, results: Results) -> list[int]:
-    """The repeats, one first in which a text differs among all configurations."""
+    """The repeats, beginning with one in which the configurations' texts differ."""
     prompt = study.prompts[0].id
     names = [one.name for one in study.configurations]
     for repeat in range(study.repeats):
@@ -93,8 +93,8 @@ def _order(study: Study, results: Results) -> list[int]:
 
 
 def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], read: Reader) -> int:
-    """The first repeat of which the runs of all `names` are kept; where there is none, the first
-    with plain decoding's, with which the others are compared."""
+    """The first repeat with runs of all `names` in the log; else the first with plain decoding's
+    run, with which the others are compared."""
     for repeat in order:
         if all(read(name, repeat) is not None for name in names):
             return repeat
@@ -107,8 +107,8 @@ def _choose_repeat(study: Study, names: Sequence[str], order: Sequence[int], rea
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text, parted where it first differs from plain decoding's. `at`: number of that token from
-    0, -1 where it is the same as far as both go; None where there is nothing to compare with."""
+    """A text, divided where it first differs from plain decoding's. `at`: number of that token from
+    0; -1 if both agree as far as they go; None without plain decoding's text."""
 
     same: str
     rest: str
@@ -116,7 +116,7 @@ class Text:
 
 
 def text_of(view: View, theirs: tuple[int, ...] | None) -> Text:
-    """The view's text, parted at the first token that `theirs`, plain decoding's, has otherwise."""
+    """The view's text, divided at the first token that differs from plain decoding's `theirs`."""
     ours = [token.token_id for token in view.tokens]
     parted = None if theirs is None else first_difference(ours, theirs)
     texts = [token.text for token in view.tokens]
@@ -125,8 +125,8 @@ def text_of(view: View, theirs: tuple[int, ...] | None) -> Text:
     return Text("".join(texts[:part]), "".join(texts[part:]) + view.tail, at)
 
 
-def texts_words(study: Study, shown: Shown, texts: Mapping[str, Text]) -> str:
-    """What is to be said over the texts, by configuration: nothing of those that are not there."""
+def texts_words(study: Study, shown: ShownRuns, texts: Mapping[str, Text]) -> str:
+    """The sentence above the texts, by configuration; texts that are not there are left out."""
     others = [text for name, text in texts.items() if name != study.base]
     compared = [text.at for text in others if text.at is not None]
     which = f"Repeat {shown.repeat + 1} of {study.repeats}"

@@ -1,7 +1,7 @@
 """Whether the configurations of a comparison wrote plain decoding's text.
 
-Answered from the recorded runs by the rules of ui/run/proof.py; no run is made for it. The log is
-read through a function that is passed in; knows no component.
+Decided from the recorded runs by the rules of ui/run/proof.py, without another run. The log is read
+through a function argument; knows no component.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ ANSWERS = MappingProxyType(
         "unknown": "–",
     }
 )
-"""What a table says of each kind of answer."""
+"""The table's words for each kind of answer."""
 WORST = ("bug", "differs", "tie")
-"""`differs`: the texts do, and the runs have not recorded enough to weigh why."""
+"""`differs`: the texts differ, and too little was recorded to explain why."""
 
 
 def same_answer(study: Study, results: Results, name: str, events: Events) -> Answer:
@@ -44,12 +44,12 @@ def same_answer(study: Study, results: Results, name: str, events: Events) -> An
     if name == study.base:
         return Answer("base", "What the others are compared with.")
     mine = sorted(cell for cell in results if cell.contestant == name)
-    told = same_text(study, results, mine)
-    if told.kind == "unknown":
+    same = same_text(study, results, mine)
+    if same.kind == "unknown":
         return Answer("unknown", "Nothing to compare yet.")
-    if told.kind == "distribution":
-        found = distribution_of(results[mine[0]].verify)
-        return found or Answer("unknown", "Nothing to compare yet.")
+    if same.kind == "distribution":
+        distribution = distribution_of(results[mine[0]].verify)
+        return distribution or Answer("unknown", "Nothing to compare yet.")
     pairs = _pairs(study, results, mine)
     differing = [cell for cell, base in pairs if results[cell].token_ids != base.token_ids]
     if not differing:

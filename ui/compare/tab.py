@@ -64,7 +64,7 @@ class Compare:
 
     @property
     def inputs(self) -> list[Component]:
-        """What `study_of` takes before the visitor's presets and Live's fields."""
+        """What `study_of` takes, before the visitor's presets and Live's fields."""
         return [self.prompt, self.configurations, self.repeats, *self.sampling.values()]
 
 
@@ -72,16 +72,16 @@ class Compare:
 
 
 def build_compare(context: Context) -> Compare:
-    """What to compare at the left; progress, table and charts at the right."""
+    """The settings at the left; progress, table and charts at the right."""
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            made = _build_form()
+            compare_form = _build_form()
         with gr.Column(scale=4, min_width=360):
             board = build_study_board(context, "compare", "compare")
             pictures = _build_pictures()
             gr.Markdown("### Past comparisons")
             board.studies.render()  # type: ignore[no-untyped-call]
-    return Compare(context=context, board=board, pictures=pictures, **made)
+    return Compare(context=context, board=board, pictures=pictures, **compare_form)
 
 
 def _build_form() -> dict[str, Any]:
@@ -121,7 +121,7 @@ def _build_form() -> dict[str, Any]:
 
 
 def _build_sampling() -> dict[str, Component]:
-    made: dict[str, Component] = {
+    components: dict[str, Component] = {
         "max_new_tokens": gr.Number(
             64, step=1, label="max_new_tokens", info="Tokens to write at most."
         ),
@@ -136,26 +136,26 @@ def _build_sampling() -> dict[str, Component]:
             info="Of the first repeat; each further one has the next. Empty: one is drawn.",
         ),
     }
-    for name, control in made.items():
+    for name, control in components.items():
         control.elem_id = f"compare-{name}"
-    return made
+    return components
 
 
 def _build_pictures() -> dict[str, gr.HTML]:
-    made = {}
+    html = {}
     table, ratios, stages, rounds, rates, texts = COMPARE_PICTURES
-    made[table.name] = table(elem_id="compare-compared")
+    html[table.name] = table(elem_id="compare-compared")
     for pair in ((ratios, stages), (rounds, rates)):
         with gr.Row(equal_height=False):
             for picture in pair:
                 with gr.Column(scale=1, min_width=360):
-                    made[picture.name] = picture(elem_id=f"compare-{picture.name}")
-    made[texts.name] = texts(elem_id="compare-texts")
-    return made
+                    html[picture.name] = picture(elem_id=f"compare-{picture.name}")
+    html[texts.name] = texts(elem_id="compare-texts")
+    return html
 
 
 def compare_choices(own: dict[str, Any] | None) -> list[str]:
-    """What can be ticked: our presets, what Live is set to, the visitor's own presets."""
+    """The choices: built-in presets, Live's settings, the visitor's own presets."""
     ours = [name for name in PRESETS if not SpeculationConfig.preset(name).never_drafts]
     return [*ours, LIVE, *(own or {})]
 
@@ -164,16 +164,16 @@ def compare_choices(own: dict[str, Any] | None) -> list[str]:
 
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
-    """What Compare measures: the values of `Compare.inputs`, then the visitor's presets, then the
-    fields of Live's form. ConfigError names the field."""
+    """The study that Compare measures, from the values of `Compare.inputs`, the visitor's presets
+    and the fields of Live's form. ConfigError names the field."""
     prompt, chosen, repeats = values[:3]
     sampled = values[3 : 3 + len(SAMPLING)]
     own, live = values[3 + len(SAMPLING)], values[4 + len(SAMPLING) :]
-    given = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
-    empty = next((name for name, value in given.items() if value is None and name != "seed"), "")
+    numbers = {name: whole_number(value) for name, value in zip(SAMPLING, sampled, strict=True)}
+    empty = next((name for name, value in numbers.items() if value is None and name != "seed"), "")
     if empty or repeats is None:
         raise ConfigError(f"{empty or 'repeats'} is empty: a number")
-    sampling = SamplingParams(**given)
+    sampling = SamplingParams(**numbers)
 
     def speculation_of(name: str) -> SpeculationConfig:
         if name == LIVE:
@@ -183,9 +183,9 @@ def study_of(context: Context, values: Sequence[Any]) -> Study:
         return preset_config(name, sampling.temperature, own)
 
     configurations = configurations_of([(name, speculation_of(name)) for name in chosen or ()])
-    asked = (StudyPrompt("1", prompt or ""),)
+    prompts = (StudyPrompt("1", prompt or ""),)
     return new_study(
-        context, "compare", sampling, configurations, asked, repeats=whole_number(repeats)
+        context, "compare", sampling, configurations, prompts, repeats=whole_number(repeats)
     )
 
 
@@ -219,7 +219,8 @@ def wire_compare(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect everything of the tab; a configuration goes into Live, its run opens in Sessions."""
+    """Connect the tab's components, including sending a configuration to Live and opening a run in
+    Sessions."""
     context, board = compare.context, compare.board
     pictures = tuple(compare.pictures[picture.name] for picture in COMPARE_PICTURES)
     drawn = StudyPictures(pictures, lambda opened: drawn_values(context, opened))
@@ -235,8 +236,8 @@ def wire_compare(
 
 
 def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.CheckboxGroup:
-    """The choices as the tab opens. What is ticked is sent back only where a preset of the
-    visitor's is gone: on its way it would undo what was ticked meanwhile."""
+    """The choices when the tab opens. The selection is sent back only if a preset of the visitor's
+    was deleted, since it would overwrite a selection made in the meantime."""
     choices = compare_choices(own)
     left = [name for name in chosen or () if name in choices]
     if left == list(chosen or ()):
@@ -246,9 +247,9 @@ def choices_shown(own: dict[str, Any] | None, chosen: list[str] | None) -> gr.Ch
 
 def _take_handler(compare: Compare) -> Callable[..., Request]:
     def take(request: gr.Request, event: gr.EventData, visitor: str) -> Request:
-        told = event._data or {}
+        event_data = event._data or {}
         mine = studies_of(compare.context, request, visitor)
-        return request_of(mine, str(told.get("study", "")), str(told.get("name", "")))
+        return request_of(mine, str(event_data.get("study", "")), str(event_data.get("name", "")))
 
     return take
 

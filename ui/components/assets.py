@@ -1,8 +1,8 @@
-"""The browser's half of the pictures: our JavaScript and CSS, and plotly.js, served by this page.
+"""The JavaScript and CSS of the pictures, and plotly.js, served by this page.
 
-Each file has one route, `/specscope/<version>/<name>`; nothing else of the disk can be reached, no
+Each file has one route, `/specscope/<version>/<name>`; no other file on disk can be reached, no
 `allowed_paths` are needed and nothing comes from another host. The version is a digest of the
-files, so a browser may keep them for ever. Knows no run and no picture.
+files, so a browser may cache them for ever. Knows no run and no picture.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ import(root + "/specscope/$version/main.js").then(
 class Picture:
     """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
 
-    `min_height` in pixels holds the place until the script has run, so that nothing jumps. `asks`:
-    it has a button that triggers `submit`, a question about the run.
+    `min_height`: pixels reserved until the script has run, so that the layout does not shift.
+    `asks`: it has a button that triggers `submit`, a question about the run.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Colours and type of the page: the Okabe-Ito palette, its letters, Gradio's theme.
 
-A drafter's slot gives its colour and its letter; the same colours stand in `assets/base.css` as
-`--ss-slot-0` and so on, and a test holds the two together.
+A drafter's slot determines its colour and letter; `assets/base.css` has the same colours as
+`--ss-slot-0` and so on, and a test compares them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Every field of SpeculationConfig as a control with its meaning in one line.
 
-A field that this file has not heard of still gets a text box, so a new mechanism appears on the
-page with its field. Controls hold plain values; `config_of` makes the SpeculationConfig out of
-them, and its own checks speak (core.config).
+A field without an entry here gets a text box, so that a new mechanism's field appears on the page.
+Controls have plain values; `config_of` turns them into a SpeculationConfig, which checks them.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> d
 
 
 def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> Component:
-    """`idle`: why it changes nothing as the page opens, empty where it matters."""
+    """`idle`: why the field has no effect when the page opens; empty if it has one."""
     whole_number = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
         "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, *MODEL_FREE]}),
@@ -113,7 +112,8 @@ def _text(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """Short, and the number itself: what is shown is asked for again."""
+    """A number as short text that parses to exactly the same number, since it is submitted
+    again."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
@@ -131,12 +131,13 @@ def config_of(values: Sequence[Any]) -> SpeculationConfig:
 
 
 def whole_number(value: Any) -> Any:
-    """8 for the 8.0 of a number box; what is no whole number stays for core.config."""
+    """8 for the 8.0 of a number box; other values are returned as they are, for core.config to
+    check."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def values_of(config: SpeculationConfig, drafter_names: Sequence[str]) -> list[Any]:
-    """The inverse: what the controls show for a configuration; names that are not loaded go."""
+    """The controls' values for a configuration, without names of drafters that are not loaded."""
     values: list[Any] = []
     for name in FIELD_NAMES:
         value = getattr(config, name)

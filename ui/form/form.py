@@ -1,7 +1,7 @@
 """The request form: prompt, examples, sampling, preset, every field; values <-> Request.
 
-Knows the controls and core.config, no engine. All checks are core.config's own, asked as soon as a
-control changes, so that a combination which would not be lossless is refused before Run.
+Knows the controls and core.config, no engine. All checks are core.config's, made whenever a control
+changes, so that a combination that would not be lossless is refused before Run.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ SAMPLING_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The controls. `inputs` in the order that `request_of` takes their values."""
+    """The controls. `inputs`: in the order in which `request_of` takes their values."""
 
     prompt: gr.Textbox
     examples: tuple[gr.Button, ...]
@@ -125,8 +125,8 @@ def build_form(
     chat: bool,
     answers: bool = False,
 ) -> Form:
-    """The settings below the prompt; `chat` says whether the LLM has a chat template, `answers`
-    whether it is used unless a visitor says otherwise."""
+    """The settings below the prompt. `chat`: the LLM has a chat template; `answers`: it is used by
+    default."""
     chosen = gr.Dropdown(
         choices=[*PRESETS, OWN],
         value=preset,
@@ -144,7 +144,7 @@ def build_form(
 
 
 def processor_controls() -> dict[str, Component]:
-    """Controls of what changes the LLM's distribution beside the temperature."""
+    """Controls of the logits processors besides the temperature."""
     return {
         "top_k": gr.Number(value=0, step=1, label="top_k", info="0: every token may be drawn."),
         "top_p": gr.Number(
@@ -160,7 +160,7 @@ def processor_controls() -> dict[str, Component]:
 
 
 def sampling_controls(chat: bool, page: str = "", ticked: bool = False) -> dict[str, Component]:
-    """A control for each of SAMPLING_NAMES; ids begin with the `page` where it is not Live."""
+    """A control for each of SAMPLING_NAMES; except on Live, ids begin with `page`."""
     controls: dict[str, Component] = {
         # No slider: its box puts a number of its own in the place of one past its ends, and in the
         # place of none. Here what was typed stays, and core.config speaks.
@@ -196,7 +196,7 @@ def sampling_controls(chat: bool, page: str = "", ticked: bool = False) -> dict[
 
 
 def chat_words(chat: bool) -> str:
-    """What the control of `chat` does, or why it does nothing."""
+    """What the control of `chat` does, or why it has no effect."""
     return (
         "Wrap the prompt in the LLM's chat template." if chat else "This LLM has no chat template."
     )
@@ -210,7 +210,7 @@ def request_of(values: Sequence[Any]) -> Request:
 
 @contextmanager
 def spoken_empty() -> Iterator[None]:
-    """An empty number box comes as None, which is no word for a visitor."""
+    """Turns the None of an empty number box into a readable error."""
     try:
         yield
     except ConfigError as error:
@@ -232,17 +232,18 @@ def _request(values: Sequence[Any]) -> Request:
 def sampling_of(values: Sequence[Any]) -> tuple[SamplingParams, bool]:
     """Values of `sampling_controls` -> sampling, and whether as a chat. ConfigError names the
     field."""
-    given = dict(zip(SAMPLING_NAMES, values, strict=True))
-    chat = given.pop("chat")
-    given["stop"] = tuple(line for line in str(given["stop"] or "").split("\n") if line)
-    given["seed"] = _seed(given["seed"])
+    numbers = dict(zip(SAMPLING_NAMES, values, strict=True))
+    chat = numbers.pop("chat")
+    numbers["stop"] = tuple(line for line in str(numbers["stop"] or "").split("\n") if line)
+    numbers["seed"] = _seed(numbers["seed"])
     for name in ("max_new_tokens", "top_k"):
-        given[name] = whole_number(given[name])
-    return SamplingParams(**given), bool(chat)
+        numbers[name] = whole_number(numbers[name])
+    return SamplingParams(**numbers), bool(chat)
 
 
 def _seed(typed: Any) -> Any:
-    """The seed that was typed; what is no whole number is left to SamplingParams to refuse."""
+    """The seed as typed; a value that is not a whole number is passed on for SamplingParams to
+    refuse."""
     text = str(typed if typed is not None else "").strip()
     # A seed has at most 19 digits; Python does not even read thousands of them.
     return None if not text else int(text) if text.isdecimal() and len(text) < 20 else typed
@@ -261,17 +262,17 @@ def preset_config(
 def preset_values(
     name: str, temperature: float, names: Sequence[str], own: dict[str, Any] | None = None
 ) -> list[Any]:
-    """What the fields show for a preset."""
+    """The fields' values for a preset."""
     return values_of(preset_config(name, temperature, own), names)
 
 
 def own_preset(values: Sequence[Any]) -> dict[str, Any]:
-    """The fields as a visitor's preset keeps them. ConfigError names the field."""
+    """The fields as stored in a visitor's preset. ConfigError names the field."""
     return config_of(values[1 + len(SAMPLING_NAMES) :]).to_plain()
 
 
 def validity(values: Sequence[Any]) -> str:
-    """Why these settings cannot run, empty when they can; the prompt is not looked at."""
+    """Why these settings cannot run; empty if they can. The prompt is not checked."""
     try:
         request_of(["x", *values[1:]])
     except ConfigError as error:
@@ -280,17 +281,17 @@ def validity(values: Sequence[Any]) -> str:
 
 
 def control_updates(values: Sequence[Any]) -> dict[str, Component]:
-    """Field -> what becomes of its control with these settings, for every name in FOLLOWED.
+    """Field -> the update of its control under these settings, for every name in FOLLOWED.
 
-    Menus mark what the other settings rule out; a control that changes nothing is greyed, with the
-    reason in the place of its meaning.
+    Menus mark choices that the other settings rule out; a control without effect is greyed, with
+    the reason in place of its meaning.
     """
     by_name = dict(zip(SAMPLING_NAMES, values[1:], strict=False))
     fields = dict(zip(FIELD_NAMES, values[1 + len(SAMPLING_NAMES) :], strict=True))
     temperature = float(by_name["temperature"] or 0.0)
     draft, verify = fields["draft"] or "auto", fields["verify"] or "auto"
     combine = fields["combine"] or "union"
-    made: dict[str, Component] = {
+    updates: dict[str, Component] = {
         "draft": gr.Dropdown(choices=draft_choices(temperature, verify, combine)),
         "verify": gr.Dropdown(choices=verify_choices(draft, temperature, combine)),
         "combine": gr.Dropdown(choices=combine_choices(draft, verify, temperature)),
@@ -301,18 +302,18 @@ def control_updates(values: Sequence[Any]) -> dict[str, Component]:
     }
     idle = idle_fields(fields)
     for name in FOLLOWERS:
-        told: dict[str, Any] = {
+        properties: dict[str, Any] = {
             "interactive": name not in idle,
             "info": idle.get(name, MEANINGS[name]),
         }
-        made[name] = (
-            gr.Dropdown(choices=weights_choices(combine), **told)
+        updates[name] = (
+            gr.Dropdown(choices=weights_choices(combine), **properties)
             if name == "weights"
-            else gr.Textbox(**told)
+            else gr.Textbox(**properties)
             if name in ("expansion", "weight_bounds")
-            else gr.Number(**told)
+            else gr.Number(**properties)
         )
-    return made
+    return updates
 
 
 FOLLOWED = ("draft", "verify", "combine", "pipeline", *FOLLOWERS)

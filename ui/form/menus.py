@@ -1,5 +1,5 @@
-"""What each setting allows the others: menus that mark what would not be lossless, and controls
-that do not matter for the rule that was chosen.
+"""What each setting allows for the others: menus that mark what would not be lossless, and controls
+that have no effect with the chosen rules.
 
 Knows core's validity matrix and the fields' names; no component and no engine.
 """
@@ -49,7 +49,7 @@ FOLLOWERS = (
     "confidence_threshold",
     "routed_drafters",
 )
-"""Fields that some choice of another field makes idle."""
+"""Fields that have no effect for some choice of another field."""
 
 # -- menus --
 
@@ -89,8 +89,8 @@ def _verify_label(rule: str, draft: str, temperature: float, combine: str) -> st
 
 
 def combine_choices(draft: str, verify: str, temperature: float) -> Choices:
-    """Combine rules with a label: what is voted on or pooled is no draw any more, so that rules
-    made for draws are not lossless with it."""
+    """Combine rules with a label. Votes and pools do not keep drawn tokens' distribution, so
+    verification rules made for draws are not lossless with them."""
     return [
         (_combine_label(rule, draft, verify, temperature), rule) for rule in choices_of("combine")
     ]
@@ -107,7 +107,7 @@ def _combine_label(rule: str, draft: str, verify: str, temperature: float) -> st
 
 
 def weights_choices(combine: str) -> Choices:
-    """Weight rules with a label; `paper` is marked where no winner is there to reward."""
+    """Weight rules with a label; `paper` is marked if the combine rule has no winner to reward."""
     rule = combine_rule(combine)
     moves = rule.chains or not rule.weighted
     still = f"paper (stays even: {combine} has no winner to reward)"
@@ -115,18 +115,17 @@ def weights_choices(combine: str) -> Choices:
 
 
 def routing_choices() -> Choices:
-    """Routing rules, each with its meaning."""
+    """Routing rules with their meaning."""
     return [(f"{name} ({routing_rule(name).label})", name) for name in choices_of("routing")]
 
 
 def length_choices() -> Choices:
-    """Rules for the length, each with its meaning."""
+    """Length policies with their meaning."""
     return [(f"{name} ({length_policy(name).label})", name) for name in choices_of("length")]
 
 
 def pipeline_choices(combine: str = "union") -> Choices:
-    """Ways of pipelining that there are, each with its meaning; one that does nothing with this
-    combine rule says so."""
+    """Pipeline modes with their meaning; one without effect under this combine rule is marked."""
     still = f"does nothing with {combine}, which cannot begin its tree behind a guess"
     idle = {} if combine_rule(combine).ahead else {"ahead": still}
     labels = {name: mode.label for name, mode in PIPELINE_MODES.items()} | idle
@@ -134,9 +133,9 @@ def pipeline_choices(combine: str = "union") -> Choices:
 
 
 def pipeline_idles(pipeline: str, combine: str) -> str:
-    """Why this choice of `pipeline` changes nothing, empty where it does.
+    """Why this choice of `pipeline` has no effect; empty if it has one.
 
-    The control is not greyed: another choice may do something.
+    The control is not greyed, since another choice may have an effect.
     """
     if combine_rule(combine).ahead or pipeline not in ("ahead", "auto"):
         return ""
@@ -161,9 +160,9 @@ def _lossless(draft: str, verify: str, temperature: float, combine: str) -> bool
 
 
 def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Field -> why it changes nothing with these settings; fields that matter are left out."""
+    """Field -> why it has no effect under these settings; fields with an effect are left out."""
     combine, length = combine_rule(fields["combine"]), length_policy(fields["length"])
-    chosen = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
+    choices = (f"combine={combine.name}", f"length={length.name}", f"routing={fields['routing']}")
     idle: dict[str, str] = {}
     draft = draft_kind(fields["draft"])
     if draft.fused:
@@ -173,7 +172,7 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
     if not combine.weighted and not draft.by_credit:
         idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
     for name, readers in fields_that_depend().items():
-        if not set(readers) & set(chosen):
+        if not set(readers) & set(choices):
             reads = "reads" if len(readers) == 1 else "read"
             idle[name] = f"Not used: only {' and '.join(readers)} {reads} it."
     if not combine.chains or fields["weights"] != "paper":

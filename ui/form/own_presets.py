@@ -1,4 +1,4 @@
-"""Presets of a visitor's own: saved and deleted by name, kept in the visitor's browser."""
+"""A visitor's own presets: saved and deleted by name, stored in the visitor's browser."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ MAX_OWN = 40
 LONGEST_NAME = 60
 
 Changed = tuple[dict[str, Any], gr.Dropdown, Any, dict[str, Any]]
-"""The presets kept now, the menu, what is chosen, what to say."""
+"""The presets stored now, the menu, the chosen one, the notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnPresets:
-    """The components: a name, and what to do with it."""
+    """The components: a box for the name, Save and Delete."""
 
     name: gr.Textbox
     save: gr.Button
@@ -57,11 +57,11 @@ def wire_own_presets(
     own: gr.BrowserState,
     **quick: Any,
 ) -> None:
-    """Saving and deleting; `quick`: how such events go."""
+    """Connect saving and deleting; `quick`: options of such events."""
     changed = [own, form.preset, chosen, validity]
-    told = {"js": after_settled_script(), **quick}
-    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **told)
-    presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **told)
+    options = {"js": after_settled_script(), **quick}
+    presets.save.click(_save_handler, [presets.name, own, *form.inputs], changed, **options)
+    presets.delete.click(delete_preset, [presets.name, chosen, own], changed, **options)
 
 
 def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Changed:
@@ -69,38 +69,38 @@ def _save_handler(name: str, own: dict[str, Any] | None, *values: Any) -> Change
 
 
 def save_preset(name: str, own: dict[str, Any] | None, values: Sequence[Any]) -> Changed:
-    """Keep the fields under a name: the presets kept now, the menu, what is chosen, what to say."""
-    kept = dict(own or {})
+    """Store the fields under a name: the presets, the menu, the chosen one, the notice."""
+    presets = dict(own or {})
     name = _name(name)
     try:
         if not name or name in (*PRESETS, OWN):
             raise ConfigError.of("preset name", name, "a name that is not taken and not empty")
-        if len(kept) >= MAX_OWN and name not in kept:
-            raise ConfigError.of("presets", len(kept), f"at most {MAX_OWN} of your own")
-        kept[name] = own_preset(values)
+        if len(presets) >= MAX_OWN and name not in presets:
+            raise ConfigError.of("presets", len(presets), f"at most {MAX_OWN} of your own")
+        presets[name] = own_preset(values)
     except ConfigError as error:
-        return _refusal(kept, error)
-    said = notice_value([Line("good", f"Saved in this browser as {name}.")])
-    return kept, preset_menu(kept, name), name, said
+        return _refusal(presets, error)
+    message = notice_value([Line("good", f"Saved in this browser as {name}.")])
+    return presets, preset_menu(presets, name), name, message
 
 
 def delete_preset(name: str, chosen: str, own: dict[str, Any] | None) -> Changed:
-    """Forget the preset of that name, without one that which is chosen; the fields stay."""
-    kept = dict(own or {})
+    """Delete the preset of that name, or the chosen one if the name is empty; the fields stay."""
+    presets = dict(own or {})
     name = _name(name) or chosen
-    if name not in kept:
-        allowed = f"one of your own: {', '.join(kept) or 'there is none'}"
-        return _refusal(kept, ConfigError.of("preset name", name, allowed))
-    del kept[name]
-    said = notice_value([Line("good", f"Deleted from this browser: {name}.")])
+    if name not in presets:
+        allowed = f"one of your own: {', '.join(presets) or 'there is none'}"
+        return _refusal(presets, ConfigError.of("preset name", name, allowed))
+    del presets[name]
+    message = notice_value([Line("good", f"Deleted from this browser: {name}.")])
     if chosen != name:
-        return kept, preset_menu(kept), gr.skip(), said
-    return kept, preset_menu(kept, OWN), OWN, said
+        return presets, preset_menu(presets), gr.skip(), message
+    return presets, preset_menu(presets, OWN), OWN, message
 
 
 def _name(typed: str) -> str:
     return (typed or "").strip()[:LONGEST_NAME]
 
 
-def _refusal(kept: dict[str, Any], error: ConfigError) -> Changed:
-    return kept, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])
+def _refusal(presets: dict[str, Any], error: ConfigError) -> Changed:
+    return presets, gr.Dropdown(), gr.skip(), notice_value([Line("error", str(error))])

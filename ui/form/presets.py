@@ -1,4 +1,4 @@
-"""Which preset the menu names: as long as the fields are what it means."""
+"""Which preset the menu shows: the chosen one while the fields have its values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["at_temperature", "menu_name", "preset_menu", "still_means"]
 
 
 def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
-    """The presets there are: ours, the visitor's own, and whatever the fields say now."""
+    """The menu: built-in presets, the visitor's own, and "own settings"."""
     choices = [*PRESETS, *(own or {}), OWN]
     return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
 
@@ -24,10 +24,10 @@ def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Drop
 def at_temperature(
     name: str, temperature: float | None, names: Sequence[str], shown: Sequence[Any]
 ) -> list[Any] | None:
-    """What the fields show once the temperature has changed; None where they stay as they are.
+    """The fields' values after the temperature has changed; None if they stay.
 
-    They follow where they still are what one of our presets means at some temperature. A field
-    that the visitor has touched is never replaced, whatever the menu says.
+    They change if they have the values of a built-in preset at some temperature. A field that the
+    visitor has edited is never replaced, whatever the menu shows.
     """
     if name not in PRESETS or not still_means(name, None, names, shown):
         return None
@@ -37,7 +37,7 @@ def at_temperature(
 def still_means(
     name: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> bool:
-    """Whether the fields are what the menu's entry means, at some temperature."""
+    """Whether the fields have the values of the menu's entry at some temperature."""
     if name == OWN:
         return True
     if name not in (*PRESETS, *(own or {})):
@@ -53,10 +53,10 @@ def still_means(
 def menu_name(
     chosen: str, menu: str, own: dict[str, Any] | None, names: Sequence[str], shown: Sequence[Any]
 ) -> str:
-    """What the menu is to say of the fields: the preset that was chosen as long as they are what it
-    means, also once they are so again.
+    """The menu's entry for the fields: the chosen preset while they have its values, also if they
+    have them again.
 
-    The `menu` may be ahead of what was `chosen`, whose fields then are on their way: it stays.
+    If `menu` differs from `chosen`, the new preset's fields are still being sent: the menu stays.
     """
     if not still_means(chosen, own, names, shown):
         return OWN

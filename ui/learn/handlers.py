@@ -47,15 +47,15 @@ STOP_WAIT_S = 2.0
 
 
 def open_lesson(
-    learn: Learn, desk: TabSession, number: float | None, progress: Mapping[str, Any] | None
+    learn: Learn, session: TabSession, number: float | None, progress: Mapping[str, Any] | None
 ) -> Values:
-    """Open lesson `number`: `learn.lesson_outputs`. Its last run is on the board again."""
+    """Open lesson `number`: `learn.lesson_outputs`. The board shows its last run again."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
-    follow(learn, desk)
+    follow(learn, session)
     names = learn.board.context.drafter_names
     cannot = missing_reason(lesson, names)
-    board = learn.board.once(desk, lambda: _look_again(learn, desk, lesson))
+    board = learn.board.once(session, lambda: _look_again(learn, session, lesson))
     ready = not cannot
     return [
         lesson_value(at, progress or {}),
@@ -70,28 +70,35 @@ def open_lesson(
         gr.Button(interactive=at < len(LESSONS)),
         gr.Button(interactive=ready),
         *board,
-        *_runs_and_question(desk, lesson, cannot),
+        *_runs_and_question(session, lesson, cannot),
     ]
 
 
-def lesson_values(learn: Learn, desk: TabSession, number: float | None) -> Values:
-    """The open lesson for the loaded models: what `learn.models_outputs` shows.
+def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Values:
+    """The open lesson for the loaded models: `learn.models_outputs`.
 
-    A run that goes on keeps the board: it ends on the models that it was begun with.
+    A running example stays on the board: it ends on the models with which it began.
     """
     lesson = lesson_of(number)
-    follow(learn, desk)
+    follow(learn, session)
     names = learn.board.context.drafter_names
     cannot = missing_reason(lesson, names)
     ready = not cannot
-    runs_on = desk.player is not None and not desk.player.source.done
-    board = learn.board.once(desk, lambda: None if runs_on else _look_again(learn, desk, lesson))
+    runs_on = session.player is not None and not session.player.source.done
+    board = learn.board.once(
+        session, lambda: None if runs_on else _look_again(learn, session, lesson)
+    )
     buttons = [gr.Button(interactive=ready) for _ in range(4)]
-    return [*buttons, _answers(lesson, names)[1], *board, *_runs_and_question(desk, lesson, cannot)]
+    return [
+        *buttons,
+        _answers(lesson, names)[1],
+        *board,
+        *_runs_and_question(session, lesson, cannot),
+    ]
 
 
 def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
-    """The box for a number or the names to choose from, empty; the other is out of sight."""
+    """An empty box for a number, or the names to choose from; the other control is hidden."""
     numeric, unit = lesson.question.numeric, lesson.question.unit
     label = f"Your answer ({unit})" if unit else "Your answer"
     return [
@@ -100,10 +107,10 @@ def _answers(lesson: Lesson, names: Sequence[str]) -> Values:
     ]
 
 
-def _look_again(learn: Learn, desk: TabSession, lesson: Lesson) -> None:
-    row = desk.lecture.evidence(lesson.key).last
-    desk.look_at(None)
-    desk.baseline = None
+def _look_again(learn: Learn, session: TabSession, lesson: Lesson) -> None:
+    row = session.lecture.evidence(lesson.key).last
+    session.look_at(None)
+    session.baseline = None
     if row is None:
         return
     store = learn.board.context.store
@@ -113,36 +120,36 @@ def _look_again(learn: Learn, desk: TabSession, lesson: Lesson) -> None:
     except SpecScopeError:
         return  # deleted in Sessions meanwhile; its row in the table is still true
     player.advance(0.0)
-    desk.look_at(player)
-    desk.baseline = baseline_of(store, run)
-    if desk.baseline is not None:
-        desk.baseline = replace(desk.baseline, request=key_of_run(player.frame().view))
+    session.look_at(player)
+    session.baseline = baseline_of(store, run)
+    if session.baseline is not None:
+        session.baseline = replace(session.baseline, request=key_of_run(player.frame().view))
 
 
-def _runs_and_question(desk: TabSession, lesson: Lesson, cannot: str = "") -> Values:
-    """The table of runs, and below the question what has to run before there is an answer."""
-    evidence = desk.lecture.evidence(lesson.key)
+def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") -> Values:
+    """The table of runs, the question, and which runs it needs first."""
+    evidence = session.lecture.evidence(lesson.key)
     first = lesson.question.needs if lesson.question.answer(evidence) is None else ""
     line = Line("warn", cannot) if cannot else Line("info", first)
-    others = Line("info", _removed_words(desk.lecture.others(lesson.key)))
+    others = Line("info", _removed_words(session.lecture.others(lesson.key)))
     planned = [setup.label for setup in lesson.setups]
     return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
 
 
-def looked_at(learn: Learn, desk: TabSession, number: float | None, label: str) -> Values:
-    """A run of the table is on the board again: what `learn.run_outputs` shows."""
+def looked_at(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:
+    """Show a run of the table on the board again: `learn.run_outputs`."""
     lesson = lesson_of(number)
 
     def work() -> None:
-        going = (desk.player.source if desk.player else None, desk.side)
+        going = (session.player.source if session.player else None, session.side)
         if any(source is not None and not source.done for source in going):
             raise StoreError(GOES_ON)
-        if desk.lecture.look(lesson.key, label):
-            _look_again(learn, desk, lesson)
-            if desk.player is None:
+        if session.lecture.look(lesson.key, label):
+            _look_again(learn, session, lesson)
+            if session.player is None:
                 raise StoreError(GONE)
 
-    return [*learn.board.once(desk, work), *_runs_and_question(desk, lesson)]
+    return [*learn.board.once(session, work), *_runs_and_question(session, lesson)]
 
 
 def _removed_words(rows: int) -> str:
@@ -159,77 +166,80 @@ def _removed_words(rows: int) -> str:
 
 
 def example(
-    learn: Learn, desk: TabSession, number: float | None, owner: str, pace: Pace
+    learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Run the lesson's example: what `learn.run_outputs` shows, frame by frame."""
+    """Run the lesson's example; yields `learn.run_outputs` for each frame."""
     lesson = lesson_of(number)
-    yield from _stream(learn, desk, lesson, runs(learn, desk, lesson, lesson.example, owner, pace))
+    yield from _stream(
+        learn, session, lesson, runs(learn, session, lesson, lesson.example, owner, pace)
+    )
 
 
 def try_lesson(
-    learn: Learn, desk: TabSession, number: float | None, owner: str, pace: Pace
+    learn: Learn, session: TabSession, number: float | None, owner: str, pace: Pace
 ) -> Iterator[Values]:
-    """Do the lesson's thing to try."""
+    """Run the lesson's experiment ("Try it")."""
     lesson = lesson_of(number)
     setup = lesson.attempt.setup
     if setup is not None:
-        work = runs(learn, desk, lesson, (setup,), owner, pace)
+        work = runs(learn, session, lesson, (setup,), owner, pace)
     else:
-        work = prove(learn.board.context.hub, desk, owner)
-    yield from _stream(learn, desk, lesson, work)
+        work = prove(learn.board.context.hub, session, owner)
+    yield from _stream(learn, session, lesson, work)
 
 
 def _stream(
-    learn: Learn, desk: TabSession, lesson: Lesson, work: Iterator[object]
+    learn: Learn, session: TabSession, lesson: Lesson, work: Iterator[object]
 ) -> Iterator[Values]:
-    for drawn in learn.board.stream(desk, work):
-        yield [*drawn, *_runs_and_question(desk, lesson)]
+    for drawn in learn.board.stream(session, work):
+        yield [*drawn, *_runs_and_question(session, lesson)]
 
 
-def stop_runs(learn: Learn, desk: TabSession) -> list[dict[str, Any]]:
-    """Stop the session's runs; the board shows how far they came."""
+def stop_runs(learn: Learn, session: TabSession) -> list[dict[str, Any]]:
+    """Stop the session's runs; the board shows their last state."""
 
     def work() -> None:
-        player = desk.player
-        desk.cancel()
+        player = session.player
+        session.cancel()
         if player is not None:
             player.source.wait_done(STOP_WAIT_S)
             player.to_end()
 
-    return learn.board.once(desk, work)
+    return learn.board.once(session, work)
 
 
 # -- the question --
 
 
 def judge_answer(
-    desk: TabSession,
+    session: TabSession,
     number: float | None,
-    given: tuple[float | None, str | None],
+    answer: tuple[float | None, str | None],
     progress: Mapping[str, Any] | None,
 ) -> Values:
-    """Judge an answer, `given` as a number and as a name: the verdict, the visitor's progress, the
+    """Judge an `answer`, given as a number and as a name: the verdict, the visitor's progress, the
     lesson with its mark."""
     lesson = lesson_of(number)
     at = LESSONS.index(lesson) + 1
-    evidence = desk.lecture.evidence(lesson.key)
-    right, line = judge(lesson.question, evidence, given[0 if lesson.question.numeric else 1])
-    kept = dict(progress) if isinstance(progress, dict) else {}
+    evidence = session.lecture.evidence(lesson.key)
+    right, line = judge(lesson.question, evidence, answer[0 if lesson.question.numeric else 1])
+    new_progress = dict(progress) if isinstance(progress, dict) else {}
     if not right:
         return [notice_value([line]), gr.skip(), gr.skip()]
-    done = finished_lessons(kept)
-    kept = {**kept, "done": [*done, *({lesson.key} - set(done))], "at": at}
-    left = [i for i, one in enumerate(LESSONS, 1) if one.key not in kept["done"]]
+    finished = finished_lessons(new_progress)
+    new_progress = {**new_progress, "done": [*finished, *({lesson.key} - set(finished))], "at": at}
+    left = [i for i, one in enumerate(LESSONS, 1) if one.key not in new_progress["done"]]
     more = f"Lesson {at} is finished." if left else "You have finished all lessons."
-    return [notice_value([line, Line("info", more)]), kept, lesson_value(at, kept)]
+    return [notice_value([line, Line("info", more)]), new_progress, lesson_value(at, new_progress)]
 
 
-def asked_for(learn: Learn, desk: TabSession, number: float | None) -> Request:
-    """The request on the board, else the example's last. ConfigError where it cannot run."""
+def asked_for(learn: Learn, session: TabSession, number: float | None) -> Request:
+    """The request of the run on the board, else the example's last. ConfigError if it cannot
+    run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
     if cannot := missing_reason(lesson, names):
         raise ConfigError(cannot)
-    latest = desk.lecture.evidence(lesson.key).latest
+    latest = session.lecture.evidence(lesson.key).latest
     setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])
     return request_of(setup, names)

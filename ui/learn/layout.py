@@ -47,28 +47,28 @@ class Learn:
 
     @property
     def run_outputs(self) -> list[Component]:
-        """What a run changes."""
+        """The outputs that a run changes."""
         return [*self.board.outputs, self.rows, self.verdict]
 
     @property
     def models_outputs(self) -> list[Component]:
-        """What other models change."""
+        """The outputs that a swap of models changes."""
         controls = [self.run, self.attempted, self.check, self.into_live, self.choice]
         return [*controls, *self.run_outputs]
 
     @property
     def lesson_outputs(self) -> list[Component]:
-        """What another lesson changes."""
+        """The outputs that opening another lesson changes."""
         controls = [self.run, self.attempt, self.attempted, self.asked, self.number, self.choice]
         moves = [self.check, self.previous, self.next, self.into_live]
         return [self.lesson, self.at, *controls, *moves, *self.run_outputs]
 
 
 def build_learn(context: Context) -> Learn:
-    """The lesson beside the pictures, in sight while they scroll; above them on a narrow screen."""
+    """The lesson next to the pictures, visible while they scroll; above them on a narrow screen."""
     with gr.Row(equal_height=False, elem_classes="sp-learn"):
         with gr.Column(scale=2, min_width=340, elem_classes="sp-lesson", elem_id="learn-side"):
-            made = _side()
+            learn = _side()
         with gr.Column(scale=3, min_width=340):
             requests = requests_view("learn-requests")
             board = build_board(context, "learn", WELCOME)
@@ -79,7 +79,7 @@ def build_learn(context: Context) -> Learn:
         None,
         js="(on) => { document.documentElement.toggleAttribute('data-lesson-all', on); }",
     )
-    return Learn(board, requests=requests, **made)
+    return Learn(board, requests=requests, **learn)
 
 
 def try_words(words: str) -> str:
@@ -88,32 +88,32 @@ def try_words(words: str) -> str:
 
 
 def _side() -> dict[str, Any]:
-    """Everything beside the board, from the first lesson on."""
+    """The column beside the board, showing the first lesson."""
     lesson = LESSONS[0]
     small: dict[str, Any] = {"size": "sm", "min_width": 90}
-    made: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}
+    parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}
     with gr.Row():
-        made["run"] = gr.Button(
+        parts["run"] = gr.Button(
             "Run the example", variant="primary", elem_id="learn-run", min_width=130, scale=3
         )
-        made["stop"] = gr.Button("Stop", variant="stop", elem_id="learn-stop", min_width=60)
-    made["rows"] = runs_view()
-    made["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
-    made["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try")
-    made |= _question(small)
+        parts["stop"] = gr.Button("Stop", variant="stop", elem_id="learn-stop", min_width=60)
+    parts["rows"] = runs_view()
+    parts["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
+    parts["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try")
+    parts |= _question(small)
     with gr.Row():
-        made["previous"] = gr.Button("‹ Previous lesson", elem_id="learn-previous", **small)
-        made["next"] = gr.Button("Next lesson ›", elem_id="learn-next", **small)
+        parts["previous"] = gr.Button("‹ Previous lesson", elem_id="learn-previous", **small)
+        parts["next"] = gr.Button("Next lesson ›", elem_id="learn-next", **small)
     with gr.Row():
-        made["copy"] = gr.Button("Copy link", elem_id="learn-copy", **small)
-        made["into_live"] = gr.Button("Open in Live", elem_id="learn-into-live", **small)
-    made["at"] = gr.Number(1, precision=0, visible=False)
-    return made
+        parts["copy"] = gr.Button("Copy link", elem_id="learn-copy", **small)
+        parts["into_live"] = gr.Button("Open in Live", elem_id="learn-into-live", **small)
+    parts["at"] = gr.Number(1, precision=0, visible=False)
+    return parts
 
 
 def _question(small: dict[str, Any]) -> dict[str, Any]:
     question = LESSONS[0].question
-    asked = gr.Markdown(f"**A question.** {question.words}", elem_classes="sp-say")
+    question_text = gr.Markdown(f"**A question.** {question.words}", elem_classes="sp-say")
     label = f"Your answer ({question.unit})"
     with gr.Row(equal_height=True, elem_classes="sp-answer"):
         number = gr.Number(label=label, value=None, elem_id="learn-number", min_width=150, scale=2)
@@ -124,7 +124,7 @@ def _question(small: dict[str, Any]) -> dict[str, Any]:
         show = gr.Button("Show me where", elem_id="learn-show", **small)
     verdict = notice("learn-verdict", Line("info", question.needs))
     return {
-        "asked": asked,
+        "asked": question_text,
         "number": number,
         "choice": choice,
         "check": check,

@@ -22,13 +22,14 @@ def lesson_view(value: dict[str, Any]) -> gr.HTML:
 
 
 def runs_view() -> gr.HTML:
-    """The table of a lesson's runs; triggers `select` with {"label": a run's, "press": when}."""
+    """The table of a lesson's runs; triggers `select` with {"label": the run's, "press": time of
+    the click}."""
     return part("measured.js", "learn-rows")
 
 
 def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """What `lesson_view` shows: the lesson's words, and which lessons the visitor has finished."""
-    lesson, done = lesson_of(number), finished_lessons(progress)
+    """The value of `lesson_view`: the lesson's text, and which lessons the visitor has finished."""
+    lesson, finished = lesson_of(number), finished_lessons(progress)
     before = [word for one in LESSONS[: number - 1] for word in one.words]
     return {
         "at": number,
@@ -37,7 +38,8 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
         "look": lesson.look,
         "words": _by_number({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
         "steps": {
-            str(i): {"t": one.title, "done": one.key in done} for i, one in enumerate(LESSONS, 1)
+            str(i): {"t": one.title, "done": one.key in finished}
+            for i, one in enumerate(LESSONS, 1)
         },
         "pictures": " ".join(lesson.pictures),
         "compares": "tps" in lesson.columns or lesson.attempt.setup is None,
@@ -46,9 +48,11 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:
-    """Keys of the lessons that were finished; whatever a browser may have kept instead is none."""
-    done = progress.get("done") if isinstance(progress, dict) else None
-    return tuple(key for key in done if isinstance(key, str)) if isinstance(done, list) else ()
+    """Keys of the finished lessons; anything else that the browser has stored is ignored."""
+    finished = progress.get("done") if isinstance(progress, dict) else None
+    return (
+        tuple(key for key in finished if isinstance(key, str)) if isinstance(finished, list) else ()
+    )
 
 
 def _by_number(things: Iterable[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The runs that a lesson is read beside: begun one after the other, played, put into its table."""
+"""Runs the runs of a lesson one after the other: starts, plays and records them in its table."""
 
 from __future__ import annotations
 
@@ -31,59 +31,65 @@ MEASURING = (
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Where the runs of a lesson go that `models` have completed."""
+    """The table to which finished runs of a lesson with these `models` are added."""
 
     log: StoreApi
-    desk: TabSession
+    session: TabSession
     lesson: Lesson
     models: Hashable
 
     def keep(self, setup: Setup, player: Player) -> bool:
-        """Whether the run was completed; one of the LLM alone is made the baseline too."""
-        source, desk = player.source, self.desk
+        """Adds the run; returns whether it was completed. A run of the LLM alone becomes the
+        baseline."""
+        source, session = player.source, self.session
         view = reduce_all(source.events(0, source.count))
         if view.state != "completed" or not view.rounds:
             return False
-        desk.lecture.keep(self.lesson.key, measured_row(setup.label, view), self.models)
-        if desk.player is player and not view.drafters and "tps" in self.lesson.columns:
-            desk.baseline = _baseline(view)
-            keep_baseline(self.log, view.run_id, desk.baseline)
+        session.lecture.keep(self.lesson.key, measured_row(setup.label, view), self.models)
+        if session.player is player and not view.drafters and "tps" in self.lesson.columns:
+            session.baseline = _baseline(view)
+            keep_baseline(self.log, view.run_id, session.baseline)
         return True
 
 
-def follow(learn: Learn, desk: TabSession) -> Hashable:
-    """Use the loaded models from here on; drops a baseline that other models measured."""
+def follow(learn: Learn, session: TabSession) -> Hashable:
+    """Use the loaded models from now on; a baseline measured with other models is dropped."""
     model_host = learn.board.context.model_host
     models = (model_host.pair, model_host.infos)
-    if desk.lecture.follow(models):
-        desk.baseline = None
+    if session.lecture.follow(models):
+        session.baseline = None
     return models
 
 
 def runs(
-    learn: Learn, desk: TabSession, lesson: Lesson, setups: Sequence[Setup], owner: str, pace: Pace
+    learn: Learn,
+    session: TabSession,
+    lesson: Lesson,
+    setups: Sequence[Setup],
+    owner: str,
+    pace: Pace,
 ) -> Iterator[object]:
-    """One run after the other, until the visitor turns to something else or stops one."""
+    """One run after the other, until the visitor opens something else or stops one."""
     if cannot := missing_reason(lesson, learn.board.context.drafter_names):
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1
-        table = _Table(learn.board.context.store, desk, lesson, follow(learn, desk))
-        with _others(learn, desk, setup, owner):
-            player = _begin(learn, desk, setup, owner, pace if last else Pace())
-            kept = yield from _play(table, setup, player)
-        if desk.player is not player or not kept:
+        table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
+        with _others(learn, session, setup, owner):
+            player = _begin(learn, session, setup, owner, pace if last else Pace())
+            any_stored = yield from _play(table, setup, player)
+        if session.player is not player or not any_stored:
             return
         yield None  # with its row in the table
 
 
 @contextmanager
-def _others(learn: Learn, desk: TabSession, setup: Setup, owner: str) -> Iterator[None]:
-    """The schedule of a run, and the requests that run beside it; both end with it."""
+def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
+    """Sets a run's schedule and starts the requests beside it; both end with the run."""
     context = learn.board.context
     host, before = context.model_host, context.model_host.schedule
     if setup.schedule and setup.schedule != before:
-        choose_schedule(context, setup.schedule, desk.lecture.may_schedule)
+        choose_schedule(context, setup.schedule, session.lecture.may_schedule)
     request = request_of(setup, context.drafter_names)
     sources: list[LiveSource] = []
     try:
@@ -99,27 +105,27 @@ def _others(learn: Learn, desk: TabSession, setup: Setup, owner: str) -> Iterato
 
 
 def _play(table: _Table, setup: Setup, player: Player) -> Generator[object, None, bool]:
-    """Show a run; whether it was completed. Its row is in the table as soon as the engine has
-    finished: the pictures may be far behind, and a visitor need not wait for them."""
-    desk, kept = table.desk, False
+    """Shows a run; returns whether it was completed. It is added to the table as soon as the engine
+    has finished: the pictures may be far behind, and a visitor need not wait for them."""
+    session, stored = table.session, False
     if length_policy(setup.speculation.length).predicts:
-        desk.doing = MEASURING
-    for frame in play(desk):
-        if desk.player is player and player.source.count:
-            desk.doing = ""
-        kept = kept or (player.source.done and table.keep(setup, player))
+        session.doing = MEASURING
+    for frame in play(session):
+        if session.player is player and player.source.count:
+            session.doing = ""
+        stored = stored or (player.source.done and table.keep(setup, player))
         yield frame
-    return kept or (player.source.done and table.keep(setup, player))
+    return stored or (player.source.done and table.keep(setup, player))
 
 
-def _begin(learn: Learn, desk: TabSession, setup: Setup, owner: str, pace: Pace) -> Player:
+def _begin(learn: Learn, session: TabSession, setup: Setup, owner: str, pace: Pace) -> Player:
     context = learn.board.context
     request = request_of(setup, context.drafter_names)
-    desk.cancel()
-    baseline = still_valid(desk.baseline, request, context.models)
+    session.cancel()
+    baseline = still_valid(session.baseline, request, context.models)
     player = Player(context.hub.start(request, owner, baseline), pace)
-    desk.look_at(player)
-    desk.asked, desk.baseline = request, baseline
+    session.look_at(player)
+    session.asked, session.baseline = request, baseline
     return player
 
 

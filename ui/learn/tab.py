@@ -1,4 +1,4 @@
-"""The Learn tab: guided lessons, each beside a real run that it drives. Its wiring."""
+"""Wiring of the Learn tab: guided lessons, each next to a real run that it controls."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COPY = "() => { window.specscopeLink?.copy('learn-copy'); }"
 def wire_learn(
     learn: Learn, visitor: gr.BrowserState, live: Live, tabs: gr.Tabs, blocks: gr.Blocks
 ) -> None:
-    """Connect everything of the tab. What a visitor has finished stays in their browser."""
+    """Connect the tab's components. A visitor's progress is stored in their browser."""
     progress = gr.BrowserState({}, storage_key="specscope-lessons", secret="specscope")
     wire_board(learn.board)
     _wire_runs(learn, visitor)
@@ -65,11 +65,16 @@ def wire_learn(
 
 
 def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
-    """The open lesson follows the models at each of `triggers`; nothing is sent where none were
-    exchanged."""
-    known = gr.State(learn.board.context.model_host.version)
+    """At each of `triggers`, update the open lesson if the models were swapped; else send
+    nothing."""
+    loaded_version = gr.State(learn.board.context.model_host.version)
     for trigger in triggers:
-        trigger(_follow_handler(learn), [known, learn.at], [known, *learn.models_outputs], **QUICK)
+        trigger(
+            _follow_handler(learn),
+            [loaded_version, learn.at],
+            [loaded_version, *learn.models_outputs],
+            **QUICK,
+        )
 
 
 def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
@@ -97,7 +102,7 @@ Which = Callable[[gr.Request, float, dict[str, Any]], float]
 
 
 def _wanted_lesson(request: gr.Request, _at: float, progress: dict[str, Any]) -> float:
-    """The lesson of the link, else the one where the visitor was."""
+    """The lesson that the link names, else the one that the visitor had open last."""
     number = wanted_lesson(request.query_params)
     return number or int(_number(progress.get("at"))) or 1
 
@@ -118,25 +123,27 @@ def _number(value: object) -> float:
 
 def _turn_handler(learn: Learn, which: Which) -> Callable[..., Values]:
     def turn(request: gr.Request, at: float | None, progress: Any) -> Values:
-        kept = _progress_of(progress)
-        return _turn(learn, learn.board.desk(request), which(request, at or 1, kept), kept)
+        own_progress = _progress_of(progress)
+        return _turn(
+            learn, learn.board.session(request), which(request, at or 1, own_progress), own_progress
+        )
 
     return turn
 
 
 def _choose_handler(learn: Learn) -> Callable[..., Any]:
     def choose(request: gr.Request, event: gr.EventData, at: float | None, progress: Any) -> Any:
-        desk, told = learn.board.desk(request), event._data or {}
-        number = _number(told.get("lesson")) or at or 1
-        return desk.presses.last(
-            "lesson", told, lambda: _turn(learn, desk, number, _progress_of(progress))
+        session, event_data = learn.board.session(request), event._data or {}
+        number = _number(event_data.get("lesson")) or at or 1
+        return session.clicks.last(
+            "lesson", event_data, lambda: _turn(learn, session, number, _progress_of(progress))
         )
 
     return choose
 
 
-def _turn(learn: Learn, desk: TabSession, number: float, kept: dict[str, Any]) -> Values:
-    return [{**kept, "at": int(number)}, *open_lesson(learn, desk, number, kept)]
+def _turn(learn: Learn, session: TabSession, number: float, progress: dict[str, Any]) -> Values:
+    return [{**progress, "at": int(number)}, *open_lesson(learn, session, number, progress)]
 
 
 def _progress_of(progress: Any) -> dict[str, Any]:
@@ -144,11 +151,11 @@ def _progress_of(progress: Any) -> dict[str, Any]:
 
 
 def _follow_handler(learn: Learn) -> Callable[..., Values]:
-    def follow(request: gr.Request, known: int, at: float | None) -> Values:
+    def follow(request: gr.Request, known_version: int, at: float | None) -> Values:
         version = learn.board.context.model_host.version
-        if known == version:
+        if known_version == version:
             return [gr.skip() for _ in range(1 + len(learn.models_outputs))]
-        return [version, *lesson_values(learn, learn.board.desk(request), at)]
+        return [version, *lesson_values(learn, learn.board.session(request), at)]
 
     return follow
 
@@ -161,25 +168,25 @@ def _run_handler(
     ) -> Iterator[Values]:
         board = learn.board
         may = board.context.access.may_schedule(request)
-        board.desk(request).lecture.may_schedule = may
+        board.session(request).lecture.may_schedule = may
         owner = board.context.access.key(request, visitor or "")
-        yield from work(learn, board.desk(request), at, owner, Pace(mode, rate))
+        yield from work(learn, board.session(request), at, owner, Pace(mode, rate))
 
     return press
 
 
 def _look_handler(learn: Learn) -> Callable[..., Any]:
     def look(request: gr.Request, event: gr.EventData, at: float) -> Any:
-        desk, told = learn.board.desk(request), event._data or {}
-        label = str(told.get("label", ""))
-        return desk.presses.last("row", told, lambda: looked_at(learn, desk, at, label))
+        session, event_data = learn.board.session(request), event._data or {}
+        label = str(event_data.get("label", ""))
+        return session.clicks.last("row", event_data, lambda: looked_at(learn, session, at, label))
 
     return look
 
 
 def _stop_handler(learn: Learn) -> Callable[..., Values]:
     def stop(request: gr.Request) -> Values:
-        return stop_runs(learn, learn.board.desk(request))
+        return stop_runs(learn, learn.board.session(request))
 
     return stop
 
@@ -188,13 +195,13 @@ def _answer_handler(learn: Learn) -> Callable[..., Values]:
     def answer(
         request: gr.Request, at: float, number: float | None, choice: str | None, progress: Any
     ) -> Values:
-        return judge_answer(learn.board.desk(request), at, (number, choice), progress)
+        return judge_answer(learn.board.session(request), at, (number, choice), progress)
 
     return answer
 
 
 def _request_handler(learn: Learn) -> Callable[..., Request]:
     def ask(request: gr.Request, at: float) -> Request:
-        return asked_for(learn, learn.board.desk(request), at)
+        return asked_for(learn, learn.board.session(request), at)
 
     return ask

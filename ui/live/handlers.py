@@ -39,10 +39,10 @@ Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """What came with one press: its owner, the form's `values`, the speed of the pictures.
+    """One click: its owner, the form's `values`, the speed of the pictures.
 
-    `compare` keeps the run before as a pale line. `stops`: how often Stop had been pressed then, as
-    the browser counts it; None where no browser counts.
+    `compare`: keep the previous run as a pale line. `stops`: clicks on Stop before this one, as
+    counted by the browser; None without a browser.
     """
 
     owner: str
@@ -51,75 +51,76 @@ class Press:
     stops: int | None = None
     pace: tuple[str, float] = ("full", 2.0)
 
-    def overtaken(self, desk: TabSession) -> bool:
-        """Whether a Stop that was pressed later has come first: what begins now is to end."""
-        return self.stops is not None and self.stops < desk.stops
+    def overtaken(self, session: TabSession) -> bool:
+        """Whether Stop was clicked after this click but arrived first: then the new run must end at
+        once."""
+        return self.stops is not None and self.stops < session.stops
 
 
-def live_values(live: Live, desk: TabSession, values: Values) -> Values:
-    """The board's values with the header's before them."""
-    with desk.drawing:
-        frame = desk.frame()
+def live_values(live: Live, session: TabSession, values: Values) -> Values:
+    """The header's value, then the board's values."""
+    with session.drawing:
+        frame = session.frame()
         state = "queued" if frame.place else "ready"
         if not frame.ended and frame.run_id and not frame.place:
             state = "running"
-        elif desk.side is not None:
+        elif session.side is not None:
             state = "decoding plainly"
         context = live.board.context
         chips = header_value(context.models, state, frame.place, context.offer)
-        return [desk.stamps.on("header", chips), *values]
+        return [session.stamps.on("header", chips), *values]
 
 
-def start_run(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
-    """Run the form's request: check it, queue it, play it until it rests."""
+def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
+    """Run the form's request: check it, queue it, play it to its end."""
     context = live.board.context
 
     def frames() -> Iterator[object]:
         request = request_of(press.values)
-        before = before_of(desk) if press.compare else None
-        desk.cancel()
-        baseline = still_valid(desk.baseline, request, context.models)
+        before = before_of(session) if press.compare else None
+        session.cancel()
+        baseline = still_valid(session.baseline, request, context.models)
         source = context.hub.start(request, press.owner, baseline)
-        desk.look_at(Player(source, Pace(*press.pace)))
-        desk.asked, desk.before, desk.baseline = request, before, baseline
-        # Only now: a Stop that comes later finds the player on the desk.
-        if press.overtaken(desk):
-            desk.cancel()
-        yield from play(desk)
+        session.look_at(Player(source, Pace(*press.pace)))
+        session.asked, session.before, session.baseline = request, before, baseline
+        # Only now: a Stop that comes later finds the player in the session.
+        if press.overtaken(session):
+            session.cancel()
+        yield from play(session)
 
-    for drawn in live.board.stream(desk, frames()):
-        yield live_values(live, desk, drawn)
+    for drawn in live.board.stream(session, frames()):
+        yield live_values(live, session, drawn)
 
 
-def run_on_change(live: Live, desk: TabSession, press: Press) -> Iterator[Values]:
-    """A control was moved: run, if "Run on change" is on and that is another request.
+def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
+    """A control was changed: run, if "Run on change" is on and the request differs.
 
     Settings that cannot run change nothing; the reason is shown beside Run.
     """
     if not press.compare:
         return
-    if not validity(press.values) and not _is_same_request(desk, press.values):
-        yield from start_run(live, desk, press)
+    if not validity(press.values) and not _is_same_request(session, press.values):
+        yield from start_run(live, session, press)
     else:
         yield [gr.skip() for _ in live.outputs]
 
 
-def _is_same_request(desk: TabSession, values: Sequence[Any]) -> bool:
+def _is_same_request(session: TabSession, values: Sequence[Any]) -> bool:
     prompt = values[0] or ""
-    return bool(prompt.strip()) and desk.asked == request_of(values)
+    return bool(prompt.strip()) and session.asked == request_of(values)
 
 
-def stop_run(live: Live, desk: TabSession, stops: int = 0) -> Values:
-    """Stop the session's runs, and the pictures where they are; at full speed show the end.
+def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
+    """Stop the session's runs and freeze the pictures; at full speed show the end.
 
-    `stops` counts the presses of Stop in this tab, this one included.
+    `stops`: clicks on Stop in this tab, including this one.
     """
 
     def work() -> None:
         # Before all else: a Run that was pressed earlier may come at any moment.
-        desk.stops = max(desk.stops, stops)
-        player = desk.player
-        desk.cancel()
+        session.stops = max(session.stops, stops)
+        player = session.player
+        session.cancel()
         if player is None:
             return
         player.source.wait_done(STOP_WAIT_S)
@@ -128,43 +129,43 @@ def stop_run(live: Live, desk: TabSession, stops: int = 0) -> Values:
         else:
             player.set_pace(Pace("step", player.pace.rounds_per_second))
 
-    return live_values(live, desk, live.board.once(desk, work))
+    return live_values(live, session, live.board.once(session, work))
 
 
 def answer_question(
-    live: Live, desk: TabSession, press: Press, question: Question
+    live: Live, session: TabSession, press: Press, question: Question
 ) -> Iterator[Values]:
-    """Run `measure_baseline` or `prove` for the run on the board."""
+    """Run `measure_baseline` or `prove` for the displayed run."""
 
     def frames() -> Iterator[object]:
-        for frame in question(live.board.context.hub, desk, press.owner):
+        for frame in question(live.board.context.hub, session, press.owner):
             # A Stop that came before the second run was there did not find it.
-            if press.overtaken(desk) and desk.side is not None:
-                desk.side.cancel()
+            if press.overtaken(session) and session.side is not None:
+                session.side.cancel()
             yield frame
 
-    for drawn in live.board.stream(desk, frames()):
-        yield live_values(live, desk, drawn)
+    for drawn in live.board.stream(session, frames()):
+        yield live_values(live, session, drawn)
 
 
-def clear_trouble(live: Live, desk: TabSession) -> Any:
-    """The board's notice once the form has changed: an earlier refusal no longer applies."""
-    if not desk.trouble:
+def clear_trouble(live: Live, session: TabSession) -> Any:
+    """The board's notice after the form has changed: an earlier refusal no longer applies."""
+    if not session.trouble:
         return gr.skip()
-    desk.trouble = ""
-    return live.board.current_notice(desk)
+    session.trouble = ""
+    return live.board.current_notice(session)
 
 
-def left_notice(live: Live, desk: TabSession, was_running: int | None) -> Any:
-    """The notice of a tab that has just been opened: where its run went, if one was under way."""
-    if not was_running or desk.player is not None:
+def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:
+    """The notice of a tab that was just opened: where its run is, if one was running."""
+    if not was_running or session.player is not None:
         return gr.skip()
-    desk.doing = LEFT
-    return live.board.current_notice(desk)
+    session.doing = LEFT
+    return live.board.current_notice(session)
 
 
 def check_form(values: Sequence[Any]) -> list[Any]:
-    """Check the form: the reason against Run, Run itself, the controls that follow."""
+    """Check the form: the reason why it cannot run, the Run button, dependent controls."""
     reason = validity(values)
     lines = [Line("error", reason)] if reason else []
     return [

@@ -56,7 +56,7 @@ class Live:
 def build_live(context: Context, chips: gr.HTML) -> Live:
     """The form at the left, the board at the right; one below the other on a narrow screen.
 
-    `chips` is the page's header, which shows the state of this tab's run.
+    `chips` is the page's header; it shows the state of this tab's run.
     """
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
@@ -65,11 +65,12 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             models = (context.drafter_names, context.preset, context.chat, context.answers)
             form = build_form(asked_for, *models)
             presets = build_own_presets()
-            # The preset that was chosen last, which the menu calls own settings once a field is
-            # touched; and what the browser presses once all that changed has its new value.
+            # `chosen`: the preset chosen last; once a field is edited, the menu shows own settings.
+            # `settled`: a hidden button that the browser clicks when no field changes any more.
             chosen = gr.State(context.preset)
             settled = gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen")
-            # Whether all fields that were sent are shown: the check says it, the browser reads it.
+            # Whether the form shows all values that were sent to it: set by the check, read by
+            # the browser.
             arrived = gr.Number(1, precision=0, visible=False)
         with gr.Column(scale=4, min_width=360):
             requests = build_all_requests(context)
@@ -79,7 +80,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
 
 
 def _run_bar() -> dict[str, Any]:
-    """What starts and stops, and why it cannot: in sight however far the form is scrolled."""
+    """Run, Stop and the reason if Run is disabled; stays visible while the form scrolls."""
     with gr.Column(elem_classes="sp-runbar"):
         with gr.Row(equal_height=True):
             run = gr.Button("Run", variant="primary", elem_id="live-run", min_width=70)
@@ -90,7 +91,7 @@ def _run_bar() -> dict[str, Any]:
                 "Measure baseline", size="sm", elem_id="live-measure", min_width=110
             )
             proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
-        # How often Stop was pressed: a hidden field that the browser fills in.
+        # A hidden field with the number of clicks on Stop, which the browser counts.
         stops = gr.Number(0, precision=0, visible=False)
         wrong = notice("live-validity")
         gr.Markdown(KEYS, elem_classes="sp-keys")

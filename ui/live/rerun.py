@@ -1,8 +1,9 @@
-"""Run on change: a moved control runs the request anew, the run before stays as a pale line.
+"""Run on change: editing a control runs the request again, and the previous run stays as a pale
+line.
 
-The browser waits until the hand is still and the form is settled (assets/changed.js), then presses
-a hidden button; what that button does is the caller's. Knows the form's controls, no
-engine.
+The browser waits until no control changes any more and all fields have their values
+(assets/changed.js), then clicks a hidden button, whose handler is the caller's. Knows the form's
+controls, no engine.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ __all__ = [
 
 ASSETS = Path(__file__).parents[1] / "shared" / "assets"
 AWAITED = "(...given) => { window.specscopeAwaited = performance.now() + 10000; return given; }"
-"""What the browser does as it asks for fields: until they come, or should have, nothing runs."""
+"""JavaScript for an event that requests field values: nothing runs until they arrive or time
+out."""
 
 
 def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
-    """The switch, and the button that the browser presses."""
+    """The switch, and the hidden button that the browser clicks."""
     switch = gr.Checkbox(
         False, label="Run on change", container=False, min_width=130, elem_id="live-onchange"
     )
@@ -42,17 +44,17 @@ def build_rerun() -> tuple[gr.Checkbox, gr.Button]:
 
 
 def settled_script() -> str:
-    """What the browser does at every change: ask for the check once the form is settled."""
+    """JavaScript for every change: request a check once all fields have their values."""
     return _script("settled")
 
 
 def after_settled_script() -> str:
-    """What the browser does before a press that says something where the check says its own."""
+    """JavaScript for a button whose answer the check must not overwrite: do the check first."""
     return _script("after_settled")
 
 
 def here_script() -> str:
-    """What the browser does once the fields it asked for are here, or come one by one."""
+    """JavaScript for the arrival of requested field values, together or one by one."""
     return f"() => {{ window.specscopeAwaited = 0; ({settled_script()})(); }}"
 
 
@@ -61,9 +63,10 @@ def _script(name: str) -> str:
 
 
 def wire_changes(form: Form, preset_chosen: Any) -> None:
-    """Tell the browser of every change that is one: of a text only when it is left or sent.
+    """Report every change of a control to the browser; of a text box only on leaving or submitting
+    it.
 
-    `preset_chosen` is the event that puts a preset into the fields.
+    `preset_chosen`: the event that fills in a preset's fields.
     """
     changed = _script("changed")
     for control in form.inputs:
@@ -78,15 +81,15 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
     preset_chosen.then(None, None, None, js=changed)
 
 
-def before_of(desk: TabSession) -> Before | None:
-    """What to compare the next run of this desk with: its run, if that came to its end.
+def before_of(session: TabSession) -> Before | None:
+    """The run to compare this session's next run with: its last one that was completed.
 
-    One that was cut short by a further change is no measure: the one before it stays.
+    A run that was cut short by another change is no basis for comparison.
     """
-    player = desk.player
+    player = session.player
     if player is None:
-        return desk.before
+        return session.before
     view = reduce_all(player.source.events(0, player.source.count))
-    if view.state != "completed" and (desk.before is not None or not view.rounds):
-        return desk.before
+    if view.state != "completed" and (session.before is not None or not view.rounds):
+        return session.before
     return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)

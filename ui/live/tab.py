@@ -1,4 +1,4 @@
-"""The Live tab: a request, a run of it as it happens, and whether it told the truth."""
+"""The Live tab: enter a request, watch its run, check that its text is the LLM's."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["Live", "build_live", "wire_live"]
 
 # A press of Stop overtakes a press of Run that still queues. So the browser counts the presses of
 # Stop (ui/shared/assets/presses.js), and each press carries the count as its last value: a Run that
-# brings a smaller one than the desk has seen was pressed before that Stop.
+# brings a smaller one than the session has seen was pressed before that Stop.
 # Set by ui/shared/assets/keys.js when the page goes while a run is under way; asked once.
 WAS_RUNNING = """() => { try {
   const left = sessionStorage.getItem("specscope-left");
@@ -52,7 +52,7 @@ STOPS = "() => [window.specscopeStops('live-stop')]"
 def wire_live(
     live: Live, visitor: gr.BrowserState, own: gr.BrowserState, blocks: gr.Blocks
 ) -> None:
-    """Connect everything of the tab; `blocks` tells when it is opened."""
+    """Connect the tab's components; `blocks` signals when the page is opened."""
     board, form = live.board, live.form
     wire_board(board)
     wire_all_requests(live.requests, visitor)
@@ -93,7 +93,7 @@ def wire_live(
 
 
 def _with_stops(button: str) -> str:
-    """A script that puts the count of Stops in the place of the last value."""
+    """A script that replaces the last value by the count of clicks on Stop."""
     return f"(...given) => [...given.slice(0, -1), window.specscopeStops('live-{button}')]"
 
 
@@ -124,10 +124,10 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
             control.change(_no_op, None, None, js=settled, **quick)  # type: ignore[attr-defined]
     form.prompt.change(_mend_handler(live), None, live.board.notice, **quick)
     preset_inputs = [form.preset, temperature, own, *fields]
-    chosen = form.preset.input(
+    preset_event = form.preset.input(
         _preset_handler(live), preset_inputs, [live.chosen, *fields], js=AWAITED, **quick
     )
-    chosen.then(None, None, None, js=here)
+    preset_event.then(None, None, None, js=here)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
         button.click(_constant(text), None, form.prompt, **quick)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
@@ -140,7 +140,7 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
         **quick,
     )
     resolved.then(None, None, None, js=here)
-    wire_changes(form, chosen)
+    wire_changes(form, preset_event)
 
 
 def _press_handler(
@@ -151,8 +151,8 @@ def _press_handler(
     ) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         *form, stops = values
-        made = Press(owner, form, bool(compare), stops, (mode, rate))
-        yield from work(live, live.board.desk(request), made)
+        click = Press(owner, form, bool(compare), stops, (mode, rate))
+        yield from work(live, live.board.session(request), click)
 
     return press
 
@@ -161,7 +161,7 @@ def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Value
     def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         yield from answer_question(
-            live, live.board.desk(request), Press(owner, stops=stops), question
+            live, live.board.session(request), Press(owner, stops=stops), question
         )
 
     return ask
@@ -169,14 +169,14 @@ def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Value
 
 def _stop_handler(live: Live) -> Callable[..., Values]:
     def stop(request: gr.Request, stops: int) -> Values:
-        return stop_run(live, live.board.desk(request), stops)
+        return stop_run(live, live.board.session(request), stops)
 
     return stop
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:
     def look(request: gr.Request, was_running: int | None) -> Any:
-        return left_notice(live, live.board.desk(request), was_running)
+        return left_notice(live, live.board.session(request), was_running)
 
     return look
 
@@ -188,19 +188,19 @@ def _settled_handler(live: Live) -> Callable[..., list[Any]]:
         request: gr.Request, chosen: str, shown: str, own: dict[str, Any] | None, *values: Any
     ) -> list[Any]:
         name = menu_name(chosen, shown, own, context.drafter_names, values[-count:])
-        desk = live.board.desk(request)
-        here = desk.sent is None or desk.sent.has_arrived(values[-count:], time.monotonic())
+        session = live.board.session(request)
+        here = session.sent is None or session.sent.has_arrived(values[-count:], time.monotonic())
         if here:
-            desk.sent = None
-        told = [*check_form(values), clear_trouble(live, desk), int(here)]
-        return [gr.skip() if name == shown else name, *told]
+            session.sent = None
+        updates = [*check_form(values), clear_trouble(live, session), int(here)]
+        return [gr.skip() if name == shown else name, *updates]
 
     return settle
 
 
 def _mend_handler(live: Live) -> Callable[..., Any]:
     def mend(request: gr.Request) -> Any:
-        return clear_trouble(live, live.board.desk(request))
+        return clear_trouble(live, live.board.session(request))
 
     return mend
 
@@ -214,7 +214,7 @@ def _preset_handler(live: Live) -> Callable[..., list[Any]]:
         if name == OWN:
             return [name, *(gr.skip() for _ in shown)]
         values = preset_values(name, temperature or 0.0, context.drafter_names, own)
-        return [name, *_send(live.board.desk(request), shown, values)]
+        return [name, *_send(live.board.session(request), shown, values)]
 
     return choose
 
@@ -226,14 +226,14 @@ def _temperature_handler(live: Live) -> Callable[..., list[Any]]:
         values = at_temperature(name, temperature, context.drafter_names, shown)
         if values is None:
             return [gr.skip() for _ in shown]
-        return _send(live.board.desk(request), shown, values)
+        return _send(live.board.session(request), shown, values)
 
     return follow
 
 
-def _send(desk: TabSession, shown: Sequence[Any], values: list[Any]) -> list[Any]:
-    """`values` for the fields, which until they come show what is `shown`."""
-    desk.sent = PendingFields.of(shown, values, time.monotonic())
+def _send(session: TabSession, values_now: Sequence[Any], values: list[Any]) -> list[Any]:
+    """Send `values` to the fields; until they arrive, the fields show `values_now`."""
+    session.sent = PendingFields.of(values_now, values, time.monotonic())
     return values
 
 

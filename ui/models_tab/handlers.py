@@ -1,6 +1,5 @@
-"""Handlers of the Models tab: ask what a pair needs, load it, cancel that. Plain functions;
-ui/models_tab/tab.py connects them.
-"""
+"""Handlers of the Models tab: report what a pair needs, load it, cancel loading. Plain functions;
+ui/models_tab/tab.py connects them."""
 
 from __future__ import annotations
 
@@ -37,18 +36,18 @@ __all__ = [
 ]
 
 FRAME_S = 0.25
-Told = list[Any]
+Values = list[Any]
 
 
 def pair_of(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """The form's values as a pair; SSMs one a line. ConfigError names the field."""
+    """The form's values as a pair; SSMs one per line. ConfigError names the field."""
     lines = [line.strip() for line in str(ssms or "").splitlines()]
     return checked_pair(llm, [line for line in lines if line], dtype, device)
 
 
-def state_values(context: Context, mine: bool, *first: Line) -> Told:
-    """The notice, the stages, the buttons that load and give up. `mine`: the visitor may load, and
-    is told names and reasons."""
+def state_values(context: Context, mine: bool, *first: Line) -> Values:
+    """The notice, the stages, the buttons Load and Cancel. `mine`: the visitor may load models and
+    sees names and reasons."""
     lines = [*first, *state_lines(context.model_host, mine)]
     if not mine:
         lines.append(Line("info", NOT_YOURS))
@@ -67,37 +66,37 @@ def _buttons(mine: bool, loading: bool) -> tuple[gr.Button, gr.Button]:
     return gr.Button(interactive=mine and not loading), gr.Button(interactive=mine and loading)
 
 
-def table(context: Context, mine: bool, dtype: str, device: str) -> Told:
-    """What can be loaded with its needs, and what is free."""
+def table(context: Context, mine: bool, dtype: str, device: str) -> Values:
+    """The table of models that can be loaded with the memory they need, and the free memory."""
 
-    def work() -> Told:
-        made, there = offers(context.model_host, dtype, device, mine)
-        return [offers_value(made, there), notice_value([free_line(there)])]
+    def work() -> Values:
+        all_offers, there = offers(context.model_host, dtype, device, mine)
+        return [offers_value(all_offers, there), notice_value([free_line(there)])]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)])])
 
 
-def need_values(context: Context, mine: bool, *form: Any) -> Told:
-    """What the form's pair needs, or why it cannot be asked."""
+def need_values(context: Context, mine: bool, *form: Any) -> Values:
+    """The memory that the form's pair needs, or why that cannot be determined."""
 
-    def work() -> Told:
+    def work() -> Values:
         _refuse_others(mine)
         return _press_result(context, mine, *need_lines(wanted_memory(pair_of(*form))))
 
     return guard_once(work, lambda message: _press_result(context, mine, Line("error", message)))
 
 
-def _press_result(context: Context, mine: bool, *lines: Line) -> Told:
-    """What a press led to, without how the last exchange ended: that is another matter."""
+def _press_result(context: Context, mine: bool, *lines: Line) -> Values:
+    """The result of a click, without the result of the last swap, which is unrelated."""
     if context.model_host.exchange.loading or not mine:
         return state_values(context, mine, *lines)
     return [notice_value(list(lines)), {"lines": {}}, *_buttons(mine, False)]
 
 
-def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
-    """Load the form's pair; yields the state until it is loaded or refused."""
+def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Values]:
+    """Load the form's pair; yields the state until it is loaded or has failed."""
 
-    def frames() -> Iterator[Told]:
+    def frames() -> Iterator[Values]:
         _refuse_others(mine)
         context.model_host.begin(pair_of(*form))
         while (exchange := context.model_host.exchange).loading:
@@ -108,10 +107,10 @@ def load_values(context: Context, mine: bool, *form: Any) -> Iterator[Told]:
     return guard(frames(), lambda message: _press_result(context, mine, Line("error", message)))
 
 
-def given_up(context: Context, mine: bool) -> Told:
-    """End the loading at its next stage."""
+def given_up(context: Context, mine: bool) -> Values:
+    """Cancel the loading at its next stage."""
 
-    def work() -> Told:
+    def work() -> Values:
         _refuse_others(mine)
         context.model_host.cancel()
         return state_values(context, mine)
@@ -124,26 +123,26 @@ def _refuse_others(mine: bool) -> None:
         raise ConfigError(NOT_YOURS)
 
 
-def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Told]:
-    """The form's LLM and SSMs once an offer was chosen, then the state; of one that is to be loaded
-    at once, until it is loaded or refused."""
-    chosen = pick_offer(data, *form[:2])
+def pick_values(context: Context, mine: bool, data: Any, form: Sequence[Any]) -> Iterator[Values]:
+    """The form's LLM and SSMs after an offer was chosen, then the state; if the offer is to be
+    loaded at once, until it is loaded or has failed."""
+    offer = pick_offer(data, *form[:2])
     if not (isinstance(data, dict) and data.get("load")):
-        yield [*chosen, *[gr.skip()] * 4]  # the state stays as it is
+        yield [*offer, *[gr.skip()] * 4]  # the state stays as it is
         return
-    for told in load_values(context, mine, *chosen, *form[2:]):
-        yield [*chosen, *told]
+    for values in load_values(context, mine, *offer, *form[2:]):
+        yield [*offer, *values]
 
 
 def pick_offer(data: Any, llm: str, ssms: str) -> tuple[str, str]:
-    """What the form holds once an offer was chosen; `data` comes from the browser.
+    """The form's values after an offer was chosen; `data` comes from the browser.
 
-    A pair takes the place of what was there; an SSM alone joins those that are there.
+    A pair replaces both fields; a single SSM is added to those in the field.
     """
-    chosen = data if isinstance(data, dict) else {}
-    names = chosen.get("ssms")
+    offer = data if isinstance(data, dict) else {}
+    names = offer.get("ssms")
     lines = [str(name) for name in names.values()] if isinstance(names, dict) else []
-    if "llm" not in chosen:
+    if "llm" not in offer:
         there = [line for line in str(ssms or "").splitlines() if line.strip()]
         return llm, "\n".join([*there, *(line for line in lines if line not in there)])
-    return str(chosen["llm"]), "\n".join(lines) if isinstance(names, dict) else ssms
+    return str(offer["llm"]), "\n".join(lines) if isinstance(names, dict) else ssms

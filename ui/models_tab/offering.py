@@ -1,4 +1,4 @@
-"""What the Models tab says: offers, needs and the state of an exchange, as values of its parts.
+"""Texts of the Models tab: offers, memory needs and the state of a swap, as values of its parts.
 
 Knows the model host and the offers, no component and no visitor.
 """
@@ -25,9 +25,9 @@ NOT_YOURS = (
 )
 
 
-def offers_value(made: Iterable[Offer], there: MemoryNeed) -> dict[str, Any]:
-    """The table. Dicts by number: names are text, whatever they hold."""
-    return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(made)}}
+def offers_value(all_offers: Iterable[Offer], there: MemoryNeed) -> dict[str, Any]:
+    """The table, with dicts by number, so that names are text whatever they contain."""
+    return {"offers": {str(i): _offer(offer, there.free) for i, offer in enumerate(all_offers)}}
 
 
 def _offer(offer: Offer, free: int | None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def _size(size: int) -> str:
 
 
 def free_line(there: MemoryNeed) -> Line:
-    """What is free, and what the figures mean."""
+    """The free memory, and what the figures mean."""
     free = "an unknown amount" if there.free is None else _size(there.free)
     return Line(
         "info",
@@ -78,7 +78,7 @@ def free_line(there: MemoryNeed) -> Line:
 
 
 def need_lines(need: MemoryNeed) -> list[Line]:
-    """What a pair needs, model by model, and whether it fits."""
+    """The memory of each model of a pair, and whether the pair fits."""
     counts = Counter(need.parts)
     lines = [
         Line("info", f"{f'{count} x ' * (count > 1)}{part.role} {part.name}: {_needs(part)}.")
@@ -94,14 +94,14 @@ def need_lines(need: MemoryNeed) -> list[Line]:
 
 
 def _instead(need: MemoryNeed) -> str:
-    """Whether a smaller dtype helps where the one that was asked for does not fit."""
+    """Whether a smaller dtype would fit if the requested one does not."""
     if need.smaller == need.bytes:
         return "Choose smaller models or another device."
-    known = "" if all(part.bytes for part in need.parts) else "at least "
-    told = f"{known}{_size(need.smaller)} together"
+    at_least = "" if all(part.bytes for part in need.parts) else "at least "
+    need_words = f"{at_least}{_size(need.smaller)} together"
     if need.free is not None and need.smaller > need.free:
-        return f"Nor with the dtype bfloat16: {told}."
-    return f"Choose the dtype bfloat16: {told}."
+        return f"Nor with the dtype bfloat16: {need_words}."
+    return f"Choose the dtype bfloat16: {need_words}."
 
 
 def _unknown(need: MemoryNeed) -> str:
@@ -123,8 +123,8 @@ def _needs(part: Part) -> str:
 
 
 def state_lines(model_host: ModelHost, whole: bool) -> list[Line]:
-    """State of the latest exchange. Not `whole`: without names and reasons, which may hold
-    paths of this machine."""
+    """The state of the latest swap. Without `whole`, names and reasons are left out, since they may
+    contain paths of this machine."""
     exchange = model_host.exchange
     lines = _state(model_host, exchange, whole)
     runs = model_host.runs_on_old_models()
@@ -160,7 +160,7 @@ def _pair_name(pair: ModelPair) -> str:
 
 
 def stages_value(exchange: ModelSwap, whole: bool) -> dict[str, Any]:
-    """A line for each model: what was done with it, and how long that took."""
+    """A line for each model: the stages of its loading and their times."""
     if not whole or exchange.state == "none":
         return {"lines": {}}
     now = exchange.end or time.monotonic()
@@ -168,8 +168,8 @@ def stages_value(exchange: ModelSwap, whole: bool) -> dict[str, Any]:
     timed = list(zip(exchange.stages, ends, strict=False))
     lines: list[dict[str, str]] = []
     for what, steps in groupby(timed, key=lambda one: _about(one[0])):
-        told = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
-        lines.append({"what": what, "steps": ", ".join(told), "state": "done"})
+        durations = [f"{_step(stage)} {end - stage.began:.1f} s" for stage, end in steps]
+        lines.append({"what": what, "steps": ", ".join(durations), "state": "done"})
     if lines and exchange.state != "done":
         lines[-1]["state"] = "now" if exchange.loading else "failed"
     return {"lines": {str(i): line for i, line in enumerate(lines)}}

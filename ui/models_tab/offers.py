@@ -1,9 +1,9 @@
-"""What can be loaded, and what it needs: loaded now, bundled, SmolLM2, in the local cache, known
-pairs.
+"""Models that can be loaded and the memory they need: loaded now, bundled, SmolLM2, in the local
+cache, known pairs.
 
-Everything is read anew at each question, since caches fill and memory comes and goes, and from this
-machine only: what is still to be downloaded is judged by the catalog's figures. torch is imported
-at the first question.
+Everything is read anew for each request, since caches and free memory change, and from this machine
+only; models that are not downloaded yet have the catalog's figures. torch is imported at the first
+request.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Models that are loaded together. `llm` and `ssms` are what to write into the form.
+    """Models that can be loaded together. `llm` and `ssms`: what to enter in the form.
 
-    `group`: loaded, bundled, smollm2, cached or known; `note` says why it is here.
+    `group`: loaded, bundled, smollm2, cached or known; `note`: why it is listed.
     """
 
     group: str
@@ -75,14 +75,14 @@ class Offer:
 
     @property
     def bytes(self) -> int:
-        """All of it together; 0 where that of one is unknown."""
+        """The sum over all models; 0 if one of them is unknown."""
         each = [part.bytes for part in self.parts]
         return sum(each) if all(each) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a pair needs, and what there is: `free` None where the system does not tell."""
+    """The memory that a pair needs and the `free` memory, None if the system does not report it."""
 
     parts: tuple[Part, ...]
     free: int | None
@@ -90,17 +90,17 @@ class MemoryNeed:
 
     @property
     def bytes(self) -> int:
-        """What is known of it."""
+        """The sum over the models whose size is known."""
         return sum(part.bytes for part in self.parts)
 
     @property
     def smaller(self) -> int:
-        """What is known of it where every float32 is a bfloat16."""
+        """The same with bfloat16 in place of float32."""
         return sum(part.bytes // (2 if part.dtype == "float32" else 1) for part in self.parts)
 
     @property
     def fits(self) -> bool | None:
-        """None where it is not known."""
+        """Whether the pair fits; None if that is unknown."""
         if self.free is None or not all(part.bytes for part in self.parts):
             return False if self.free is not None and self.bytes > self.free else None
         return self.bytes <= self.free
@@ -110,14 +110,14 @@ class MemoryNeed:
 
 
 def auto_words() -> str:
-    """What the dtype `auto` comes to on this machine."""
+    """The dtypes that `auto` means on this machine."""
     from core.models.loading.placing import auto_dtype_words
 
     return auto_dtype_words()
 
 
 def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
-    """What was typed or sent, as a pair. ConfigError names the field."""
+    """A pair from typed or sent values. ConfigError names the field."""
     from core.models.loading.placing import DEVICES, DTYPES
 
     text("llm", llm)
@@ -127,8 +127,8 @@ def checked_pair(llm: Any, ssms: Any, dtype: Any, device: Any) -> ModelPair:
 
 
 def wanted_memory(pair: ModelPair) -> MemoryNeed:
-    """What the pair needs, and what is free now. ModelLoadError where a folder or a device is
-    missing."""
+    """The memory that the pair needs and the free memory. ModelLoadError for a missing folder or
+    device."""
     from core.models.loading.placing import (
         device_of,
         expand_bundled,
@@ -138,9 +138,9 @@ def wanted_memory(pair: ModelPair) -> MemoryNeed:
     )
 
     device = device_of(pair.device)
-    asked = [("LLM", resolve_llm(pair.llm))]
-    asked += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm)]
-    parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in asked]
+    wanted_models = [("LLM", resolve_llm(pair.llm))]
+    wanted_models += [("SSM", name) for ssm in pair.ssms for name in expand_bundled(ssm, pair.llm)]
+    parts = [_part(role, need_of(name, pair.dtype, device)) for role, name in wanted_models]
     return MemoryNeed(tuple(parts), free_bytes(device), device.type)
 
 
@@ -157,19 +157,23 @@ def _part(role: str, need: Need) -> Part:
 def offers(
     model_host: ModelHost, dtype: str, device: str, whole: bool
 ) -> tuple[tuple[Offer, ...], MemoryNeed]:
-    """Every offer with its needs as `dtype` on `device`, and what is free there beside the loaded
-    models. Not `whole`: without what only those who may load are shown, paths and the cache."""
+    """Every offer with its memory as `dtype` on `device`, and the memory that is free besides the
+    loaded models. Without `whole`, paths and the cache are left out: only visitors who may load see
+    them."""
     from core.models.loading.placing import device_of, free_bytes
 
     place = device_of(device)
     loaded = _loaded_offer(model_host)
-    made = [loaded if whole else replace(loaded, llm="", ssms=()), _bundled_offer(dtype, place)]
-    made.append(_smollm2_offer(dtype, place))
-    made += _cached_offers(dtype, place) if whole else []
-    made += [
+    all_offers = [
+        loaded if whole else replace(loaded, llm="", ssms=()),
+        _bundled_offer(dtype, place),
+    ]
+    all_offers.append(_smollm2_offer(dtype, place))
+    all_offers += _cached_offers(dtype, place) if whole else []
+    all_offers += [
         _known_offer(family.llm, family.ssms, family.note, dtype, place) for family in FAMILIES
     ]
-    return tuple(made), MemoryNeed((), free_bytes(place), place.type)
+    return tuple(all_offers), MemoryNeed((), free_bytes(place), place.type)
 
 
 def _loaded_offer(model_host: ModelHost) -> Offer:
@@ -202,12 +206,12 @@ def _smollm2_offer(dtype: str, place: torch.device) -> Offer:
 def _cached_offers(dtype: str, place: torch.device) -> list[Offer]:
     from core.models.loading.placing import need_of
 
-    made = []
+    cached = []
     for hub_id in cached_models():
         if writes_text(hub_id):
             part = _part("model", need_of(hub_id, dtype, place))
-            made.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
-    return made
+            cached.append(Offer("cached", hub_id, (), (part,), "" if part.bytes else "no weights"))
+    return cached
 
 
 def _known_offer(
@@ -221,7 +225,7 @@ def _known_offer(
 
 
 def writes_text(hub_id: str) -> bool:
-    """Whether the configuration of a cached model names a causal language model, as far as it can
+    """Whether the configuration of a cached model names a causal language model; True if it cannot
     be read."""
     folder = snapshot(hub_id)
     if folder is None:
@@ -236,6 +240,8 @@ def writes_text(hub_id: str) -> bool:
 # -- for clients --
 
 
-def offers_plain(made: Iterable[Offer]) -> list[dict[str, Any]]:
+def offers_plain(all_offers: Iterable[Offer]) -> list[dict[str, Any]]:
     """Offers as plain values."""
-    return [{**asdict(offer), "ssms": list(offer.ssms), "bytes": offer.bytes} for offer in made]
+    return [
+        {**asdict(offer), "ssms": list(offer.ssms), "bytes": offer.bytes} for offer in all_offers
+    ]

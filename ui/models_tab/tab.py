@@ -14,7 +14,7 @@ from ui.learn.layout import Learn
 from ui.learn.tab import wire_lessons
 from ui.live.layout import Live
 from ui.models_tab.handlers import (
-    Told,
+    Values,
     given_up,
     load_values,
     need_values,
@@ -80,12 +80,12 @@ def build_models(context: Context) -> Models:
                 cancel = gr.Button(
                     "Give up", interactive=False, elem_id="models-cancel", min_width=70
                 )
-            said = notice("models-notice")
+            message_box = notice("models-notice")
             stages = stage_list("models-stages")
         with gr.Column(scale=3, min_width=340):
             free = notice("models-free")
             offered = offer_table("models-offers")
-    return Models(context, *form, need, load, cancel, said, stages, free, offered)
+    return Models(context, *form, need, load, cancel, message_box, stages, free, offered)
 
 
 def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
@@ -137,7 +137,7 @@ def wire_models(
     page_tabs: gr.Tabs,
     blocks: gr.Blocks,
 ) -> None:
-    """Connect everything of the tab; every part of the page follows an exchange."""
+    """Connect the tab's components; all parts of the page are updated after a swap."""
     table_outputs = [models.offers, models.free]
     table_inputs = [models.dtype, models.device]
     for trigger in (tabs["models"].select, models.dtype.change, models.device.change):
@@ -174,43 +174,43 @@ def _mine(models: Models, request: gr.Request) -> bool:
     return models.context.access.may_load(request)
 
 
-def _table_handler(models: Models) -> Callable[..., Told]:
-    def show(request: gr.Request, dtype: str, device: str) -> Told:
+def _table_handler(models: Models) -> Callable[..., Values]:
+    def show(request: gr.Request, dtype: str, device: str) -> Values:
         return table(models.context, _mine(models, request), dtype, device)
 
     return show
 
 
-def _told_handler(models: Models) -> Callable[..., Told]:
-    def tell(request: gr.Request) -> Told:
+def _told_handler(models: Models) -> Callable[..., Values]:
+    def tell(request: gr.Request) -> Values:
         return state_values(models.context, _mine(models, request))
 
     return tell
 
 
-def _form_handler(models: Models, work: Callable[..., Told]) -> Callable[..., Told]:
-    def press(request: gr.Request, *form: Any) -> Told:
+def _form_handler(models: Models, work: Callable[..., Values]) -> Callable[..., Values]:
+    def press(request: gr.Request, *form: Any) -> Values:
         return work(models.context, _mine(models, request), *form)
 
     return press
 
 
-def _load_handler(models: Models) -> Callable[..., Iterator[Told]]:
-    def press(request: gr.Request, *form: Any) -> Iterator[Told]:
+def _load_handler(models: Models) -> Callable[..., Iterator[Values]]:
+    def press(request: gr.Request, *form: Any) -> Iterator[Values]:
         yield from load_values(models.context, _mine(models, request), *form)
 
     return press
 
 
-def _give_up_handler(models: Models) -> Callable[..., Told]:
-    def press(request: gr.Request) -> Told:
+def _give_up_handler(models: Models) -> Callable[..., Values]:
+    def press(request: gr.Request) -> Values:
         return given_up(models.context, _mine(models, request))
 
     return press
 
 
-def _pick_handler(models: Models) -> Callable[..., Iterator[Told]]:
-    def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Told]:
+def _pick_handler(models: Models) -> Callable[..., Iterator[Values]]:
+    def pick(request: gr.Request, event: gr.EventData, *form: Any) -> Iterator[Values]:
         yield from pick_values(models.context, _mine(models, request), event._data, form)
 
     return pick
@@ -220,10 +220,10 @@ def _header_handler() -> gr.Tabs:
     return gr.Tabs(selected="models")
 
 
-def _quick_handler(models: Models) -> Callable[..., Iterator[Told]]:
-    """What the header offers, loaded at once."""
+def _quick_handler(models: Models) -> Callable[..., Iterator[Values]]:
+    """Load the header's offer at once."""
 
-    def load(request: gr.Request, *form: Any) -> Iterator[Told]:
+    def load(request: gr.Request, *form: Any) -> Iterator[Values]:
         offer = {"llm": SMOLLM2, "ssms": {}, "load": True}
         yield from pick_values(models.context, _mine(models, request), offer, form)
 

@@ -1,4 +1,4 @@
-"""The rows of the Prompts tab as a CSV file: of the study shown there, or of past runs."""
+"""The rows of the Prompts tab as a CSV file: of the displayed study, or of past runs."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ NOTHING = "There are no rows to save yet: measure prompts, open a study, or look
 
 
 def file_of(
-    context: Context, figures: RunFigures, mine: Studies, desk: TabSession
+    context: Context, figures: RunFigures, mine: Studies, session: TabSession
 ) -> dict[str, Any]:
-    """`name`, `media_type` and `text` of all rows that the desk's table has, whatever the filters
-    above it leave out. ConfigError where it has none."""
-    look, study_id = desk.study.past, desk.study.study_id
+    """`name`, `media_type` and `text` of all rows of the session's table, ignoring the filters
+    above it. ConfigError if there are none."""
+    look, study_id = session.study.past, session.study.study_id
     lines: tuple[PromptLine, ...] = ()
     if look is not None:
         name = "past-runs"
-        *_, found = looked_at(context, figures, known_domains(), look)
-        lines = found.lines
+        *_, found_prompts = looked_at(context, figures, known_domains(), look)
+        lines = found_prompts.lines
     elif study_id:
         name = study_id
         study, results, _ = mine.open(study_id)
@@ -48,7 +48,7 @@ def file_of(
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Lists as one cell each."""
+    """Each list as one cell."""
     return {name: _cell(value) for name, value in row.items()}
 
 
@@ -66,25 +66,25 @@ def wire_file(
     save: gr.Button,
     outputs: tuple[gr.HTML, gr.HTML],
 ) -> None:
-    """On `save` the file goes to the first of `outputs`, what went wrong to the second."""
+    """On `save`, the file goes to the first of `outputs`, an error message to the second."""
     save.click(_handler(board, figures), [visitor], list(outputs), **LATEST)
 
 
 def _handler(board: StudyBoard, figures: RunFigures) -> Callable[..., list[Any]]:
     def write(request: gr.Request, key: str) -> list[Any]:
-        desk = board.desk(request)
+        session = board.session(request)
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
-            made = file_of(board.context, figures, mine, desk)
+            exported = file_of(board.context, figures, mine, session)
             # A number of its own each time: the same file may be wanted twice.
-            number = desk.stamps.on("file", {"again": object()})["n"]
-            return [{**made, "n": number}, gr.skip()]
+            number = session.stamps.on("file", {"again": object()})["n"]
+            return [{**exported, "n": number}, gr.skip()]
 
         def refusal(message: str) -> list[Any]:
             return [gr.skip(), notice_value([Said("error", message)])]
 
-        with desk.drawing:
+        with session.drawing:
             return guard_once(work, refusal)
 
     return write

@@ -1,4 +1,4 @@
-"""A look at past runs prompt by prompt: which runs are taken in, their domains, their rows.
+"""Past runs prompt by prompt: which runs are read, their domains, their rows.
 
 Reads the store page by page and knows no component: the Prompts tab and `/prompt_rows` use it.
 """
@@ -17,16 +17,16 @@ from ui.server.context import Context, StoreApi
 __all__ = ["MOST_RUNS", "FoundPrompts", "PastLook", "looked_at"]
 
 MOST_RUNS = 200
-"""Runs that a look takes in at first, and so many more each time: one costs a few milliseconds."""
+"""Runs that a search reads at first, and again for each "more": one takes some milliseconds."""
 MOST_PLAIN = 1000
 SHOWN_EVERY = 25
-"""Runs are read a few at a time; the table grows."""
+"""Runs read between two updates of the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastLook:
-    """Which runs are asked for: their owner (None: all), words of prompt, text or note, a drafter
-    (empty: any), and how many of the latest that match."""
+    """A search for runs: their owner (None: all), words of prompt, text or note, a drafter (empty:
+    any), and how many of the latest matches are read."""
 
     owner: str | None
     search: str = ""
@@ -34,13 +34,13 @@ class PastLook:
     taken: int = MOST_RUNS
 
     def more(self) -> PastLook:
-        """With as many runs again."""
+        """The same search over more runs."""
         return replace(self, taken=self.taken + MOST_RUNS)
 
 
 @dataclass(frozen=True, slots=True)
 class FoundPrompts:
-    """`lines` of `drafted` runs so far; `looked` runs were looked at, of `total` that match."""
+    """`lines` of the `drafted` runs so far; `looked` runs were read, of `total` that match."""
 
     lines: tuple[PromptLine, ...]
     drafted: int
@@ -55,13 +55,13 @@ class FoundPrompts:
 
 
 def looked_at(
-    context: Context, figures: RunFigures, known: Mapping[str, str], look: PastLook
+    context: Context, figures: RunFigures, domain_of: Mapping[str, str], look: PastLook
 ) -> Iterator[FoundPrompts]:
-    """What a look finds, a few more runs each time; the last one is `done` and has the speed-ups.
-    `known`: domains of prompts, by their text."""
+    """The results so far after every few runs; the last one is `done` and has the speed-ups.
+    `domain_of`: domains of prompts, by their text."""
     page = _completed_runs(context, look, look.taken, text=look.search, drafter=look.drafter)
     drafted = [summary for summary in page.rows if summary.drafters]
-    domains = _Domains(context.store, known)
+    domains = _Domains(context.store, domain_of)
     runs: list[PastRun] = []
     for i, run in enumerate(figures.of(drafted), start=1):
         runs.append(run)
@@ -80,20 +80,20 @@ def _completed_runs(context: Context, look: PastLook, limit: int, **asked: Any) 
 
 
 class _Domains:
-    """Of which domain a run's prompt is: as the study says that it was made for, or as is known of
-    the text. Each study is read once."""
+    """The domain of a run's prompt: the one in the run's study, else the one known for the text.
+    Each study is read once."""
 
-    def __init__(self, store: StoreApi, known: Mapping[str, str]) -> None:
+    def __init__(self, store: StoreApi, domain_of: Mapping[str, str]) -> None:
         self._store = store
-        self._known = known
+        self._known = domain_of
         self._runs: dict[str, str] = {}
         self._studies: dict[str, dict[str, str]] = {"": {}}
 
     def of(self, run: PastRun) -> str:
         run_id = run.figures.run_id
         if run_id not in self._runs:
-            told = self._of_study(self._store.studies.of_run(run_id)).get(run.prompt, "")
-            self._runs[run_id] = told or self._known.get(run.prompt, "")
+            domain = self._of_study(self._store.studies.of_run(run_id)).get(run.prompt, "")
+            self._runs[run_id] = domain or self._known.get(run.prompt, "")
         return self._runs[run_id]
 
     def _of_study(self, study_id: str) -> dict[str, str]:

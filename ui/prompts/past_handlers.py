@@ -1,4 +1,4 @@
-"""Past runs in the Prompts tab: what to look for, the look itself, more of them."""
+"""Past runs in the Prompts tab: the controls of a search, the search itself, and more results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ BESIDE = (
     "Speed-up: beside the plain runs of the same prompt, sampling and LLM, where there are any."
 )
 EXAMPLE_DOMAINS = {"Dialogue": "dialogue", "Story": "stories", "Code": "code", "Math": "math"}
-"""Live's examples are of the domains that the bundled prompts have."""
+"""The domains of Live's example prompts, by their names."""
 
 Values = list[Any]
 
@@ -60,7 +60,7 @@ class Past:
 
 
 def build_past(drafters: Sequence[str]) -> dict[str, Any]:
-    """The controls of a look."""
+    """The controls of a search."""
     return {
         "search": gr.Textbox(
             label="Search", info="Words of prompt, text or note.", elem_id="prompts-search"
@@ -76,17 +76,17 @@ def build_past(drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def build_past_said() -> dict[str, Any]:
-    """What was found in words, and the way to older runs."""
-    said = notice("prompts-said")
+    """The sentence about the results, and the button for older runs."""
+    message_box = notice("prompts-said")
     more = gr.Button(_MORE, size="sm", visible=False, elem_id="prompts-more")
-    return {"said": said, "more": more}
+    return {"said": message_box, "more": more}
 
 
 _MORE = f"Take in {MOST_RUNS} older runs"
 
 
 def past_hidden() -> Values:
-    """What `said` and `more` show where the table shows a study."""
+    """Values of `said` and `more` while the table shows a study."""
     return [notice_value([]), gr.Button(visible=False)]
 
 
@@ -95,56 +95,57 @@ def past_hidden() -> Values:
 
 @cache
 def known_domains() -> dict[str, str]:
-    """The domain of each prompt that comes along, by its text."""
-    known = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
-    return known | {prompt.text: prompt.domain for prompt in example_prompts()}
+    """The domain of each bundled prompt and example, by its text."""
+    domain_of = {text: EXAMPLE_DOMAINS[name] for name, text in EXAMPLES}
+    return domain_of | {prompt.text: prompt.domain for prompt in example_prompts()}
 
 
 def past_drawn(
     context: Context,
-    desk: TabSession,
+    session: TabSession,
     figures: RunFigures,
     look: PastLook,
     drafters: Sequence[str],
 ) -> Iterator[Values]:
-    """Table, notice and the button for more of a look, a few more runs each time. Ends as soon as
-    the tab turns to a study or to another look."""
-    with desk.drawing:
-        desk.study.past = look
+    """Table, notice and the button for more results, updated every few runs. Ends as soon as the
+    tab shows a study or another search."""
+    with session.drawing:
+        session.study.past = look
 
     def frames() -> Iterator[Values]:
-        for found in looked_at(context, figures, known_domains(), look):
-            yield _values(found, look, drafters)
+        for found_prompts in looked_at(context, figures, known_domains(), look):
+            yield _values(found_prompts, look, drafters)
 
     def refusal(message: str) -> Values:
-        told = notice_value([Line("error", message)])
-        return [{"of": "past", "empty": NO_RUN}, told, gr.Button(visible=False)]
+        notice_shown = notice_value([Line("error", message)])
+        return [{"of": "past", "empty": NO_RUN}, notice_shown, gr.Button(visible=False)]
 
     for values in guard(frames(), refusal):
-        with desk.drawing:
-            if desk.study.past is not look:
+        with session.drawing:
+            if session.study.past is not look:
                 return
-            shown = past_study_values(desk, values)
+            shown = past_study_values(session, values)
         yield shown
 
 
-def _values(found: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
+def _values(found_prompts: FoundPrompts, look: PastLook, drafters: Sequence[str]) -> Values:
     of = f"past {look.search} {look.drafter}"
-    table = table_value(of, found.lines, drafters, words=BESIDE)
-    told = notice_value([Line("info", told_of(found))])
-    return [pack({**table, "empty": NO_RUN}), told, gr.Button(visible=found.more)]
+    table = table_value(of, found_prompts.lines, drafters, words=BESIDE)
+    notice_shown = notice_value([Line("info", told_of(found_prompts))])
+    return [pack({**table, "empty": NO_RUN}), notice_shown, gr.Button(visible=found_prompts.more)]
 
 
-def told_of(found: FoundPrompts) -> str:
-    """How many prompts of how many runs, and which runs were looked at."""
-    prompts = len({line.row.prompt for line in found.lines})
-    drafted = _count(found.drafted, "completed run")
-    told = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
-    if not found.done:
-        return f"{told}, reading on."
-    if not found.more:
-        return f"{told}."
-    return f"{told}; the latest {found.looked} of {found.total} runs that match were looked at."
+def told_of(found_prompts: FoundPrompts) -> str:
+    """How many prompts and runs were found, and which runs were read."""
+    prompts = len({line.row.prompt for line in found_prompts.lines})
+    drafted = _count(found_prompts.drafted, "completed run")
+    sentence = f"{_count(prompts, 'prompt')} of {drafted} that drafted"
+    if not found_prompts.done:
+        return f"{sentence}, reading on."
+    if not found_prompts.more:
+        return f"{sentence}."
+    looked = f"the latest {found_prompts.looked} of {found_prompts.total} runs that match"
+    return f"{sentence}; {looked} were looked at."
 
 
 def _count(number: int, noun: str) -> str:
@@ -163,31 +164,31 @@ def wire_past(
     tab: gr.Tab,
     drafters: Callable[[], Sequence[str]],
 ) -> None:
-    """Connect the look and the way to older runs; the drafters to choose from are the log's."""
+    """Connect the search and the button for older runs; the menu of drafters is the log's."""
     context = board.context
     outputs = [board.progress, board.studies, table, past.said, past.more]
     options: dict[str, Any] = {"concurrency_limit": None, "trigger_mode": "once", **QUIET}
 
     def look(request: gr.Request, key: str, search: str, drafter: str) -> Iterator[Values]:
         owner = asker_of(context, request, key).owner
-        asked = PastLook(owner, search or "", drafter or "")
-        yield from show(request, key, asked)
+        past_look = PastLook(owner, search or "", drafter or "")
+        yield from show(request, key, past_look)
 
     def more(request: gr.Request, key: str) -> Iterator[Values]:
-        past_look = board.desk(request).study.past
+        past_look = board.session(request).study.past
         if past_look is None:
             yield [gr.skip() for _ in outputs]
         else:
             yield from show(request, key, past_look.more())
 
-    def show(request: gr.Request, key: str, asked: PastLook) -> Iterator[Values]:
-        desk, mine = board.desk(request), studies_of(context, request, key)
-        for values in past_drawn(context, desk, figures, asked, drafters()):
-            yield [*turned_to_past(board, desk, mine), *values]
+    def show(request: gr.Request, key: str, past_look: PastLook) -> Iterator[Values]:
+        session, mine = board.session(request), studies_of(context, request, key)
+        for values in past_drawn(context, session, figures, past_look, drafters()):
+            yield [*turned_to_past(board, session, mine), *values]
 
     def names(request: gr.Request, key: str) -> gr.Dropdown:
-        found = drafter_choices(context, asker_of(context, request, key))
-        drafting = [choice for choice in found if choice not in (ANY_MODEL, NO_DRAFTER)]
+        choices = drafter_choices(context, asker_of(context, request, key))
+        drafting = [choice for choice in choices if choice not in (ANY_MODEL, NO_DRAFTER)]
         return gr.Dropdown(choices=[ANY_DRAFTER, *drafting])
 
     tab.select(names, [visitor], past.drafter, **LATEST)

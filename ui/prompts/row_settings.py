@@ -1,6 +1,5 @@
-"""With what a past run was made, but for its prompt and seed: what makes one row of the Prompts
-tab, its name in words, and which plain runs are its baseline. Pure: a RunStarted in.
-"""
+"""The settings of a past run except prompt and seed: they identify a row of the Prompts tab, give
+it a name, and determine which plain runs are its baseline. Pure: a RunStarted in."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ from ui.words.settings import OWN, Settings, settings_of
 
 __all__ = ["RunSettings", "labels_of", "settings_of_run"]
 
-TOLD = 3
-"""A name has so many differences; all of them where two names would be the same."""
+MOST_DIFFERENCES = 3
+"""The most differences in a name; a name that would not be unique has all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """`base`: what a plain run must have asked, of which LLM, to be the baseline; `speculation`:
-    the settings and the drafters. Both are texts to be compared. `parts`: in words, what was set,
-    the temperature, other sampling, limits, what `auto` came to, the schedule, the drafters, the
+    """`base`: what a baseline run must have in common (request and LLM); `speculation`: the
+    settings and the drafters; both are texts, to be compared. `parts`, in words: what was set, the
+    temperature, other sampling, limits, what `auto` resolved to, the schedule, the drafters, the
     LLM."""
 
     base: str
@@ -36,33 +35,35 @@ class RunSettings:
 
     @property
     def detail(self) -> str:
-        """All but what was set, in a line."""
+        """All parts but the first, in a line."""
         return ", ".join(part for part in self.parts[1:] if part)
 
 
 def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RunSettings:
-    """Of a run as it was asked for. `schedule`, `num_others`: as in Measured. What shared the LLM
-    with others is no row, and no baseline, of what did not."""
-    asked = started.asked
+    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
+    that shared the LLM with others has another row and another baseline than one that did not."""
+    request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
     minis = [_model(model) for model in started.models if model.name in started.drafters]
-    given = recorded_sampling(asked)
-    sampling = {name: _normalized_value(value) for name, value in given.items() if name != "seed"}
-    settings = settings_of(asked, ssms)
-    who = ", ".join(started.drafters)
+    recorded = recorded_sampling(request_fields)
+    sampling = {
+        name: _normalized_value(value) for name, value in recorded.items() if name != "seed"
+    }
+    settings = settings_of(request_fields, ssms)
+    drafters = ", ".join(started.drafters)
     nodes = _auto(started)
     beside = " beside others" if num_others else ""
     shared = f"schedule {schedule}{beside}" if schedule else ""
     return RunSettings(
         base=_text(
-            [llm, started.dtype, started.device, asked.get("chat", False), sampling]
+            [llm, started.dtype, started.device, request_fields.get("chat", False), sampling]
             + ([shared] if num_others else [])
         ),
         speculation=_text(
-            [_settings_key(settings, asked), nodes, list(started.drafters), minis, shared]
+            [_settings_key(settings, request_fields), nodes, list(started.drafters), minis, shared]
         ),
-        short=settings.brief(TOLD),
+        short=settings.brief(MOST_DIFFERENCES),
         parts=(
             settings.brief(len(settings.differ)),
             settings.sampling[0],
@@ -70,7 +71,7 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
             ", ".join(_limits(sampling)),
             nodes,
             shared,
-            f"drafted by {who}" if who else "",
+            f"drafted by {drafters}" if drafters else "",
             f"LLM {' '.join(llm[0][:3])}" if llm else "",
         ),
         drafters=started.drafters,
@@ -78,20 +79,20 @@ def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0
 
 
 def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
-    """A name for each, no two the same: the preset or what differs from the defaults, and as much
-    of the rest as tells it from those that would have its name."""
+    """A unique name for each: the preset or the differences from the defaults, and as many other
+    parts as are needed to distinguish it."""
     alike: dict[str, list[RunSettings]] = {}
     for one in dict.fromkeys(settings):
         alike.setdefault(one.short, []).append(one)
     labels: dict[RunSettings, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for short, group in alike.items():
         for one in group:
             plain = _label(short, one, group)
             label, number = plain, 2
-            while label in taken:
+            while label in used:
                 label, number = f"{plain} ({number})", number + 1
-            taken.add(label)
+            used.add(label)
             labels[one] = label
     return labels
 
@@ -99,34 +100,38 @@ def labels_of(settings: Iterable[RunSettings]) -> dict[RunSettings, str]:
 def _label(short: str, one: RunSettings, group: list[RunSettings]) -> str:
     differ = [len({other.parts[i] for other in group}) > 1 for i in range(len(one.parts))]
     first = one.parts[0] if differ[0] else short
-    rest = [part for part, told in zip(one.parts[1:], differ[1:], strict=True) if told and part]
+    rest = [
+        part
+        for part, differing in zip(one.parts[1:], differ[1:], strict=True)
+        if differing and part
+    ]
     return " · ".join([first, *rest])
 
 
 def _auto(started: RunStarted) -> str:
-    """How large the trees of a run could get, where the machine decided that."""
+    """The largest tree of a run whose `max_tree_nodes` was resolved by the machine."""
     try:
-        asked = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
+        speculation = SpeculationConfig.from_plain(started.asked.get("speculation", {}))
     except ConfigError:  # of another version
         return ""
-    nodes = told_nodes([started]) if by_machine(asked) else None
+    nodes = told_nodes([started]) if by_machine(speculation) else None
     return "" if nodes is None else f"trees of at most {nodes} node{'s' * (nodes != 1)}"
 
 
-def _settings_key(settings: Settings, asked: dict[str, Any]) -> list[Any]:
+def _settings_key(settings: Settings, request_fields: dict[str, Any]) -> list[Any]:
     """The settings as a comparable value; settings of an unknown version as they were recorded."""
-    known = settings.name in (*PRESETS, OWN)
-    return [settings.name, settings.differ if known else asked.get("speculation")]
+    is_known = settings.name in (*PRESETS, OWN)
+    return [settings.name, settings.differ if is_known else request_fields.get("speculation")]
 
 
 def _limits(sampling: dict[str, Any]) -> list[str]:
-    told = [f"{sampling['max_new_tokens']:.0f} tokens"] if "max_new_tokens" in sampling else []
-    told += ["ignore_eos"] if sampling.get("ignore_eos") else []
-    return told + (["with stop texts"] if sampling.get("stop") else [])
+    limits = [f"{sampling['max_new_tokens']:.0f} tokens"] if "max_new_tokens" in sampling else []
+    limits += ["ignore_eos"] if sampling.get("ignore_eos") else []
+    return limits + (["with stop texts"] if sampling.get("stop") else [])
 
 
 def _normalized_value(value: Any) -> Any:
-    """A temperature may have been written as 0 or as 0.0."""
+    """Numbers as floats, since a temperature may have been written as 0 or as 0.0."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     return float(value) if whole else value
 

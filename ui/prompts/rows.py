@@ -1,7 +1,7 @@
 """Acceptance prompt by prompt: the rows of the Prompts tab, from a study or from past runs.
 
-Pure: what was measured in, plain values out. A row is one prompt under one kind of settings;
-figures are over its runs.
+Pure: measurements in, plain values out. A row is one prompt with one kind of settings; its figures
+are over its runs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ IN_STUDY = "plain decoding of the same prompt in this study"
 
 @dataclass(frozen=True, slots=True)
 class PromptLine:
-    """A row with what is told beside it. Its `configuration` names the settings; `against` says
-    what its speed-up is beside, empty where there is none, and `plain` how many runs of the log
-    that are; `latest` is the run that it opens."""
+    """A row with further facts. `configuration`: the name of its settings; `against`: what its
+    speed-up is compared with, empty if there is none; `plain`: the number of plain runs in that
+    comparison; `latest`: the run that a click opens."""
 
     row: PromptRow
     text: str
@@ -38,12 +38,12 @@ class PromptLine:
 
 def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
     """The rows of every configuration of a study; those of plain decoding, which accepts nothing,
-    go last."""
+    come last."""
     texts = {prompt.id: prompt.text for prompt in study.prompts}
     drafters: dict[str, dict[str, None]] = {}
-    for cell, found in results.items():
+    for cell, measured in results.items():
         drafters.setdefault(cell.contestant, {}).update(
-            dict.fromkeys(n for n, _ in found.accepted_by)
+            dict.fromkeys(n for n, _ in measured.accepted_by)
         )
     sampling = study.sampling
     detail = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens"
@@ -64,22 +64,22 @@ def of_study(study: Study, results: Results) -> tuple[PromptLine, ...]:
 def of_runs(
     runs: Iterable[PastRun], domain_of: Callable[[PastRun], str] = lambda run: ""
 ) -> tuple[PromptLine, ...]:
-    """Rows of past runs, the newest first; one for each prompt and settings, the prompts in order
-    of appearance. Runs of plain decoding make no row: a speed-up is beside those of the same
-    prompt, sampling and LLM. A prompt's domain is the first that any of its runs tells."""
-    found: dict[str, dict[RunSettings, list[PastRun]]] = {}
+    """Rows of past runs, newest first: one for each prompt and settings, grouped by prompt. Runs of
+    plain decoding have no rows: they are the baselines of rows with the same prompt, sampling and
+    LLM. A prompt's domain is the first known for any of its runs."""
+    groups: dict[str, dict[RunSettings, list[PastRun]]] = {}
     plain: dict[tuple[str, str], list[PastRun]] = {}
     domains: dict[str, str] = {}
     for run in runs:
         domains[run.prompt] = domains.get(run.prompt) or domain_of(run)
         if run.settings.drafters:
-            found.setdefault(run.prompt, {}).setdefault(run.settings, []).append(run)
+            groups.setdefault(run.prompt, {}).setdefault(run.settings, []).append(run)
         else:
             plain.setdefault((run.prompt, run.settings.base), []).append(run)
-    labels = labels_of(settings for by in found.values() for settings in by)
+    labels = labels_of(settings for by in groups.values() for settings in by)
     return tuple(
         _line(str(i), domains[text], labels[one], mine, plain.get((text, one.base), ()))
-        for i, (text, by) in enumerate(found.items(), start=1)
+        for i, (text, by) in enumerate(groups.items(), start=1)
         for one, mine in by.items()
     )
 
@@ -107,8 +107,8 @@ def _line(
 def table_value(
     of: str, lines: Sequence[PromptLine], drafters: Sequence[str], chosen: str = "", words: str = ""
 ) -> dict[str, Any]:
-    """What the table shows `of` a study or a look at past runs: rows by number. `drafters` in the
-    order of their colours, `chosen`: the settings to be shown first, empty for all."""
+    """The table `of` a study or of past runs: rows by number. `drafters`: in the order of their
+    colours; `chosen`: the settings to show first, empty for all."""
     return {
         "of": of,
         "words": words,
@@ -146,7 +146,7 @@ def _row(line: PromptLine, drafters: Sequence[str]) -> dict[str, Any]:
 
 
 def _idle_words(idle: str | None) -> str:
-    """Why the figures of drafts are missing; empty where they are not."""
+    """Why the figures of drafts are missing; empty if they are there."""
     if idle is None:
         return ""
     return f"did not draft: {idle}" if idle else "did not draft"
@@ -156,7 +156,7 @@ def _idle_words(idle: str | None) -> str:
 
 
 def rows_plain(lines: Iterable[PromptLine]) -> list[dict[str, Any]]:
-    """Rows as the endpoints return them; None where a figure was not measured."""
+    """Rows as the endpoints return them; None for figures that were not measured."""
     return [
         {
             "prompt": line.text,

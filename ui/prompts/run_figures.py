@@ -1,4 +1,4 @@
-"""Figures of past runs for the Prompts tab: each run's events are folded once and remembered."""
+"""Figures of past runs for the Prompts tab; each run's events are reduced once and cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REMEMBERED = 2000
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """One run that came to its end. A run of plain decoding has no drafters."""
+    """A completed run. A run of plain decoding has no drafters."""
 
     prompt: str
     settings: RunSettings
@@ -29,7 +29,7 @@ class PastRun:
 
 
 class RunFigures:
-    """`of(summaries)` folds what is not known yet. May be asked from several threads."""
+    """Computes and caches figures of runs. Thread-safe."""
 
     def __init__(self, store: StoreApi) -> None:
         self._store = store
@@ -37,11 +37,11 @@ class RunFigures:
         self._lock = threading.Lock()
 
     def of(self, summaries: Iterable[Any]) -> Iterator[PastRun]:
-        """Each run that came to its end; others are left out."""
+        """The completed runs among `summaries`."""
         for summary in summaries:
-            found = self._figures(summary.run_id) if summary.status == "completed" else None
-            if found is not None:
-                yield found
+            figures = self._figures(summary.run_id) if summary.status == "completed" else None
+            if figures is not None:
+                yield figures
 
     def _figures(self, run_id: str) -> PastRun | None:
         with self._lock:
@@ -56,9 +56,9 @@ class RunFigures:
         started = events[0]
         assert isinstance(started, RunStarted)  # `measured` refuses what has no beginning
         settings = settings_of_run(started, figures.schedule, figures.num_others)
-        found = PastRun(started.prompt, settings, figures)
+        past_run = PastRun(started.prompt, settings, figures)
         with self._lock:
-            self._known[run_id] = found
+            self._known[run_id] = past_run
             while len(self._known) > REMEMBERED:
                 self._known.popitem(last=False)
-        return found
+        return past_run

@@ -89,7 +89,7 @@ def build_prompts(context: Context) -> Prompts:
     with gr.Row(equal_height=False):
         with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
             source = build_prompt_source("prompts")
-            asked = _settings(context)
+            settings = _settings(context)
             with gr.Accordion("Or of past runs", open=False, elem_id="prompts-past"):
                 asks = build_past(_drafters(context))
         with gr.Column(scale=4, min_width=360):
@@ -104,7 +104,7 @@ def build_prompts(context: Context) -> Prompts:
         context=context,
         board=board,
         source=source,
-        **asked,
+        **settings,
         past=Past(**asks, **says),
         table=table,
         save=save,
@@ -136,25 +136,26 @@ def _settings(context: Context) -> dict[str, Any]:
 
 
 def study_of(context: Context, values: Sequence[Any]) -> Study:
-    """What Measure measures: plain decoding and the preset on every prompt. ConfigError names the
-    field."""
-    preset, tokens, temperature, repeats, *given = values
+    """The study that Measure begins: plain decoding and the preset on every prompt. ConfigError
+    names the field."""
+    preset, tokens, temperature, repeats, *sampling_values = values
     heat = 0.0 if temperature is None else temperature
     sampling = SamplingParams(max_new_tokens=whole_number(tokens), temperature=heat)
-    chosen = preset_config(preset, heat)
-    speculation = type(chosen).from_plain({**chosen.to_plain(), "record_top_k": 0})
+    config = preset_config(preset, heat)
+    speculation = type(config).from_plain({**config.to_plain(), "record_top_k": 0})
     return new_study(
         context,
         "prompts",
         sampling,
         (plain_configuration(), Configuration(preset, speculation)),
-        prompts_of(*given),
+        prompts_of(*sampling_values),
         repeats=whole_number(repeats),
     )
 
 
 def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
-    """The table of a study, an invitation of none; and nothing of past runs above it."""
+    """The table of a study, or an invitation if there is none; clears the notice about past
+    runs."""
     if opened is None:
         return [{"of": "", "empty": EMPTY}, *past_hidden()]
     study, results, _ = opened
@@ -166,7 +167,7 @@ def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
 
 
 def _drafters(context: Context) -> tuple[str, ...]:
-    """In the order of their colours, as runs name them."""
+    """The drafters in the order of their colours, as runs name them."""
     return (*context.drafter_names, *MODEL_FREE)
 
 
@@ -176,7 +177,7 @@ def _drafters(context: Context) -> tuple[str, ...]:
 def wire_prompts(
     prompts: Prompts, visitor: gr.BrowserState, tab: gr.Tab, tabs: gr.Tabs, sessions: Sessions
 ) -> None:
-    """Connect everything of the tab; a prompt's run opens in Sessions."""
+    """Connect the tab's components; a prompt's run opens in Sessions."""
     context, board, drawn = prompts.context, prompts.board, prompts.pictures
     wire_prompt_source(prompts.source)
     wire_study_board(board, visitor, tab, drawn)

@@ -21,18 +21,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ui.report", description=__doc__)
     parser.add_argument("events", type=Path, help="one event a line, as JSON")
     parser.add_argument("out", type=Path, help="the HTML file to write")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        with given.events.open(encoding="utf-8-sig") as lines:
+        with options.events.open(encoding="utf-8-sig") as lines:
             report = report_html(list(_events(lines)))
-        given.out.write_text(report, encoding="utf-8")
+        options.out.write_text(report, encoding="utf-8")
     except UnicodeDecodeError as error:
-        print(f"events is {str(given.events)!r}: a file in UTF-8 ({error})", file=sys.stderr)
+        print(f"events is {str(options.events)!r}: a file in UTF-8 ({error})", file=sys.stderr)
         return 2
     except (SpecScopeError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(f"{given.out}: {given.out.stat().st_size / 1e6:.1f} MB")
+    print(f"{options.out}: {options.out.stat().st_size / 1e6:.1f} MB")
     return 0
 
 

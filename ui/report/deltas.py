@@ -1,8 +1,8 @@
-"""What changed between two values of dicts, so that a run is told once and not frame by frame.
+"""Differences between two nested dicts, so that a report stores changes instead of every frame.
 
-A delta is a list, cut short where its end is empty: keys with their new values, keys with a delta
-of their own (where both sides are dicts), keys that are gone. The inverse is `assets/deltas.js`.
-Knows no picture.
+A delta is a list of up to three parts, without empty parts at its end: keys with new values, keys
+with a delta of their own (if both values are dicts), removed keys. The inverse is
+`assets/deltas.js`. Knows no picture.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Delta = list[Any]
 
 
 def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> Delta:
-    """What turns `before` into `after`; an empty list where nothing does."""
+    """The delta from `before` to `after`; an empty list if they are equal."""
     news: dict[str, Any] = {}
     inner: dict[str, Delta] = {}
     for key, value in after.items():

@@ -1,7 +1,7 @@
-"""The HTML file itself: a head that says what it is, the places of the pictures, everything sealed.
+"""The HTML file itself: a head with facts about the run, elements for the pictures, encoded data.
 
-Whatever a model or a visitor wrote goes through `_text` into the head, or sealed to the pictures,
-which make text nodes of it.
+Texts of models and visitors are escaped by `_text` in the head; in the data they are encoded, and
+the pictures turn them into text nodes.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ def report_html(
     events: Sequence[Event],
     baseline: Baseline | None = None,
     limits: Limits | None = None,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> str:
     """One run as an HTML file that opens from disk and needs no network.
 
     `events`: all events of one run, from RunStarted on; a run that was cut short may lack its end.
     `baseline`: plain decoding of the same request, where it was measured, for the speed-up.
-    `limits`: how much of a long run is told (ui/report/recording.py). `told` is called with the
-    share that is done, as often as there are stages. The same events, baseline and limits give the
-    same text. ConfigError where `events` are not those of one run.
+    `limits`: how much of a long run is kept (ui/report/recording.py). `on_progress` is called
+    with the share that is done, once a stage. The same events, baseline and limits give the same
+    text. ConfigError where `events` are not those of one run.
     """
-    recording = record(events, baseline, limits, told)
+    recording = record(events, baseline, limits, on_progress)
     view = recording.view
     assert view.started is not None
     return Template(report_file("report.html")).substitute(
@@ -61,7 +61,7 @@ def report_html(
 
 
 def _text(text: str) -> str:
-    """Text for HTML; a character that cannot be seen or turns the line about is a dot."""
+    """Text for HTML; invisible characters and those that reverse the line become dots."""
     return html.escape(re.sub(UNSEEN, "·", text))
 
 
@@ -71,7 +71,7 @@ def _title(prompt: str) -> str:
 
 
 def _places() -> dict[str, str]:
-    """By picture, the element that it is drawn into."""
+    """The element of each picture, by the picture's name."""
     place = Template(
         '<div class="rp-picture" id="report-$name" data-label="$label" '
         'style="min-height:${height}px">'
@@ -86,7 +86,7 @@ def _places() -> dict[str, str]:
 
 
 def _rows(facts: Iterable[tuple[str, str]]) -> str:
-    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(told)}</dd>" for name, told in facts)
+    return "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts)
 
 
 # -- what the head says --
@@ -95,7 +95,8 @@ def _rows(facts: Iterable[tuple[str, str]]) -> str:
 def _facts(
     view: View, recording: Recording, baseline: Baseline | None
 ) -> Iterable[tuple[str, str]]:
-    """Name and value of each line of the head; settings stand in the notice and in print here."""
+    """Name and value of each line of the head. Settings are in the pictures' notice too; here for
+    print."""
     started = view.started
     assert started is not None
     for role, name in (("llm", "LLM"), ("ssm", "SSMs")):
@@ -115,7 +116,7 @@ def _model(model: ModelInfo) -> str:
 
 
 def _figures_sentence(view: View, baseline: Baseline | None) -> str:
-    """The figures in a sentence, as the run measured them on its machine."""
+    """The run's figures in a sentence."""
     stats = view.stats
     amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
     parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]

@@ -1,6 +1,5 @@
-"""A moment's values of the pictures in two halves: what follows from the place in the run, and what
-from the selected round and node. Together they are `picture_values` of the moment.
-"""
+"""Values of the pictures at one moment in two halves: one depends on the position in the run, the
+other on the selected round and node. Together they are `picture_values`."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ OF_THE_RUN = {
 
 
 def round_values(frame: Frame) -> Value:
-    """What follows from the selected round, at the stage that it has come to."""
+    """The half that depends on the selected round, at its present stage."""
     whole = {
         "tree": tree_value(frame),
         "proposals": proposals_value(frame),
@@ -47,13 +46,13 @@ def round_values(frame: Frame) -> Value:
 
 
 def of_the_place(
-    frame: Frame, baseline: Baseline | None, mine: Value, made: dict[int, Value] | None = None
+    frame: Frame, baseline: Baseline | None, mine: Value, cache: dict[int, Value] | None = None
 ) -> Value:
-    """What follows from the place in the run, as a visitor who lets it play sees it.
+    """The half that depends on the position in the run, as while playing.
 
-    `mine`: the other half, whose fields are left out. `made`: as in `picture_values`.
+    `mine`: the other half, whose fields are left out. `cache`: as in `picture_values`.
     """
-    values = picture_values(replace(frame, mode="slow"), baseline, made=made)
+    values = picture_values(replace(frame, mode="slow"), baseline, cache=cache)
     return {
         name: {key: inner for key, inner in value.items() if key not in mine.get(name, {})}
         for name, value in values.items()
@@ -61,7 +60,7 @@ def of_the_place(
 
 
 def inspector_values(frame: Frame) -> dict[str, Value]:
-    """What the inspector says of each node of the combined tree, and of the root."""
+    """The inspector's text for each node of the combined tree and for the root."""
     tree = frame.detail.combined if frame.detail else None
     nodes = range(-1, len(tree.token_ids)) if tree else ()
     return {str(node): _inspector(frame, node) for node in nodes}

@@ -1,8 +1,7 @@
-"""The files of a report inside of it: the pictures' own scripts and styles, fonts, plotly.js.
+"""The files that a report contains: the pictures' scripts and styles, fonts, plotly.js.
 
-The scripts are modules that import each other as files; in a file of its own each is named by an
-import map instead, so none of them is changed. Only `place.js`, which says where files are, is the
-report's. Knows no run.
+The scripts are modules that import each other by path; in the report an import map names them, so
+that they need no change. Only `place.js`, which locates files, is the report's own. Knows no run.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def report_file(name: str) -> str:
 
 @cache
 def scripts_data() -> str:
-    """Every module by name, sealed."""
+    """Every module by name, encoded by `seal`."""
     ours = {
         name: path.read_text(encoding="utf-8")
         for name, path in asset_files().items()
@@ -57,13 +56,14 @@ def scripts_data() -> str:
 
 
 def _mapped_imports(script: str) -> str:
-    """`./dom.js` as a name that the import map knows: a module without an address has no `./`."""
+    """Replaces `./dom.js` by a name of the import map: a module without a URL cannot resolve
+    `./`."""
     return re.sub(IMPORTED, r'\1"specscope/\2"', script)
 
 
 @cache
 def plotly_data() -> str:
-    """plotly.js, sealed: the two charts are drawn with it, here as on the page."""
+    """plotly.js, encoded by `seal`; it draws two charts, as on the page."""
     return seal(asset_files()[PLOTLY].read_text(encoding="utf-8"))
 
 
@@ -77,7 +77,7 @@ def styles() -> str:
 
 @cache
 def fonts_css() -> str:
-    """The page's fonts as `@font-face` rules with their data: texts are as wide as on the page."""
+    """The page's fonts as `@font-face` rules with data, so that texts have the same width."""
     rules = []
     for family, folder, file, weight in FACES:
         path = files("gradio") / FONTS / folder / f"{folder}-{file}.woff2"
@@ -90,7 +90,7 @@ def fonts_css() -> str:
 
 
 def seal(value: Mapping[str, Any] | str) -> str:
-    """Text, or a value as JSON: compressed and in base64, so that no markup can be in it."""
+    """Text, or a value as JSON, compressed and in base64, so that it cannot contain markup."""
     text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
     # Without the time of day, so that the same run gives the same file.
     packed = gzip.compress(text.encode("utf-8"), compresslevel=6, mtime=0)

@@ -1,14 +1,14 @@
-"""Everything a visitor can see of one run, as plain JSON for a browser that has no Python.
+"""All that a visitor can see of one run, as plain JSON for a browser without Python.
 
-A Player walks through the run as it does on the page, and the pictures' values come from the same
-functions. What depends on the place in the run is kept apart from what depends on the selected
-round and node, so that each is told once:
+A Player walks through the run as on the page, and the same functions give the pictures' values.
+What depends on the position in the run is separate from what depends on the selected round and
+node, so that each is stored once:
 
-- `base`: one delta a stop, the values of all pictures but for what is selected;
-- `rounds`: what a selected round adds, at its first stage whole, then a delta a stage;
-- `nodes`: what a selected node of it adds to the inspector, a delta a stage.
+- `base`: a delta for each stop, of all values except those of the selection;
+- `rounds`: the values of a selected round, whole at its first stage, then a delta for each stage;
+- `nodes`: the inspector's values of a selected node, a delta for each stage.
 
-`assets/recording.js` puts them together again. A long run leaves out what tells least, and says so.
+`assets/recording.js` combines them again. A long run is stored in part, with a note that says so.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much is told: `bytes` of JSON for the selected rounds before it is compressed; stage by
-    stage up to so many `rounds`, of longer runs so many places, each at the end of a round."""
+    """How much of a run is stored. `bytes`: of JSON for the selected rounds, before compression.
+    `rounds`: runs of up to so many rounds are stored stage by stage; of longer ones as many ends of
+    rounds."""
 
     bytes: int = 40_000_000
     rounds: int = 1500
@@ -46,7 +47,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """`values` is what the file holds, `view` the whole run; `notes` say what is left out."""
+    """`values`: the file's data; `view`: the whole run; `notes`: what was left out."""
 
     view: View
     values: Value
@@ -57,11 +58,11 @@ def record(
     events: Sequence[Event],
     baseline: Baseline | None = None,
     limits: Limits | None = None,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> Recording:
     """Walk through a run. ConfigError where `events` are not those of one run, from its start.
 
-    `told` is called with the share of it that was walked through, 0 to 1.
+    `on_progress` is called with the share of it that was walked through, 0 to 1.
     """
     if not events or not isinstance(events[0], RunStarted):
         raise ConfigError.of("events", type(events[0]).__name__ if events else "empty", BEGINNING)
@@ -71,8 +72,8 @@ def record(
     source = HeldSource(events, events[0].run_id)
     for frame in _walk(Player(source), tape):
         tape.take(frame)
-        if told is not None:
-            told(len(frame.view.rounds) / max(1, frame.known_rounds))
+        if on_progress is not None:
+            on_progress(len(frame.view.rounds) / max(1, frame.known_rounds))
     return tape.finish(_first_view(source, baseline))
 
 
@@ -80,7 +81,7 @@ BEGINNING = "the events of one run, RunStarted first"
 
 
 def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
-    """Every stop, as a visitor who steps sees it; of a long run the ends of some rounds."""
+    """Every stop, as while stepping; of a long run only the ends of some rounds."""
     player.set_pace(Pace("step"))
     player.rewind()
     tape.rounds = player.frame().known_rounds
@@ -92,7 +93,7 @@ def _walk(player: Player, tape: _Tape) -> Iterator[Frame]:
 
 
 def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
-    """What is seen first: the whole run, and the round that it ends with on the page."""
+    """The first picture: the whole run, and the round that the page shows at its end."""
     player = Player(source)
     player.advance(0.0)
     frame = player.frame()
@@ -101,7 +102,7 @@ def _first_view(source: HeldSource, baseline: Baseline | None) -> Value:
 
 @dataclass(slots=True)
 class _Tape:
-    """What is told of the stops so far."""
+    """The data collected so far."""
 
     baseline: Baseline | None
     limits: Limits
@@ -120,7 +121,7 @@ class _Tape:
 
     @property
     def every(self) -> int:
-        """One round in so many is a stop."""
+        """Every `every`-th round is a stop."""
         return -(-self.rounds // self.limits.rounds) or 1
 
     def take(self, frame: Frame) -> None:
@@ -135,13 +136,13 @@ class _Tape:
         self.last = frame
 
     def _stops_at(self, frame: Frame) -> bool:
-        """A round's end is told in any case; of a long run nothing in between."""
+        """Whether to stop here: always at a round's end, within a round only in short runs."""
         return self.every == 1 or frame.at_end or frame.detail is None or _is_complete(frame)
 
     def _base(self, frame: Frame, mine: Value) -> None:
         ended = frame.at_end or frame.detail is None or _is_complete(frame)
-        done = len(frame.view.rounds)
-        if self.every > 1 and not frame.at_end and done % self.every:
+        num_rounds = len(frame.view.rounds)
+        if self.every > 1 and not frame.at_end and num_rounds % self.every:
             return
         # Between the ends of two rounds nothing of the run itself changes but where one stands.
         seen = of_the_place(frame, self.baseline, mine, self.made) if ended else dict(self.values)
@@ -149,7 +150,7 @@ class _Tape:
         self.base.append(delta(self.values, seen))
         self.values = seen
         self.stops.append([frame.selected_round, _stage(frame.detail)])
-        while ended and len(self.ends) <= done:
+        while ended and len(self.ends) <= num_rounds:
             self.ends.append(len(self.stops) - 1)
 
     def _round(self, frame: Frame, detail: Detail, mine: Value) -> None:
@@ -168,7 +169,7 @@ class _Tape:
 
     def finish(self, opening: Value) -> Recording:
         lines = self.last.view.rounds
-        kept, notes = _kept_rounds(self, lines)
+        round_numbers, notes = _kept_rounds(self, lines)
         if self.every > 1:
             notes = (f"Of {self.rounds} rounds, it stops at every {ordinal(self.every)}.", *notes)
         values = {
@@ -180,8 +181,8 @@ class _Tape:
             "ends": self.ends,
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},
-            "rounds": {str(number): self.told[number] for number in kept},
-            "nodes": {str(number): self.nodes[number] for number in kept},
+            "rounds": {str(number): self.told[number] for number in round_numbers},
+            "nodes": {str(number): self.nodes[number] for number in round_numbers},
         }
         return Recording(self.last.view, values, notes)
 
@@ -190,24 +191,27 @@ ABSENT = "This round's tree is not in this report, which would be too large with
 
 
 def _kept_rounds(tape: _Tape, lines: Sequence[RoundView]) -> tuple[list[int], tuple[str, ...]]:
-    """The rounds recorded with their trees: all, or those with most accepted tokens that fit."""
+    """The rounds recorded with their trees: all, or as many as fit, those with most accepted tokens
+    first."""
     rank = {line.number: (line.accepted, line.nodes) for line in lines}
     order = sorted(tape.told, key=lambda number: (*rank.get(number, (0, 0)), number), reverse=True)
     room = tape.limits.bytes
-    kept: list[int] = []
+    round_numbers: list[int] = []
     for number in order:
         room -= len(json.dumps([tape.told[number], tape.nodes[number]], separators=(",", ":")))
-        if room < 0 and kept:
+        if room < 0 and round_numbers:
             break
-        kept.append(number)
-    if len(kept) == len(order):
-        return sorted(kept), ()
-    note = f"Of {len(order)} rounds, {len(kept)} have their trees: those that accepted most."
-    return sorted(kept), (note,)
+        round_numbers.append(number)
+    if len(round_numbers) == len(order):
+        return sorted(round_numbers), ()
+    note = (
+        f"Of {len(order)} rounds, {len(round_numbers)} have their trees: those that accepted most."
+    )
+    return sorted(round_numbers), (note,)
 
 
 def _notice(frame: Frame, baseline: Baseline | None) -> Value:
-    """The lines that the page says above a run; its settings are in the report's head."""
+    """The notice above a run, without the settings, which are in the report's head."""
     return notice_value(run_lines(frame, baseline))
 
 

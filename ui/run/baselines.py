@@ -1,5 +1,5 @@
-"""What a run's speed-up is measured against, out of the log: what was measured live, or the plain
-decoding of the study that the run was made for.
+"""The baseline of a run's speed-up, from the log: the one measured live, or plain decoding in the
+study that the run belongs to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["baseline_of", "keep_baseline", "key_of_run", "speed_key", "still_val
 
 
 class BaselineLog(Protocol):
-    """What is needed of storage.RunStore to keep a baseline."""
+    """The part of storage.RunStore that stores a baseline."""
 
     def keep_baseline(
         self, run_id: str, tokens_per_second: float, plain_run_id: str, note: str
@@ -27,8 +27,8 @@ class BaselineLog(Protocol):
 
 
 def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ...]:
-    """What a measured speed belongs to: the LLM, and all of the request but the speculation and
-    the seed. `models` are those loaded."""
+    """The key of a measured speed: the LLM, and all of the request except speculation and seed.
+    `models`: the loaded ones."""
     sampling = request.sampling
     llm = next((one for one in models if one.role == "llm"), None)
     return (
@@ -47,7 +47,7 @@ def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ..
 
 
 def key_of_run(view: View) -> tuple[object, ...]:
-    """The same of a run that has begun."""
+    """The `speed_key` of a run that has started."""
     assert view.started is not None
     return speed_key(Request.from_plain(view.started.asked), view.started.models)
 
@@ -55,25 +55,25 @@ def key_of_run(view: View) -> tuple[object, ...]:
 def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
-    """The baseline, if it was measured of such a request and this LLM."""
+    """The baseline, or None if it was measured for another kind of request or another LLM."""
     return baseline if baseline and baseline.request == speed_key(request, models) else None
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
-    """Log what is shown beside a run, so that its replay and its report show it too."""
+    """Log a run's baseline, so that its replay and its report show it too."""
     log.keep_baseline(run_id, baseline.tokens_per_second, baseline.run_id, baseline.note)
 
 
 def baseline_of(store: Any, run: Any) -> Baseline | None:
-    """What `run` (a RunSummary of `store`) is compared with: as it was shown live, else plain
-    decoding of the same prompt and repeat in its study; None where neither was measured."""
+    """The baseline of `run` (a RunSummary of `store`): the one shown live, else plain decoding of
+    the same prompt and repeat in its study; None if neither was measured."""
     if run.baseline is not None:
-        kept = run.baseline
-        return Baseline(kept.tokens_per_second, kept.run_id, kept.note)
+        baseline = run.baseline
+        return Baseline(baseline.tokens_per_second, baseline.run_id, baseline.note)
     try:
         plain = _plain_cell(store.studies, run.run_id)
     except SpecScopeError:
-        return None  # the study went meanwhile, or a newer version wrote it
+        return None  # the study was deleted meanwhile, or a newer version wrote it
     if plain is None:
         return None
     rate = plain.stats.tokens_per_second
@@ -82,12 +82,12 @@ def baseline_of(store: Any, run: Any) -> Baseline | None:
 
 
 def _plain_cell(studies: Any, run_id: str) -> Measured | None:
-    found = studies.cell_of(run_id)
-    if found is None:
+    cell = studies.cell_of(run_id)
+    if cell is None:
         return None
-    study_id, (contestant, item, repeat) = found
+    study_id, (contestant, item, repeat) = cell
     base = Study.from_plain(studies.study(study_id)[1]).base
     if base in ("", contestant):
         return None
-    kept = studies.result(study_id, (base, item, repeat))
-    return None if kept is None else Measured.from_plain(kept)
+    plain_result = studies.result(study_id, (base, item, repeat))
+    return None if plain_result is None else Measured.from_plain(plain_result)

@@ -1,7 +1,7 @@
 """A run's node budget in words: what `max_tree_nodes` resolved to, the draft depth that it allows,
-and the drafters that get no node of it.
+and the drafters that get no node.
 
-Pure: a View in, words and numbers out. How it is divided is core.config.budget's matter.
+Pure: a View in, words and numbers out. core.config.budget has the rule that divides it.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from ui.run.view import View
 __all__ = ["with_budget_bounds", "budget_words", "nodeless"]
 
 LARGEST_MEASURED = 64
-"""No larger tree is timed at warm-up (core/length/cost_model/verify_costs.py)."""
+"""The largest tree that is timed at warm-up (core/length/cost_model/verify_costs.py)."""
 
 
 def with_budget_bounds(lengths: dict[str, Any], view: View) -> dict[str, Any]:
-    """The value of the lengths with `m`, the longest draft that the budget allows, in each round
-    whose length was given and is more than that; `budget` says why."""
+    """The lengths with `m`, the longest draft that the budget allows, in each round whose
+    configured length is larger; `budget` says why."""
     config = _config(view)
     if config is None or not length_policy(config.length).given:
         return {**lengths, "budget": budget_words(view)}
     most = longest(config, _budget_drafters(view, config), config.speculation_length)
     rounds = {
         # A drafter that failed leaves its nodes to the others: what was drafted, was allowed.
-        number: {**told, "m": max(most, told["d"])} if told["s"] > max(most, told["d"]) else told
-        for number, told in lengths["rounds"].items()
+        number: {**lengths_of_round, "m": max(most, lengths_of_round["d"])}
+        if lengths_of_round["s"] > max(most, lengths_of_round["d"])
+        else lengths_of_round
+        for number, lengths_of_round in lengths["rounds"].items()
     }
     return {**lengths, "rounds": rounds, "budget": budget_words(view)}
 
 
 def budget_words(view: View) -> str:
-    """What `auto` came to and how that is known, and what the budget keeps drafts from; empty
-    where it keeps them from nothing."""
+    """What `auto` resolved to, and how the budget limits drafts; empty if it does not."""
     config = _config(view)
     if config is None or config.never_drafts or not isinstance(config.max_tree_nodes, int):
         return ""
@@ -47,8 +48,8 @@ def budget_words(view: View) -> str:
 
 
 def nodeless(view: View) -> tuple[str, ...]:
-    """Drafters that the budget has no node for. Empty where a policy (`goodput`) or routing chooses
-    the drafters: the budget is then divided anew in each round."""
+    """Drafters that get no node of the budget. Empty if `goodput` or routing chooses the drafters,
+    since the budget is then divided anew in each round."""
     config = _config(view)
     if config is None or length_policy(config.length).chooses_drafters or drafting_ssms(view):
         return ()
@@ -59,7 +60,8 @@ def nodeless(view: View) -> tuple[str, ...]:
 
 
 def _budget_drafters(view: View, config: SpeculationConfig) -> tuple[str, ...]:
-    """The drafters that a round's budget is divided among: where routing chooses, as many SSMs."""
+    """The drafters among which a round's budget is divided; with routing, as many SSMs as it
+    chooses."""
     ssms = drafting_ssms(view)
     left_out = ssms[config.routed_drafters :]
     return tuple(name for name in view.drafters if name not in left_out)
@@ -93,15 +95,16 @@ def _came_to(view: View, config: SpeculationConfig) -> str:
 def _lets(view: View, config: SpeculationConfig) -> str:
     if not length_policy(config.length).given:
         return ""
-    asked = config.speculation_length
+    most_tokens = config.speculation_length
     names = _budget_drafters(view, config)
-    most = longest(config, names, asked)
-    if most >= asked:
+    most = longest(config, names, most_tokens)
+    if most >= most_tokens:
         return ""
     nodes = _nodes(int(config.max_tree_nodes))
     many = len(names) > 1 and combine_rule(config.combine).node_budget != "each"
     among = f" for {len(names)} drafters" if many else ""
-    return f"{nodes}{among} let drafts be {most} deep: speculation_length {asked} is not reached."
+    short = f"speculation_length {most_tokens} is not reached"
+    return f"{nodes}{among} let drafts be {most} deep: {short}."
 
 
 def _none(view: View) -> str:

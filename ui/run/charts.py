@@ -1,6 +1,6 @@
-"""The two charts' values, lengths and pipeline, and the drafters every picture names.
+"""Values of the two charts, lengths and pipeline, and of the drafters that every picture names.
 
-Plain JSON in dicts, as ui/run/values.py says; while a run is live only its latest rounds.
+Plain JSON in dicts, as described in ui/run/values.py; of a live run only the latest rounds.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ Value = dict[str, Any]
 
 UNASKED = ("unused", "ended")
 HIDDEN_MS = 0.005
-"""Less is shown as 0.00 ms."""
-# The controller's own memory reaches about as far back.
-LATELY = 32
-# What a frame holds is bounded while a run is live; at its end all of it is sent once.
+"""Smaller times are shown as 0.00 ms."""
+LATELY = 32  # rounds; the length policy's averages reach about as far back
+# Of a live run a frame has at most so many rounds; at its end all of them are sent once.
 LIVE_ROUNDS = 100
 LIVE_BARS = 40
 MOST_BEFORE = 600
@@ -39,8 +38,8 @@ def drafters_value(view: View) -> Value:
 def lengths_value(frame: Frame, before: Before | None = None) -> Value:
     """Accepted tokens and speculation length per round, with their histogram and rates.
 
-    `before` and `before_rates`: the same of the run before, for a pale line behind. `decisions`: of
-    the scheduler, by round.
+    `before` and `before_rates`: the same of the previous run, drawn as a pale line. `decisions`:
+    the scheduler's, by round.
     """
     view = frame.view
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_ROUNDS:]
@@ -63,8 +62,8 @@ def lengths_value(frame: Frame, before: Before | None = None) -> Value:
 
 
 def choice_value(frame: Frame) -> Value:
-    """What the controller chose behind the selected round, and what it expects of each length; what
-    the request was granted in the round beside others."""
+    """What the length policy chose after the selected round and expects of each length, and what
+    the scheduler granted the request in the round."""
     completed = frame.detail.completed if frame.detail else None
     policy = length_policy(_config_value(frame.view, "length"))
     return {
@@ -89,8 +88,8 @@ def choice_value(frame: Frame) -> Value:
 
 
 def _lately(frame: Frame) -> float:
-    """Tokens a second of the selected round and those before it, by the time that the estimates
-    are about: what rounds of whatever length have yielded."""
+    """Tokens per second over the selected round and those before it, by the times that the
+    estimates are about."""
     end = frame.selected_round + 1
     rounds = frame.view.rounds[max(0, end - LATELY) : end]
     ms = sum(line.time.ms for line in rounds)
@@ -107,8 +106,8 @@ def _rates(stats: RunStats) -> Value:
 
 
 def timeline_value(frame: Frame) -> Value:
-    """Every stage as a bar on the run's own milliseconds, and the time spent in each; what came of
-    drafts made ahead, and predicted against measured round time."""
+    """Every stage as a bar over the run's milliseconds, and the time spent in each; results of
+    drafts made ahead; predicted and measured round times."""
     view = frame.view
     shown = view.rounds if frame.is_complete else view.rounds[-LIVE_BARS:]
     combine, policy = _config_value(view, "combine"), _config_value(view, "length")
@@ -118,6 +117,7 @@ def timeline_value(frame: Frame) -> Value:
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
         "pipeline": _config_value(view, "pipeline") if view.drafters else "",
+        # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
         "ended": frame.is_complete,
         "trials": _trials(view),
@@ -136,8 +136,8 @@ def timeline_value(frame: Frame) -> Value:
 
 
 def _times(line: RoundView) -> Value:
-    """Predicted (`p`) and measured time of a round, `hid` beside other requests' passes;
-    `all` is from its first stage to its last."""
+    """Predicted (`p`) and measured time of a round; `hid`: its drafting during other requests'
+    passes; `all`: from the begin of its first stage to the end of its last."""
     time = line.time
     return {
         "ms": round(time.ms, 3),
@@ -148,26 +148,26 @@ def _times(line: RoundView) -> Value:
 
 
 def _trials(view: View) -> Value:
-    """What `auto` found whenever it had tried the other way, by round.
+    """The results of `auto`'s trials of the other mode, by round.
 
-    Until then, in this run: `asked`, the rounds for which guesses were made; `used`, drafts that
-    were used of them. A trial may have begun in an earlier run.
+    Until then, in this run: `asked`, rounds for which drafts were made ahead; `used`, drafts of
+    them that were used. A trial may have begun in an earlier run.
     """
-    found, asked, used = Value(), 0, 0
+    trials, num_asked, used = Value(), 0, 0
     for line in view.rounds:
         guesses = [entry for entry in line.ahead if not entry.known]
-        asked += bool(guesses)
+        num_asked += bool(guesses)
         used += sum(entry.hit for entry in guesses)
         for trial in filter(None, map(trial_of, line.notes)):
-            found[str(line.number)] = {
+            trials[str(line.number)] = {
                 "kind": trial.kind,
                 "ms": trial.ms,
                 "without": trial.without_ms,
                 "on": trial.on,
-                "asked": asked,
+                "asked": num_asked,
                 "used": used,
             }
-    return found
+    return trials
 
 
 def _lanes(view: View) -> tuple[str, ...]:
@@ -175,8 +175,8 @@ def _lanes(view: View) -> tuple[str, ...]:
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
-    """Bars from true start to true end; `own`, where SSMs drafted at once, is what of that was
-    spent on this one."""
+    """Bars from true start to true end; `own`: the part of a shared pass that counts for this
+    SSM."""
     place = {name: str(i) for i, name in enumerate(_lanes(view))}
     return {
         str(line.number): {
@@ -195,26 +195,26 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
 
 
 def _fate(line: RoundView, later: RoundView | None, span: Span) -> str:
-    """What became of drafting ahead of its round: `hit`, `miss`, or `open` where no round has
-    asked for it, though a guess may have come true; nothing of any other stage.
+    """The result of drafting ahead: `hit`, `miss`, or `open` if no round has used or dropped it
+    yet; empty for other stages.
 
-    Drafting `ahead` was for the round after its own. Across requests nothing is guessed: what was
-    drafted before its round began, for a text that is known, is a hit.
+    Drafting `ahead` was for the round after its own. `across` drafts after known text, so a draft
+    made before its round began is a hit.
     """
     if span.name == "ahead":
-        told = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
-        asked = [entry for entry in told if not entry.known and entry.reason not in UNASKED]
-        return ("hit" if asked[0].hit else "miss") if asked else "open"
+        entries = [entry for entry in (later.ahead if later else ()) if entry.drafter == span.lane]
+        no_guess = [entry for entry in entries if not entry.known and entry.reason not in UNASKED]
+        return ("hit" if no_guess[0].hit else "miss") if no_guess else "open"
     early = span.start_ms < line.begin_ms or span.name == "draft"
-    known = (entry.drafter for entry in line.ahead if entry.known)
-    return "hit" if early and span.lane in known else ""
+    known_drafters = (entry.drafter for entry in line.ahead if entry.known)
+    return "hit" if early and span.lane in known_drafters else ""
 
 
 def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
-    """Sums over these rounds; empty where nothing was drafted ahead.
+    """Sums over these rounds; empty if nothing was drafted ahead.
 
-    `guessed`: for outcomes that were guessed, not for another request's known text. `unused`:
-    misses of which no round asked for the draft. `beside`: hits that a pass of the LLM hid some of.
+    `guessed`: drafts after a guessed outcome, not after another request's known text. `unused`:
+    misses that no round needed. `beside`: hits whose time an LLM pass hid in part.
     """
     entries = [entry for line in lines for entry in line.ahead]
     if not entries:
@@ -231,7 +231,7 @@ def _ahead_sums(lines: tuple[RoundView, ...]) -> Value:
 
 
 def round_value(frame: Frame) -> Value:
-    """The selected round's drafts made ahead, drafter by drafter (by slot), in their order."""
+    """The selected round's drafts made ahead, by drafter (slot), in order."""
     completed = frame.detail.completed if frame.detail else None
     index = {name: str(i) for i, name in enumerate(frame.view.drafters)}
     return {

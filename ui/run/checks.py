@@ -1,7 +1,7 @@
-"""Plain decoding of a run's request as a second run: for its baseline and for its proof.
+"""Plain decoding of a run's request as a second run, for its baseline and for its proof.
 
-Generators like `play`: they yield while the second run goes on and leave what they found on the
-desk. Both questions share one plain run; only a difference asks for another with more recorded.
+Generators like `play`: they yield while the second run goes on and store their result in the
+session. Both questions use the same plain run; only a difference needs another, with more recorded.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ __all__ = ["check_same_llm", "finished_view", "measure_baseline", "prove"]
 DISPUTE_TOP_K = 50
 
 
-def measure_baseline(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
-    """Leave `desk.baseline`: tokens per second of plain decoding of the desk's run."""
-    player, view = desk.player, finished_view(hub, desk)
-    yield from _run_plain(hub, desk, view, owner)
-    if desk.player is player:
-        _keep_baseline(hub, desk, view)
+def measure_baseline(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
+    """Sets `session.baseline`: tokens per second of plain decoding of the session's run."""
+    player, view = session.player, finished_view(hub, session)
+    yield from _run_plain(hub, session, view, owner)
+    if session.player is player:
+        _keep_baseline(hub, session, view)
     yield
 
 
-def prove(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
-    """Leave `desk.answer`: whether plain decoding writes the same text.
+def prove(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
+    """Sets `session.answer`: whether plain decoding writes the same text.
 
     If the tab session looks at another run meanwhile, nothing is stored.
     """
-    player, view = desk.player, finished_view(hub, desk)
-    desk.answer = same_distribution(view)
-    if desk.answer is not None:
+    player, view = session.player, finished_view(hub, session)
+    session.answer = same_distribution(view)
+    if session.answer is not None:
         yield
         return
-    yield from _run_plain(hub, desk, view, owner)
-    if desk.player is not player:
+    yield from _run_plain(hub, session, view, owner)
+    if session.player is not player:
         return
-    _keep_baseline(hub, desk, view)
-    if desk.plain and _view_of(desk.plain).token_ids != view.token_ids:
+    _keep_baseline(hub, session, view)
+    if session.plain and _view_of(session.plain).token_ids != view.token_ids:
         # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
-        desk.plain = None
-        yield from _run_plain(hub, desk, view, owner, DISPUTE_TOP_K)
-    if desk.player is player and desk.plain is not None:
-        desk.answer = _answer(player, view, desk.plain)
+        session.plain = None
+        yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K)
+    if session.player is player and session.plain is not None:
+        session.answer = _answer(player, view, session.plain)
     yield
 
 
 def check_same_llm(run_id: str, wrote: Iterable[ModelInfo], loaded: Iterable[ModelInfo]) -> None:
-    """Raises ConfigError where another LLM wrote the run: nothing of it can be compared."""
+    """Raises ConfigError if another LLM wrote the run, so that it cannot be compared."""
     old, new = llm_of(wrote), llm_of(loaded)
     if old is not None and new is not None and old.is_same(new):
         return
@@ -71,16 +71,16 @@ def _model_line(llm: ModelInfo | None) -> str:
 
 
 def _answer(player: Player | None, view: View, plain: LiveSource) -> Answer | None:
-    told = _view_of(plain)
-    if player is None or told.state != "completed":
+    plain_view = _view_of(plain)
+    if player is None or plain_view.state != "completed":
         return None
     ours = player.source.events(0, player.source.count)
-    return compare(view, told, ours, plain.events(0, plain.count))
+    return compare(view, plain_view, ours, plain.events(0, plain.count))
 
 
-def finished_view(hub: Hub, desk: TabSession) -> View:
-    """The desk's run as a whole; ConfigError where it goes on, or nothing can be asked about it."""
-    player = desk.player
+def finished_view(hub: Hub, session: TabSession) -> View:
+    """The session's run as a whole; ConfigError if it is still running or unsuitable."""
+    player = session.player
     if player is None:
         raise ConfigError("there is no run yet: press Run first")
     if not player.source.done:
@@ -97,44 +97,48 @@ def _view_of(source: Source | None) -> View:
 
 
 def _run_plain(
-    hub: Hub, desk: TabSession, view: View, owner: str, top_k: int | None = None
+    hub: Hub, session: TabSession, view: View, owner: str, top_k: int | None = None
 ) -> Iterator[None]:
-    """Run plain decoding unless this desk has done so already; leaves `desk.plain`."""
-    if desk.plain is not None:
+    """Run plain decoding unless this session has done so already; sets `session.plain`."""
+    if session.plain is not None:
         return
-    if desk.side is not None:
+    if session.side is not None:
         raise ConfigError("plain decoding is going on: wait for it, or stop it")
     assert view.started is not None
-    player = desk.player
+    player = session.player
     recorded = view.started.config["speculation"].get("record_top_k", 0)
     request = with_plain_decoding(view, recorded if top_k is None else top_k)
     total = request.sampling.max_new_tokens
     try:
-        for source in run_to_end(hub, desk, request, owner):
-            if desk.player is not player:
+        for source in run_to_end(hub, session, request, owner):
+            if session.player is not player:
                 return
             queued = f", {source.place} in the queue" if source.place else ""
             written = max(0, source.count - 1) // 4
-            desk.doing = f"Plain decoding of the same request: {written} of {total} tokens{queued}."
+            session.doing = (
+                f"Plain decoding of the same request: {written} of {total} tokens{queued}."
+            )
             yield
-            desk.plain = source if source.done and desk.player is player else None
+            session.plain = source if source.done and session.player is player else None
     finally:
-        desk.doing = ""
+        session.doing = ""
 
 
-def _keep_baseline(hub: Hub, desk: TabSession, view: View) -> None:
-    plain = _view_of(desk.plain)
+def _keep_baseline(hub: Hub, session: TabSession, view: View) -> None:
+    plain = _view_of(session.plain)
     if plain.state != "completed" or view.started is None:
-        desk.plain = None
-        desk.trouble = f"Plain decoding did not finish: {plain.error or plain.state or 'stopped'}."
+        session.plain = None
+        session.trouble = (
+            f"Plain decoding did not finish: {plain.error or plain.state or 'stopped'}."
+        )
         return
     if view.state != "completed":
-        desk.trouble = (
+        session.trouble = (
             "The run was stopped: a speed-up needs a finished one. Prove it works here too."
         )
     else:
         rate = plain.stats.tokens_per_second
         same = "plain decoding, measured with the same prompt, models and machine"
         note = f"{same}: {rate:.1f} tokens/s"
-        desk.baseline = Baseline(rate, plain.run_id, note, key_of_run(view))
-        keep_baseline(hub.store, view.run_id, desk.baseline)
+        session.baseline = Baseline(rate, plain.run_id, note, key_of_run(view))
+        keep_baseline(hub.store, view.run_id, session.baseline)

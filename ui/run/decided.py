@@ -1,8 +1,8 @@
 """What decided a vote over sequences: where they diverged, and the mass of each branch.
 
 Pure: the drafts and the weights of one round in, sentences out. The rule is `vote`'s
-(core/trees/combine/vote.py): from the root the heaviest token is taken; on a tie that of the
-heavier single SSM, then of the one named first.
+(core/trees/combine/vote.py): from the root on, the heaviest token is taken; a tie goes to the token
+of the heavier single SSM, then to the SSM that is named first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ SAME = 1e-9
 
 
 def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
-    """Why the winner's sequence was taken, and why it is the winner's; empty where one drafted."""
+    """Why the winner's sequence was taken, and why it is the winner's; empty with one drafter."""
     drafting = {draft.drafter: draft for draft in drafts if draft.token_ids}
     won = drafting.get(tree.winner)
     if won is None or len(drafting) < 2:
         return []
     splits = [
-        told for i in range(len(won.token_ids)) if (told := _split_masses(tree, drafting, won, i))
+        reason
+        for i in range(len(won.token_ids))
+        if (reason := _split_masses(tree, drafting, won, i))
     ]
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:
@@ -40,7 +42,7 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
 def _split_masses(
     tree: Combined, drafting: Mapping[str, DraftRecord], won: DraftRecord, i: int
 ) -> str:
-    """The masses behind each token that follows the winner's first `i`; empty where all agree."""
+    """The mass of each token after the winner's first `i`; empty if all drafts agree."""
     masses: dict[int, float] = {}
     texts: dict[int, str] = {}
     for name, draft in drafting.items():
@@ -62,7 +64,7 @@ def _split_masses(
 def _unrivalled_reason(
     won: DraftRecord, drafting: Mapping[str, DraftRecord], together: Sequence[str]
 ) -> list[str]:
-    """The winner's sequence had no rival: the other drafts ended before it."""
+    """The sentence for a winner without rivals: the other drafts ended earlier."""
     rest = [draft for name, draft in drafting.items() if name not in together]
     agreed = max(len(draft.token_ids) for draft in rest)
     them = "the other draft ends" if len(rest) == 1 else "the other drafts end"

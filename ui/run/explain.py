@@ -1,8 +1,8 @@
-"""Why this token: one node's verdict in a sentence with its numbers, and the bars beside it.
+"""Explains a token: one node's verdict in a sentence with its numbers, and the bars of its
+probabilities.
 
-Pure: a round's events in, plain text out. Knows the rules of verification (core/trees/verify) by
-what their events hold, no model and no Gradio. Token texts are data: they are quoted, never
-formatted.
+Pure: a round's events in, plain text out. Knows the verification rules (core/trees/verify) by their
+events, no model and no Gradio. Token texts are data: they are quoted, never formatted.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_QUOTED = 40
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the inspector says.
+    """The inspector's content.
 
-    `parent`: the node whose continuations `bars` shows (-1: root); None where none were asked for.
+    `parent`: the node whose continuations `bars` shows (-1: root); None if there are none.
     """
 
     title: str = ""
@@ -44,7 +44,7 @@ def letter(index: int) -> str:
 
 
 def quote(text: str) -> str:
-    """A token in quotation marks: white space and control characters visible, not too long."""
+    """A token in quotation marks, shortened, with visible white space and control characters."""
     shown = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
     shown = shown.replace("\n", "⏎").replace("\t", "⇥").replace("\r", "␍")
     return "“" + "".join(c if c.isprintable() else "·" for c in shown) + "”"
@@ -56,7 +56,7 @@ def explain(
     drafters: tuple[str, ...],
     sampling: Mapping[str, Any],
 ) -> Explanation:
-    """The verdict on `node` of the round; None asks for the LLM's own token."""
+    """The verdict on `node` of the round; None: about the LLM's own token."""
     if detail is None or detail.combined is None:
         return Explanation(sentence=_pending_text(detail))
     tree, verdict = detail.combined, detail.verified
@@ -80,14 +80,15 @@ def explain(
 
 
 def bars(
-    detail: Detail | None, told: Explanation, drafters: tuple[str, ...]
+    detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
-    """Source (`llm` or a drafter's number) -> its most probable tokens after `told.parent`."""
+    """Source (`llm` or a drafter's number) -> its most probable tokens after
+    `explanation.parent`."""
     if detail is None or detail.verified is None:
         return {}
     index = {name: str(i) for i, name in enumerate(drafters)}
-    rows = [top for top in detail.verified.top_k if top.node == told.parent]
-    return {index.get(top.source, top.source): _bar(top, told.token_id) for top in rows}
+    rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
+    return {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
 
 
 def _bar(top: TopK, token_id: int) -> dict[str, Any]:
@@ -167,7 +168,7 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
 
 
 def percent(chance: float) -> str:
-    """A probability for the reader: 0.412 as 41.2 %."""
+    """A probability as text: 0.412 as 41.2 %."""
     return f"{100 * chance:.3g} %" if chance < 1 else "100 %"
 
 
@@ -202,9 +203,9 @@ def _verdict(
 
 def _llm_choice(tree: Combined, verdict: Verified, parent: int) -> tuple[str, str]:
     """What the LLM chose after `parent`: the accepted child, else its own token."""
-    taken = [n for n in verdict.path if tree.parents[n] == parent]
-    if taken:
-        return quote(tree.texts[taken[0]]), percent(verdict.llm_probabilities[taken[0]])
+    accepted = [n for n in verdict.path if tree.parents[n] == parent]
+    if accepted:
+        return quote(tree.texts[accepted[0]]), percent(verdict.llm_probabilities[accepted[0]])
     return quote(verdict.own_text), percent(verdict.own_probability)
 
 

@@ -26,7 +26,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What is left of the run before this one, to compare with: a pale line, grey figures.
+    """Figures of the previous run, for comparison: a pale line, grey figures.
 
     `accepted`: accepted tokens of each round, from round 0.
     """
@@ -40,9 +40,9 @@ class Before:
 class Frame:
     """What one visitor sees of one run at one moment.
 
-    `detail` is the selected round, `node` the selected node of its tree. `known` is how many
-    events the run has so far, `ended` whether more will come. `regret`:
-    of a routed run, once it was counted.
+    `detail`: the selected round; `node`: the selected node of its tree. `known`: the number of
+    events so far; `ended`: no further event will come. `regret`: of a routed run, once it was
+    computed.
     """
 
     view: View = View()

@@ -1,7 +1,8 @@
 """Fused drafts: which nodes are the trunk, and whose token each node is, in a sentence.
 
-Pure: a round's events in. core/drafters/fused_drafting.py has the rule: every SSM is fed the trunk,
-and proposes a token after it and after its own chain; what was not taken stays as side leaves.
+Pure: a round's events in. The rule is in core/drafters/fused_drafting.py: every SSM is fed the
+trunk and proposes a token after it and after its own chain; proposals that do not join the trunk
+stay as side leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["own_proposals", "provenance", "trunk_of"]
 
 def trunk_of(detail: Detail) -> frozenset[int]:
     """The trunk's nodes: those that every SSM of the round drafted or was fed. A token beside the
-    trunk is never the proposal of the SSM whose token took its place."""
+    trunk cannot come from the SSM whose token is in the trunk at that place."""
     tree, drafted = detail.combined, detail.drafted
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
@@ -30,13 +31,13 @@ def trunk_of(detail: Detail) -> frozenset[int]:
 
 
 def own_proposals(tree: Combined, node: int) -> list[ProposalRecord]:
-    """A fused node's proposals without those of SSMs that were only fed it."""
+    """A fused node's proposals, without SSMs that were only fed it."""
     return [proposal for proposal in tree.proposals[node] if proposal.rank == 0]
 
 
 def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
-    """Which drafter a node's token is of, and why it is in the tree; empty where drafts are not
-    fused. `names`: what the drafters are called."""
+    """Which drafter a node's token is from and why it is in the tree; empty if drafts are not
+    fused. `names`: the drafters' names for the text."""
     tree = detail.combined
     if tree is None or not tree.origins:
         return ""
@@ -45,10 +46,10 @@ def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
     if whose in MODEL_FREE:
         return f"{owner} proposed it beside the fused drafts."
     if node not in trunk:
-        taken = _sibling_on(trunk, tree, node)
-        if taken is None:
+        sibling = _sibling_on(trunk, tree, node)
+        if sibling is None:
             return f"A side leaf: {owner}'s own chain, beside the trunk."
-        other = names.get(tree.origins[taken], tree.origins[taken])
+        other = names.get(tree.origins[sibling], tree.origins[sibling])
         return f"A side leaf: {owner}'s own token; the trunk went on with that of {other}."
     own = own_proposals(tree, node)
     best = next((one.score for one in own if one.drafter == whose), 0.0)
@@ -69,7 +70,7 @@ def _sibling_on(trunk: frozenset[int], tree: Combined, node: int) -> int | None:
 
 
 def _rival_scores(tree: Combined, node: int) -> list[float]:
-    """With which scores the SSMs proposed anything after the same token."""
+    """The scores of all SSMs' proposals after the same token."""
     above = tree.parents[node]
     return [
         proposal.score

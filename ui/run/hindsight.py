@@ -1,6 +1,6 @@
-"""Regret of a routed run: each SSM reads the recorded text once, for what it would have drafted.
+"""Regret of a routed run: each SSM reads the recorded text once, to see what it would have drafted.
 
-A generator like `prove`: it yields while the SSMs read, and leaves what it found on the desk.
+A generator like `prove`: it yields while the SSMs read, and stores its result in the session.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ NOT_ROUTED = "every SSM drafted in every round: without a choice there is nothin
 CHECK_S = 0.1
 
 
-def measure_regret(hub: Hub, desk: TabSession, owner: str) -> Iterator[None]:
-    """Leave `desk.regret`: what the routed choice of SSMs cost beside the best one in hindsight.
+def measure_regret(hub: Hub, session: TabSession, owner: str) -> Iterator[None]:
+    """Sets `session.regret`: what the routed choice of SSMs cost beside the best one in hindsight.
 
     If the tab session looks at another run meanwhile, nothing is stored.
     """
-    player, view = desk.player, finished_view(hub, desk)
+    player, view = session.player, finished_view(hub, session)
     names = _scorable(view, hub.model_host.infos)
-    asked = _OwnTokens(view, names)
-    aside = Aside(hub.model_host, asked, view.started.prompt_token_ids if view.started else ())
+    own_tokens = _OwnTokens(view, names)
+    aside = Aside(hub.model_host, own_tokens, view.started.prompt_token_ids if view.started else ())
     try:
         while not aside.wait(CHECK_S):
             queued = f", {aside.place} in the queue" if aside.place else ""
-            desk.doing = f"Each SSM reads the recorded text once{queued}."
-            if desk.player is not player:
+            session.doing = f"Each SSM reads the recorded text once{queued}."
+            if session.player is not player:
                 return
             yield
-        desk.regret = find_regret(view, aside.result)
+        session.regret = find_regret(view, aside.result)
     finally:
-        desk.doing = ""
+        session.doing = ""
         aside.cancel()
     yield
 
 
 def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
-    """The run's SSMs; ConfigError where regret cannot be counted."""
+    """The run's SSMs; ConfigError if regret cannot be computed."""
     assert view.started is not None, "checked by finished_view"
     names = drafting_ssms(view)
     if not names:
@@ -72,7 +72,7 @@ def _scorable(view: View, loaded: Sequence[ModelInfo]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _OwnTokens:
-    """What the engine is asked: each SSM's token at every place of the text."""
+    """The work for the engine: each SSM's own token at every position of the text."""
 
     view: View
     names: tuple[str, ...]
@@ -81,12 +81,12 @@ class _OwnTokens:
         sequence = engine.prepare(with_plain_decoding(self.view, 0))
         first = len(sequence.prompt_ids)
         text = [*sequence.prompt_ids, *self.view.token_ids]
-        found: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
-        return found
+        tokens: dict[str, list[int]] = engine.own_tokens(sequence, self.names, text, first)
+        return tokens
 
 
 def find_regret(view: View, tokens: Mapping[str, Sequence[int]]) -> Regret:
-    """`tokens`: each SSM's own at every place of the text, as far as its context goes."""
+    """`tokens`: each SSM's own token at every position of the text, as far as its context goes."""
     text = view.token_ids
     hits = {
         name: [i < len(own) and own[i] == token for i, token in enumerate(text)]

@@ -1,9 +1,9 @@
 """Player: one visitor's position in one run, and the speed at which it advances.
 
-The engine never waits for it. Full speed shows what there is; slow motion plays rounds per second;
-step moves by one stage (one event) at a time, back as well as forward. Going back starts again from
-a kept View, since `reduce_all` only goes forward. Time is an argument; nothing here sleeps. Several
-handlers of one tab use a Player at once, so each public method takes the lock for its short work.
+The engine never waits for it. Full speed shows all events so far; slow motion plays a number of
+rounds per second; stepping moves by one stage (one event), forward or back. Going back starts from
+a stored View, since `reduce_all` only goes forward. Time is an argument; nothing here sleeps.
+Several handlers of one tab use a Player at once, so each public method takes its lock briefly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLLOW_EVERY_S = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`mode` is one of MODES; `rounds_per_second` counts in slow motion only."""
+    """`mode` is one of MODES; `rounds_per_second` is used in slow motion only."""
 
     mode: str = "full"
     rounds_per_second: float = 2.0
@@ -40,7 +40,7 @@ class Pace:
 
 
 class Player:
-    """One visitor's place in `source`, from its beginning."""
+    """One visitor's position in `source`; it starts at the beginning."""
 
     def __init__(self, source: Source, pace: Pace | None = None) -> None:
         self.source = source
@@ -67,7 +67,7 @@ class Player:
     # -- moving --
 
     def advance(self, now: float) -> None:
-        """Go on as the pace says; `now` in seconds of any monotonic clock."""
+        """Advance by the time since the last call; `now`: seconds of a monotonic clock."""
         with self._lock:
             passed = 0.0 if self._clock is None else max(0.0, now - self._clock)
             self._clock = now
@@ -81,22 +81,22 @@ class Player:
                 self._follow_latest(now)
 
     def _play(self, passed: float) -> None:
-        """Spend the time that passed, a quarter of a round at a time."""
+        """Move by the stages that fit `passed` seconds: a round has EVENTS_A_ROUND of them."""
         self._credit += passed * self._pace.rounds_per_second * EVENTS_A_ROUND
-        # An engine slower than the pace leaves nothing to catch up with afterwards.
+        # While the engine is slower than the pace, unused time is dropped, not saved up.
         self._credit = min(self._credit, max(1.0, self.source.count - self._at))
         whole = int(self._credit)
         self._credit -= whole
         self._to(self._at + whole)
 
     def _skip_free(self) -> None:
-        """The first and the last event are no stage: they are passed at any pace."""
+        """The first and the last event are not stages of a round: they are shown at once."""
         for event in self.source.events(self._at, self._at + 1):
             if not isinstance(event, ROUND_EVENTS):
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """`by` stages forward or, below 0, back; from now on the visitor steps."""
+        """Move by `by` stages, back if negative, and switch to stepping."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             self._pinned = self._node = None
@@ -108,11 +108,12 @@ class Player:
             self._follow_latest(self._clock or 0.0)
 
     def seek(self, rounds: int) -> None:
-        """To the place where `rounds` rounds are complete; from now on the visitor steps."""
+        """Move to where `rounds` rounds are complete, and switch to stepping."""
         self.seek_stage(EVENTS_A_ROUND * rounds)
 
     def seek_stage(self, stages: int) -> None:
-        """The same, by stages from the run's beginning; past its end is its end."""
+        """Move to `stages` stages from the beginning, at most to the end, and switch to
+        stepping."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
             self._pinned = self._node = None
@@ -121,19 +122,19 @@ class Player:
             self._follow_latest(self._clock or 0.0)
 
     def to_end(self) -> None:
-        """Everything there is."""
+        """Move to the last event so far."""
         with self._lock:
             self._to(self.source.count)
             self._follow_latest(self._clock or 0.0)
 
     def set_pace(self, pace: Pace) -> None:
-        """Another speed from now on; the time until now is spent."""
+        """Change the speed; time that has passed so far counts at the old one."""
         with self._lock:
             self._pace, self._credit, self._clock = pace, 0.0, None
             self._version += 1
 
     def rewind(self) -> None:
-        """Back to the beginning, at the same pace."""
+        """Move to the beginning; the pace stays."""
         with self._lock:
             self._pinned = self._node = None
             self._to(0)
@@ -148,8 +149,8 @@ class Player:
             self._at = max(at for at in self._kept if at <= target)
             self._view = self._kept[self._at]
         while self._at < target:
-            # In strides that end where a View is kept: to step back folds one stride anew, not the
-            # run.
+            # In strides, with a View stored after each: a step back reduces at most one stride
+            # again, not the whole run.
             end = min(target, self._at - self._at % KEEP_VIEW_EVERY + KEEP_VIEW_EVERY)
             events = self.source.events(self._at, end)
             if not events:
@@ -157,24 +158,26 @@ class Player:
             self._view = reduce_all(events, self._view)
             self._at += len(events)
             if self._at % KEEP_VIEW_EVERY == 0:
-                # Without its two whole rounds a kept View is small; they come back as it goes on.
+                # Stored without the details of its two rounds: those are large, and later events
+                # restore
+                # them.
                 self._kept[self._at] = replace(self._view, last=None)
         self._version += 1
 
     # -- selecting --
 
     def select(self, number: int, node: int | None = None) -> None:
-        """Pin a round that has been shown, and perhaps one node of its tree."""
+        """Select a round that has been shown, and optionally a node of its tree."""
         with self._lock:
             if 0 <= number < self._shown_rounds():
                 self._pinned, self._node = number, node
                 self._version += 1
 
     def select_next(self, by: int) -> None:
-        """The round after (or before) the selected one.
+        """Select the round after (or before) the selected one.
 
-        Past the last one that was shown it goes on to the next one that was recorded, as a step
-        does: that one is then shown whole. At full speed nothing is waited for.
+        After the last round shown this moves on to the next recorded round and shows it whole. At
+        full speed it does not wait for a round that is not recorded yet.
         """
         with self._lock:
             last = self._shown_rounds() - 1
@@ -187,11 +190,11 @@ class Player:
                 self.select(min(last, max(0, here + by)))
 
     def follow(self) -> None:
-        """No selection: the latest round is shown, at the end of a run the very last one.
+        """Clear the selection: show the latest round, at the end of a run its last one.
 
-        "Latest round" beside the words "40 rounds" means round 40, though
-        nothing was drafted in it; only the picture that a run ends with by itself is a telling one.
-        A visitor who has stepped back leaves that place, since nothing moves on from it.
+        The visitor asked for the latest round, so that one is shown even if nothing was drafted in
+        it; only a run that ends by itself shows a more instructive one (`_final_detail`). After
+        stepping back this moves to the end, since nothing else would.
         """
         with self._lock:
             self._pinned = self._node = None
@@ -217,11 +220,11 @@ class Player:
             self._version += 1
 
     def _final_detail(self) -> Detail | None:
-        """The round to end with: a run should not leave an empty or a bare picture behind.
+        """The round to show at the end of a run; the last one is often empty, with no room for a
+        draft.
 
-        Of a completed run the one in which the LLM accepted most, of several the one with the most
-        nodes, of these the last. What was stopped or broke off ends where it was: with the last
-        round that drafted anything, since the end often has no room for a draft.
+        Of a completed run: the round with the most accepted tokens, then the most nodes, then the
+        latest. Of a run that was stopped or failed: the last round with a draft.
         """
         drafting = [line for line in self._view.rounds if line.nodes]
         if not drafting:
@@ -239,13 +242,13 @@ class Player:
 
     @property
     def version(self) -> tuple[int, int, bool, int]:
-        """Differs whenever a new frame would look different."""
+        """Changes whenever a new frame would look different."""
         source = self.source
         return self._version, source.count, source.done, source.place
 
     @property
     def stage(self) -> int:
-        """How many stages have been shown, EVENTS_A_ROUND to a round."""
+        """The number of stages shown; a round has EVENTS_A_ROUND."""
         with self._lock:
             ended = self._view.state not in ("", "running")
             return max(0, self._at - 1 - ended)
@@ -256,21 +259,21 @@ class Player:
 
     @property
     def resting(self) -> bool:
-        """The run is over and nothing will move until the visitor moves it."""
+        """Whether nothing changes any more until the visitor moves it."""
         return self.source.done and (self.at_end or self._pace.mode == "step")
 
     def frame(self) -> Frame:
-        """What is to be seen now."""
+        """The frame at the present position."""
         with self._lock:
             source = self.source
-            known, ended, at_end = source.count, source.done, self.at_end
+            num_events, ended, at_end = source.count, source.done, self.at_end
             return Frame(
                 view=self._view,
                 detail=self._selected_detail(),
                 node=self._node,
                 pinned=self._pinned is not None,
-                known=known,
-                known_rounds=self._rounds_known(known),
+                known=num_events,
+                known_rounds=self._rounds_known(num_events),
                 ended=ended,
                 at_end=at_end,
                 mode=self._pace.mode,
@@ -278,11 +281,12 @@ class Player:
                 run_id=source.run_id,
             )
 
-    def _rounds_known(self, known: int) -> int:
-        """Complete rounds of so many events; one that was interrupted has no event to close it."""
-        last = self.source.events(max(0, known - 1), known)
+    def _rounds_known(self, num_events: int) -> int:
+        """The number of complete rounds in so many events; an interrupted round has no last
+        event."""
+        last = self.source.events(max(0, num_events - 1), num_events)
         closing = any(ends(event) for event in last)
-        return max(0, known - 1 - closing) // EVENTS_A_ROUND
+        return max(0, num_events - 1 - closing) // EVENTS_A_ROUND
 
     def _selected_detail(self) -> Detail | None:
         return self._followed if self._pinned is None else self._round(self._pinned)

@@ -1,7 +1,7 @@
-"""Which probability is which: a token's bar, its score and the p and q of its verdict differ, since
-they answer different questions.
+"""Which probability is which: a token's bar, its score, and the p and q of its verdict differ,
+since they have different purposes.
 
-Pure: the configuration of a run in, a sentence or two out. What each is, say core/events/parts.py
+Pure: the configuration of a run in, a sentence or two out. Definitions: core/events/parts.py
 (`TopK`, `DraftRecord`, `Trial`) and docs/architecture.md ("Words").
 """
 
@@ -16,7 +16,7 @@ __all__ = ["probability_words", "warper_words"]
 
 
 def probability_words(config: Mapping[str, Any]) -> str:
-    """What bars, scores and the sentence's p and q are in a run of this request."""
+    """The meaning of bars, scores and the sentence's p and q in a run of this request."""
     sampling, speculation = config.get("sampling", {}), config.get("speculation", {})
     if not sampling or not speculation:
         return ""
@@ -36,7 +36,7 @@ def _in_brackets(words: list[str]) -> str:
 
 
 def warper_words(sampling: Mapping[str, Any]) -> list[str]:
-    """The warpers beside the temperature, where they are on."""
+    """The active warpers besides the temperature."""
     cut = []
     if sampling.get("top_k"):
         cut.append(f"top_k {sampling['top_k']}")
@@ -48,7 +48,7 @@ def warper_words(sampling: Mapping[str, Any]) -> list[str]:
 
 
 def _score(sampling: Mapping[str, Any], speculation: Mapping[str, Any]) -> str:
-    """The score is calibrated by one temperature a drafter, fitted to the committed tokens."""
+    """The meaning of the score, which is calibrated by one fitted temperature for each drafter."""
     score = "An SSM's score (in Proposals and on hover)"
     temperature = sampling.get("temperature", 0)
     if temperature and draft_kind(speculation.get("draft", "")).coupled:

@@ -1,8 +1,8 @@
 """Is the text what the LLM alone writes? Answers from two recorded runs.
 
-Pure: token ids and recorded top-k lists in, a sentence out. Law 1 and law 2 say when the
-ids must be equal. Where they are not, the difference of the LLM's log probabilities of the two
-tokens, as the plain run recorded them, is compared with the rounding seen between the two runs.
+Pure: token ids and recorded top-k lists in, a sentence out. Laws 1 and 2 say when the ids must be
+equal. If they are not, the difference of the two tokens' log-probabilities in the plain run is
+compared with the rounding differences between the two runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 FLOAT32_TIE = 1e-4
-"""Law 1: in float32 a first divergence is rounding only under this margin (nats)."""
+"""Law 1: in float32 a first divergence can be rounding only below this margin (nats)."""
 # Not the very largest move: one freak among many thousands would excuse a bug.
 SHARE_OF_NOISE = 0.999
 
@@ -56,17 +56,17 @@ def with_plain_decoding(view: View, record_top_k: int) -> Request:
     Of a run that was stopped, as many tokens as it wrote.
     """
     assert view.started is not None
-    asked = Request.from_plain(view.started.asked)
-    sampling = replace(asked.sampling, seed=view.started.seed)
+    request = Request.from_plain(view.started.asked)
+    sampling = replace(request.sampling, seed=view.started.seed)
     if view.state != "completed":
         sampling = replace(sampling, max_new_tokens=max(1, len(view.tokens)))
     plain = replace(SpeculationConfig.preset("autoregressive"), record_top_k=record_top_k)
     ids = tuple(view.started.prompt_token_ids)
-    return replace(asked, sampling=sampling, speculation=plain, prompt_token_ids=ids)
+    return replace(request, sampling=sampling, speculation=plain, prompt_token_ids=ids)
 
 
 def same_distribution(view: View) -> Answer | None:
-    """The answer for rules that draw other tokens of the same distribution; None for the rest."""
+    """The answer for rules that keep the distribution but not the tokens; None for other rules."""
     return distribution_of(_speculation(view).get("verify", ""))
 
 
@@ -111,10 +111,10 @@ def tie_or_bug(
     events: tuple[Iterable[Event], Iterable[Event]],
     names: tuple[str, str],
 ) -> Answer | None:
-    """Whether runs that should have written the same differ at token `at` by rounding alone: a
-    `tie` or a `bug`. None where the `other` run did not record how likely both tokens were.
+    """Whether runs that should be equal differ at token `at` by rounding alone: a `tie`, or a
+    `bug`. None if the `other` run did not record the probabilities of both tokens.
 
-    `events` of both runs; `names`: what the answer calls them, the first at a sentence's beginning.
+    `events`: of both runs. `names`: how the answer names them; the first begins a sentence.
     """
     ours, theirs = (_tops(some) for some in events)
     margin = _margin(view, other, at, theirs)
@@ -131,9 +131,8 @@ def tie_or_bug(
 
 
 def weighable(view: View, plain: View, theirs: Iterable[Event]) -> bool:
-    """Whether `compare` can tell a rounding tie from a bug where the two differ: the plain run has
-    recorded both tokens in dispute. Where one text ends before the other there is nothing to weigh.
-    """
+    """Whether `compare` can distinguish a rounding tie from a bug: the plain run has recorded both
+    differing tokens. True if one text ends before the other, since then there is no such pair."""
     at = first_difference(view.token_ids, plain.token_ids)
     if at is None or at >= min(len(view.tokens), len(plain.tokens)):
         return True
@@ -156,6 +155,7 @@ def _margin(view: View, plain: View, at: int, tops: dict[int, TopK]) -> float | 
         return None
     chances = dict(zip(tops[at].token_ids, tops[at].probabilities, strict=True))
     ours, theirs = view.tokens[at].token_id, plain.tokens[at].token_id
+    # One of the two is not among the recorded top k, or its probability was rounded to 0.
     if not chances.get(ours) or not chances.get(theirs):
         return None
     margin = math.log(chances[theirs]) - math.log(chances[ours])
@@ -168,6 +168,7 @@ def _noise(view: View, at: int, token_id: int) -> float:
         return 0.0
     from core.trees.noise import SeededNoise  # torch is needed for this rare question only
 
+    # As the engine draws it: G of the vocabulary's size, keyed by seed and absolute position.
     size = max(model.vocab_size for model in started.models)
     position = len(started.prompt_token_ids) + at
     return float(SeededNoise(started.seed, size).gumbel(position)[token_id])
@@ -184,7 +185,8 @@ def _rounding_bound(
     moved = sorted(_logp_differences(at, disputed, *tops))
     if not moved:
         return 0.0, "no two recorded probabilities to measure rounding by"
-    # Twice: both tokens in dispute may have moved, towards each other.
+    # Law 4: twice a high quantile of the differences, since both tokens may have moved towards each
+    # other.
     gap = 2 * moved[min(len(moved) - 1, math.ceil(SHARE_OF_NOISE * len(moved)) - 1)]
     return gap, f"{started.dtype} moved these runs' log probabilities by up to {gap / 2:.2g}"
 
@@ -192,9 +194,9 @@ def _rounding_bound(
 def _logp_differences(
     at: int, disputed: set[int], ours: dict[int, TopK], theirs: dict[int, TopK]
 ) -> Iterable[float]:
-    """How far the same token's log probability differs between the runs, up to token `at`.
+    """By how much the same token's log-probability differs between the runs, up to token `at`.
 
-    There the two tokens in dispute are left out: a bug must not be the measure of itself.
+    At token `at` the two differing tokens are left out: a bug must not set its own bound.
     """
     for i in range(at + 1):
         if i not in ours or i not in theirs:
@@ -209,7 +211,7 @@ def _logp_differences(
 
 def _tops(events: Iterable[Event]) -> dict[int, TopK]:
     """Number of a new token -> the LLM's top-k at the place it was chosen from."""
-    found: dict[int, TopK] = {}
+    top_k: dict[int, TopK] = {}
     count = 0
     verdict: Verified | None = None
     for event in events:
@@ -217,9 +219,10 @@ def _tops(events: Iterable[Event]) -> dict[int, TopK]:
             verdict = event
         elif isinstance(event, RoundCompleted) and verdict is not None:
             tops = {top.node: top for top in verdict.top_k if top.source == "llm"}
+            # New token i was chosen after node before[i]: after the root, then along the path.
             before = (-1, *verdict.path)
             for i in range(len(event.token_ids)):
                 if i < len(before) and before[i] in tops:
-                    found[count + i] = tops[before[i]]
+                    top_k[count + i] = tops[before[i]]
             count += len(event.token_ids)
-    return found
+    return top_k

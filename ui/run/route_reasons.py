@@ -1,5 +1,5 @@
-"""A router's reason in plain words. What is recorded is short and never changes: logs are read for
-ever; core/routing makes it."""
+"""A router's reason in plain words. The recorded reasons (core/routing) are short and never change,
+since logs are read for ever."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNASKED = "before the first audition: the first in order"
 
 
 def route_reason(recorded: str, number: int) -> str:
-    """Of round `number`; what no router of ours has written stays as it is."""
+    """The reason of round `number` in words; an unknown one is returned unchanged."""
     granted = GRANTED.search(recorded)
     reason = _in_words(GRANTED.sub("", recorded), number)
     if granted is None:
@@ -25,21 +25,21 @@ def route_reason(recorded: str, number: int) -> str:
 
 
 def _in_words(reason: str, number: int) -> str:
-    if found := EXPLORED.fullmatch(reason):
+    if match := EXPLORED.fullmatch(reason):
         if number == 0:
             return "no SSM has drafted yet, so the first in order are tried"
-        few = f"only {_tokens(found[1])}" if int(found[1]) else "no drafted token"
+        few = f"only {_tokens(match[1])}" if int(match[1]) else "no drafted token"
         return (
-            f"the LLM accepted {few} in the round before, so {found[2]} (drafted least so far) may "
+            f"the LLM accepted {few} in the round before, so {match[2]} (drafted least so far) may "
             "show what it can do"
         )
-    if found := BEST.fullmatch(reason):
-        tokens = _tokens(found[1])
+    if match := BEST.fullmatch(reason):
+        tokens = _tokens(match[1])
         return f"they have the highest scores; the LLM accepted {tokens} in the round before"
     if reason == UNASKED:
         return "the SSMs were not asked about the text yet: the first in order"
-    if found := SWITCHED.fullmatch(reason):
-        return f"{found[1].replace(' for ', ' took the place of ')}: {found[2]}"
+    if match := SWITCHED.fullmatch(reason):
+        return f"{match[1].replace(' for ', ' took the place of ')}: {match[2]}"
     return reason
 
 

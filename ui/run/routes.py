@@ -1,7 +1,7 @@
 """Which SSMs draft, round by round: the routing picture's value and its sentences.
 
-Pure: a Frame in, plain JSON and words out. What a score is depends on the rule; its record in
-core/config/mechanisms has the words, core/routing the rule.
+Pure: a Frame in, plain JSON and words out. The meaning of a score depends on the rule; its record
+in core/config/mechanisms has the words, core/routing the rule.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CHOSEN = "chosen"
 
 
 def routing_value(frame: Frame) -> Value:
-    """Each SSM's part and score in each round, where the routed set changed and why; the selected
-    round and the cost of asking in sentences; of a whole run, which drafter served which part of
-    the text. `rule` is empty where all SSMs draft."""
+    """Each SSM's part and score in each round, where and why the routed set changed; sentences
+    about the selected round and the cost of auditions; for a whole run, which drafter served which
+    part of the text. `rule` is empty if all SSMs draft."""
     view = frame.view
     rule = _rule(view)
     index = {name: str(i) for i, name in enumerate(view.drafters)}
@@ -54,37 +54,37 @@ def routing_value(frame: Frame) -> Value:
 
 
 def chosen_route(frame: Frame) -> Value:
-    """What follows from the selected round."""
+    """The fields that depend on the selected round."""
     rule = _rule(frame.view)
     sentence = _sentence(frame.view, frame.detail) if rule else ""
     return {"sel": frame.selected_round, "sentence": sentence}
 
 
 def route_in_short(frame: Frame) -> str:
-    """Which SSMs drafted in the selected round, and why; empty where none was chosen."""
+    """Which SSMs drafted in the selected round, and why; empty without routing."""
     view, detail = frame.view, frame.detail
-    done = detail.completed if detail else None
-    if done is None or not done.routing or _rule(view) is None:
+    completed = detail.completed if detail else None
+    if completed is None or not completed.routing or _rule(view) is None:
         return ""
     names = [
         f"{letter(i)} {name}"
         for i, name in enumerate(view.drafters)
-        if name in _drafting_names(done.routing)
+        if name in _drafting_names(completed.routing)
     ]
     drafted = detail is not None and detail.combined is not None and detail.combined.token_ids
     words = f"drafted by {join_names(names)}" if drafted else "nothing was drafted"
-    reason = route_reason(done.routing_reason, done.round)
+    reason = route_reason(completed.routing_reason, completed.round)
     why = f" Why? {reason}." if drafted and reason else ""
-    return f"Round {done.round + 1}: {words}.{why}"
+    return f"Round {completed.round + 1}: {words}.{why}"
 
 
 def drafting_ssms(view: View) -> tuple[str, ...]:
-    """The SSMs that a rule chose from; none where all draft."""
+    """The SSMs among which a rule chose; empty if all draft."""
     return tuple(_ssms(view)) if _rule(view) else ()
 
 
 def _rule(view: View) -> RoutingRule | None:
-    """The run's rule, None where all of its SSMs draft."""
+    """The run's rule; None if all of its SSMs draft."""
     config = view.started.config if view.started else {}
     rule = ROUTING_RULES.get(config.get("speculation", {}).get("routing", ""))
     return rule if rule and rule.implementation and len(_ssms(view)) > 1 else None
@@ -95,7 +95,7 @@ def _ssms(view: View) -> list[str]:
 
 
 def _cells(line: RoundView, index: dict[str, str]) -> Value:
-    """Part and score of each SSM; CHOSEN where nothing was drafted in the round."""
+    """Part and score of each SSM; CHOSEN if nothing was drafted in the round."""
     return {
         index[one.drafter]: {
             "r": CHOSEN if one.role in DRAFTING and not line.nodes else one.role,
@@ -111,7 +111,7 @@ def _drafting_names(routing: Iterable[RoutedDrafter]) -> frozenset[str]:
 
 
 def _switches(rounds: Sequence[RoundView]) -> list[int]:
-    """Rounds in which other SSMs draft than in the routed round before."""
+    """Rounds whose routed SSMs differ from those of the previous routed round."""
     routed = [line for line in rounds if line.routing]
     pairs = zip(routed, routed[1:], strict=False)
     return [
@@ -122,14 +122,14 @@ def _switches(rounds: Sequence[RoundView]) -> list[int]:
 
 
 def _reasons(routed: Sequence[RoundView]) -> Value:
-    """The reason of each round that has another one than the round before it."""
-    found: Value = {}
+    """The reason of each round whose reason differs from the previous one's."""
+    reasons: Value = {}
     before = ""
     for line in routed:
         if line.routing_reason != before:
             before = line.routing_reason
-            found[str(line.number)] = route_reason(before, line.number)
-    return found
+            reasons[str(line.number)] = route_reason(before, line.number)
+    return reasons
 
 
 # -- in words --
@@ -159,15 +159,17 @@ def _sentence(view: View, detail: Detail | None) -> str:
     if not drafted:
         both = join_names([*parts["routed"], *parts["explored"]])
         return f"Round {number}: nothing was drafted; {both} would have been chosen."
-    said = [f"Round {number}: {join_names(parts['routed']) or 'no SSM'} drafted"]
+    sentences = [f"Round {number}: {join_names(parts['routed']) or 'no SSM'} drafted"]
     if parts["explored"]:
-        said.append(f"{join_names(parts['explored'])} drafted too, to be known better")
+        sentences.append(f"{join_names(parts['explored'])} drafted too, to be known better")
     if parts["waiting"]:
-        said.append(f"{join_names(parts['waiting'])} {_verb('was', parts['waiting'])} left out")
+        sentences.append(
+            f"{join_names(parts['waiting'])} {_verb('was', parts['waiting'])} left out"
+        )
     if parts["lost"]:
-        said.append(f"{join_names(parts['lost'])} {_verb('was', parts['lost'])} lost")
+        sentences.append(f"{join_names(parts['lost'])} {_verb('was', parts['lost'])} lost")
     reason = route_reason(detail.completed.routing_reason, detail.round)
-    return f"{'; '.join(said)}. {f'Why? {reason}.' if reason else ''}".strip()
+    return f"{'; '.join(sentences)}. {f'Why? {reason}.' if reason else ''}".strip()
 
 
 def _verb(word: str, subjects: Sequence[str]) -> str:
@@ -177,28 +179,28 @@ def _verb(word: str, subjects: Sequence[str]) -> str:
 
 
 def _cost(view: View, rule: RoutingRule) -> str:
-    """How often the choice changed, how often the SSMs were asked, and what that took."""
+    """How often the choice changed, how many auditions there were, and their time."""
     routed = [line for line in view.rounds if line.routing]
     if not routed:
         return ""
     changed = len(_switches(view.rounds))
     times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
     rounds = "round" if len(routed) == 1 else "rounds"
-    tried = sum(any(one.role == "explored" for one in line.routing) for line in routed)
-    why = f"; in {tried} of them an SSM drafted only to be known better" if tried else ""
+    explored = sum(any(one.role == "explored" for one in line.routing) for line in routed)
+    why = f"; in {explored} of them an SSM drafted only to be known better" if explored else ""
     choice = f"The choice {times} in {len(routed)} {rounds}{why}."
-    asked = [line for line in routed if line.asking_ms > 0]
+    auditions = [line for line in routed if line.asking_ms > 0]
     if not rule.reads_likelihoods:
         return f"{choice} This rule judges drafts; it asks no SSM about the text, which costs 0 %."
-    if not asked:
+    if not auditions:
         return (
             f"{choice} All SSMs were asked how well they foretell the prompt's end; after that "
             "none was asked again, which cost 0 % of the decoding time."
         )
     stats = view.stats
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    share = sum(line.asking_ms for line in asked) / max(decode_ms, 1e-9)
-    often = "Once" if len(asked) == 1 else f"{len(asked)} times"
+    share = sum(line.asking_ms for line in auditions) / max(decode_ms, 1e-9)
+    often = "Once" if len(auditions) == 1 else f"{len(auditions)} times"
     return (
         f"{choice} {often} all SSMs were asked how well they foretell the text: "
         f"{percent(share)} of the decoding time."

@@ -1,8 +1,8 @@
 """Whether two recorded runs wrote the same text, and had to (laws 1 and 2, as in `proof`).
 
 Pure: the events of two runs in, an Answer out. Its `kind` is `identical`, `tie`, `bug` or
-`distribution` as in `proof`; `unweighed` where a difference cannot be told from a rounding tie,
-`other` where the runs were asked different questions.
+`distribution` as in `proof`; `unweighed` if a difference cannot be distinguished from a rounding
+tie; `other` if the requests differ.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ DRAWING = ("top_k", "top_p", "min_p")
 def same_text(
     ours: Sequence[Event], theirs: Sequence[Event], names: tuple[str, str] = NAMES
 ) -> Answer:
-    """Whether both wrote the same tokens, as far as both went where one was to end earlier.
+    """Whether both wrote the same tokens, as far as both were meant to go.
 
-    `names`: how the answer names the runs; the first name begins a sentence.
+    `names`: how the answer names the runs; the first begins a sentence.
     """
     one, two = reduce_all(ours), reduce_all(theirs)
     if one.started is None or two.started is None or not one.tokens or not two.tokens:
@@ -42,8 +42,8 @@ def same_text(
         far = " as far as both went" if cut else ""
         still = f", though they differ in {_join(why)}" if why else ""
         count = len(one.tokens)
-        told = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
-        return Answer("identical", f"{told}: {count} tokens, one for one.")
+        sentence = f"{names[0]} wrote the same text as {names[1]}{far}{still}"
+        return Answer("identical", f"{sentence}: {count} tokens, one for one.")
     if why:
         return Answer(
             "other",
@@ -56,7 +56,7 @@ def same_text(
 
 
 def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
-    """Both cut to the shorter where that was to end earlier, or was stopped."""
+    """Both views cut to the shorter text, if that run had a smaller limit or was stopped."""
     assert one.started is not None and two.started is not None
     limits = [_sampling(view.started) for view in (one, two)]
     alike = all(limits[0].get(name) == limits[1].get(name) for name in ENDINGS)
@@ -68,7 +68,7 @@ def _as_far_as_both(one: View, two: View) -> tuple[View, View, bool]:
 
 
 def _another_question(one: RunStarted | None, two: RunStarted | None) -> list[str]:
-    """Why the texts need not be the same: what was asked, of whom, how tokens were drawn."""
+    """Why the texts may differ: differences in the prompt, the LLM or the sampling."""
     assert one is not None and two is not None
     first, second = _sampling(one), _sampling(two)
     why = []
@@ -98,17 +98,17 @@ def _end_answer(one: View, two: View, at: int) -> Answer:
 
 
 def _lawful(one: View, two: View, at: int) -> Answer | None:
-    """The answer where a rule draws other tokens of the same distribution."""
+    """The answer if a rule keeps the distribution but not the tokens."""
     views = (one, two)
     rules = [(view.started.config if view.started else {}).get("speculation", {}) for view in views]
-    found = [rule["verify"] for rule in rules if rule.get("verify") in DISTRIBUTION_RULES]
-    if not found:
+    rule_names = [rule["verify"] for rule in rules if rule.get("verify") in DISTRIBUTION_RULES]
+    if not rule_names:
         return None
     return Answer(
         "distribution",
-        f"Same distribution, not the same tokens: they part at token {at + 1}. verify={found[0]} "
-        "draws its own coins, and what is drafted decides which; law 3 shows that the "
-        "distribution is the LLM's own.",
+        f"Same distribution, not the same tokens: they part at token {at + 1}. "
+        f"verify={rule_names[0]} draws its own coins, and what is drafted decides which; "
+        "law 3 shows that the distribution is the LLM's own.",
         at,
     )
 
@@ -132,7 +132,7 @@ def _sampling(started: RunStarted | None) -> Mapping[str, Any]:
 
 
 def _same_llm(one: RunStarted, two: RunStarted) -> bool:
-    """Whether one LLM wrote both, in whatever number format and on whatever device."""
+    """Whether the same LLM wrote both, in whatever number format and on whatever device."""
     first, second = (llm_of(started.models) for started in (one, two))
     if first is None or second is None:
         return first is second

@@ -1,8 +1,8 @@
-"""Which drafter serves which part of a text, and why: the run's tokens cut into few parts.
+"""Which drafter serves which part of a text: the run's tokens divided into few parts.
 
-Pure: a View in, plain JSON out. An accepted token counts for the drafter whose token it is, for
-several that proposed it in equal shares. The cut is the best there is: every part goes to one
-drafter, and a change of drafter must gain at least CHANGE tokens.
+Pure: a View in, plain JSON out. An accepted token counts for the drafter that proposed it; with
+several proposers each gets an equal share. The division is optimal: each part has one drafter, and
+each change of drafter costs CHANGE tokens.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ __all__ = ["served_in_short", "served_parts"]
 
 Value = dict[str, Any]
 
+# Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
-NAMED = 3
-WORDS = 24
+WORDS = 24  # characters of a part's text
+NAMED = 3  # parts in the notice's sentence
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
@@ -46,11 +47,12 @@ def served_in_short(parts: Value, drafters: Sequence[str]) -> str:
         return ""
     names = [f"{letter(int(one['d']))} {drafters[int(one['d'])]}" for one in parts.values()]
     begins = [one["text"] for one in parts.values()]
-    told = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)][:NAMED]
+    phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)][:NAMED]
     more = len(parts) - NAMED
-    told += [f"{more} more part{'s' * (more != 1)}"] if more > 0 else []
-    said = f"{names[0]} all of it" if len(parts) == 1 else join_names(told)
-    return f"Which drafter served which part of the text: {said}. Why: see Which SSMs draft, below."
+    phrases += [f"{more} more part{'s' * (more != 1)}"] if more > 0 else []
+    served = f"{names[0]} all of it" if len(parts) == 1 else join_names(phrases)
+    where = "Why: see Which SSMs draft, below."
+    return f"Which drafter served which part of the text: {served}. {where}"
 
 
 def _sum(shares: Iterable[Sequence[float]]) -> list[float]:
@@ -65,8 +67,10 @@ def _shares(token: TokenView, slots: Sequence[int]) -> list[float]:
 
 
 def _cut(shares: Sequence[Sequence[float]], count: int) -> list[tuple[int, int, int]]:
-    """Parts (first round, end, drafter) with the largest sum of shares, CHANGE taken off for each
+    """Parts (first round, end, drafter) that maximise the sum of shares minus CHANGE for each
     further part."""
+    # Dynamic programming over rounds: worth[i] is the best sum so far with drafter i in the last
+    # round, came_from[r][i] the drafter in round r - 1 that gives it. O(rounds x drafters).
     worth = [0.0] * count
     came_from: list[list[int]] = []
     for own in shares:
@@ -101,8 +105,8 @@ def _part(view: View, tokens: Sequence[TokenView], slot: int) -> Value:
 
 
 def _why(view: View, tokens: Sequence[TokenView], slot: int) -> str:
-    """How many of the part's accepted tokens are the drafter's, how often it drafted, and its mean
-    score beside the next best's."""
+    """How many of the part's accepted tokens are from the drafter, how often it drafted, and its
+    mean score and the next best's."""
     accepted = [token for token in tokens if token.kind == "accepted"]
     own = sum(slot in [one for one, _ in token.scores] for token in accepted)
     if not accepted:
@@ -128,13 +132,13 @@ def _why(view: View, tokens: Sequence[TokenView], slot: int) -> str:
 
 
 def _mean_scores(rounds: Sequence[RoundView]) -> dict[str, float]:
-    found: dict[str, list[RoutedDrafter]] = {}
+    scores: dict[str, list[RoutedDrafter]] = {}
     for line in rounds:
         for one in line.routing:
-            found.setdefault(one.drafter, []).append(one)
-    return {name: sum(one.score for one in of) / len(of) for name, of in found.items()}
+            scores.setdefault(one.drafter, []).append(one)
+    return {name: sum(one.score for one in of) / len(of) for name, of in scores.items()}
 
 
 def _score(score: float) -> str:
-    """With as many digits as the picture of the scores has."""
+    """With as many digits as the picture of scores."""
     return f"{score:.0f}" if score >= 100 else f"{score:.1f}" if score >= 10 else f"{score:.2f}"

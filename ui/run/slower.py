@@ -1,7 +1,7 @@
 """Why a run was slower than plain decoding, and what to change.
 
-Pure: figures and the run's own configuration in, a sentence or two out. Only what does something
-under that configuration is named (ui/form/menus.py knows what is idle).
+Pure: figures and the run's configuration in, a sentence or two out. Only fields that have an effect
+under that configuration are named (ui/form/menus.py knows the others).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ui.form.menus import idle_fields
 
 __all__ = ["pool_stats", "slower_because"]
 
-FEW_ACCEPTED = 0.2
-AS_MUCH_AS = 0.4
+FEW_ACCEPTED = 0.2  # of the drafted tokens
+AS_MUCH_AS = 0.4  # of a round's time
 A_TRIFLE_MS = 0.05
 HARDLY_ANY = 0.1
-"""Draft tokens a round: with fewer, a run is plain decoding in all but name."""
+"""Draft tokens per round; with fewer, a run is practically plain decoding."""
 SUMMED = (
     "num_new_tokens",
     "num_rounds",
@@ -34,13 +34,13 @@ SUMMED = (
     "verify_ms",
 )
 NOISE = 1.25
-"""Rounds of the same work differ by as much between two runs."""
+"""Rounds of the same work differ by this fraction between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A mean round: milliseconds in all, of `draft` beside no pass of the LLM and `hidden` beside
-    one, of `verify`, and of plain decoding's round."""
+    """Milliseconds of a mean round: in all, of drafting outside (`draft`) and during (`hidden`) LLM
+    passes, of `verify`, and of a round of plain decoding."""
 
     ms: float
     draft: float
@@ -58,9 +58,9 @@ def slower_because(
 ) -> str:
     """One sentence on where the time went, one on what to change, for a run below 1x.
 
-    `speculation`: the run's, as its RunStarted has it; defaults where it is left out.
-    `beside_others_ms`: its drafting that passed beside the LLM's work for other requests.
-    `schedule`: the rule by which it shared the LLM with others; empty where it had none.
+    `speculation`: the run's, from its RunStarted; missing fields have their defaults.
+    `beside_others_ms`: its drafting during the LLM's passes for other requests. `schedule`: the
+    rule by which it shared the LLM with other requests; empty if it did not.
     """
     if not stats.num_rounds or plain_tokens_per_second <= 0:
         return ""
@@ -69,6 +69,7 @@ def slower_because(
     others = beside_others_ms > 0 or schedule
     if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and not others:
         return _hardly_drafted_words(mean, stats, fields)
+    # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
     beside = ""
     if mean.hidden > A_TRIFLE_MS:
@@ -83,7 +84,7 @@ def slower_because(
 
 
 def pool_stats(runs: Sequence[RunStats]) -> RunStats:
-    """The figures that are read here, over all rounds of several runs."""
+    """The figures used here, summed over all rounds of several runs."""
     total = {name: sum(getattr(one, name) for one in runs) for name in SUMMED}
     seconds = sum(one.num_new_tokens / max(one.tokens_per_second, 1e-9) for one in runs)
     hidden = sum(one.overlap_ratio * one.verify_ms for one in runs)
@@ -97,7 +98,7 @@ def pool_stats(runs: Sequence[RunStats]) -> RunStats:
 
 def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: float) -> Round:
     decode_ms = 1000 * stats.num_new_tokens / max(stats.tokens_per_second, 1e-9)
-    # The overlap counts what passed beside others' work, as far as the run's own passes go.
+    # `overlap_ratio` covers drafting during others' passes only up to the run's own pass time.
     hidden = min(stats.draft_ms, max(stats.overlap_ratio * stats.verify_ms, beside_others_ms))
     rounds = stats.num_rounds
     return Round(
@@ -117,7 +118,7 @@ def _other_requests_words(shared_by: str) -> str:
 
 
 def _hardly_drafted_words(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
-    """For a run that hardly drafted: drafts are not the reason, and why there are none."""
+    """For a run that hardly drafted: drafts are not the reason, and why there are so few."""
     drafted = stats.num_draft_tokens
     tokens = f"{drafted or 'no'} token{'' if drafted == 1 else 's'}"
     small = mean.ms <= NOISE * mean.plain
@@ -151,10 +152,11 @@ def _why_none(fields: Mapping[str, Any]) -> str:
 def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
+    # In order: useless drafts, then the largest part of a round's time.
     if mean.draft >= AS_MUCH_AS * mean.ms:
         fewer = ["fewer drafters"] if len(fields["drafters"]) > 1 or _many(fields) else []
-        told = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
-        return f"{told[:-1]}; it pays when the LLM is much larger than its SSMs."
+        advice = _advice("Drafting costs most", [*fewer, *_shorter(fields)])
+        return f"{advice[:-1]}; it pays when the LLM is much larger than its SSMs."
     if mean.verify >= 1.5 * mean.plain:
         alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
         ways = alone if mean.hidden > A_TRIFLE_MS else []
@@ -173,24 +175,24 @@ def _advice(what: str, ways: list[str]) -> str:
 
 
 def _many(fields: Mapping[str, Any]) -> bool:
-    """`all` may be several."""
+    """Whether there may be several drafters (`all` counts as several)."""
     return "all" in fields["drafters"]
 
 
 def _deep(fields: Mapping[str, Any], length: int) -> int:
-    """How deep a draft of `length` steps can be, for the nodes that are left for it."""
+    """The possible depth of a draft of `length` steps within its part of the node budget."""
     try:
         config = SpeculationConfig.from_plain(fields)
     except ConfigError:  # a run of another version
         return length
-    # The nodes are divided among those that draft, which may be one alone.
+    # The budget is divided among the drafters of a round, which may be a single one.
     alone = length_policy(config.length).chooses_drafters
     names = config.drafters[:1] if alone else config.drafters
     return longest(config, names, length)
 
 
 def _asked_by(fields: Mapping[str, Any]) -> str:
-    """The field that says how long drafts may be."""
+    """The field that sets the length of drafts."""
     return (
         "speculation_length" if length_policy(fields["length"]).given else "max_speculation_length"
     )
@@ -200,8 +202,8 @@ def _budget_limits(fields: Mapping[str, Any]) -> bool:
     """Whether the node budget limits the depth of drafts."""
     if not length_policy(fields["length"]).given:
         return True
-    asked = int(fields["speculation_length"])
-    return _deep(fields, asked) < asked
+    length = int(fields["speculation_length"])
+    return _deep(fields, length) < length
 
 
 def _grows(nodes: object) -> bool:
@@ -209,24 +211,24 @@ def _grows(nodes: object) -> bool:
 
 
 def _shorter(fields: Mapping[str, Any]) -> list[str]:
-    """What makes drafts shorter: of a policy that finds the length, only its bound. Where the
-    budget of nodes bounds them already, only less than that makes a difference."""
+    """The change that makes drafts shorter: for a policy that chooses the length, its maximum. If
+    the node budget already limits the length, only a smaller value has an effect."""
     ways = []
     if "confidence_threshold" not in idle_fields(fields):
         ways.append("a higher confidence_threshold")
-    given = length_policy(fields["length"]).given
+    is_given = length_policy(fields["length"]).given
     name = _asked_by(fields)
-    asked = int(fields[name])
-    deep = _deep(fields, asked)
-    found = "" if given else f" ({fields['length']} finds the rest)"
+    length = int(fields[name])
+    deep = _deep(fields, length)
+    auto_hint = "" if is_given else f" ({fields['length']} finds the rest)"
     if deep <= 1:
-        # Drafts of one token are as short as any; fewer nodes leave some drafter without one.
-        return [*ways, "a lower max_tree_nodes"] if asked > 1 < _nodes(fields) else ways
-    if deep < asked:
+        # Drafts have one token already; with fewer nodes some drafter gets none.
+        return [*ways, "a lower max_tree_nodes"] if length > 1 < _nodes(fields) else ways
+    if deep < length:
         lower = f"a {name} {'of 1' if deep == 2 else f'below {deep}'}"
     else:
-        lower = f"a {'shorter' if given else 'lower'} {name}"
-    return [*ways, lower + found]
+        lower = f"a {'shorter' if is_given else 'lower'} {name}"
+    return [*ways, lower + auto_hint]
 
 
 def _nodes(fields: Mapping[str, Any]) -> int:
@@ -235,7 +237,7 @@ def _nodes(fields: Mapping[str, Any]) -> int:
 
 
 def _smaller(fields: Mapping[str, Any]) -> list[str]:
-    """What makes the verified tree smaller."""
+    """The change that makes the verified tree smaller."""
     idle = idle_fields(fields)
     ways = ["a lower max_tree_nodes"] if _nodes(fields) > 1 else []
     if "vote_nodes" not in idle:
@@ -247,7 +249,7 @@ def _smaller(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _lighter(fields: Mapping[str, Any]) -> list[str]:
-    """Fewer rounds, or less to write down in each."""
+    """The change that reduces rounds or what is recorded in each."""
     ways = []
     if length_policy(fields["length"]).given and not _only_lookups(fields):
         more = int(fields["speculation_length"]) + 1

@@ -1,10 +1,10 @@
-"""Where a run's events come from: live from the worker, or out of the store.
+"""The events of a run: live from the worker, or from the store.
 
-A LiveSource is the worker's tap on its run: in the engine's thread every event is handed to the
-store's queue and put into the visitor's buffer, before any page can draw it. The tab's generator
-only looks at the buffer. So a run is recorded whole whatever the tab does (slow motion, a hidden
-tab, a closed one), and no thread is needed for it. Memory stays bounded: the buffer keeps the
-latest events, older ones are read back from the store.
+A LiveSource is the worker's tap on a run: in the engine's thread it passes every event to the
+store's queue and to the visitor's buffer, before a page can draw it. The tab's generator only reads
+the buffer. So a run is recorded completely whatever the tab does (slow motion, hidden, closed) and
+needs no thread of its own. Memory is bounded: the buffer has the latest events, older ones are read
+from the store.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 KEPT_EVENTS = 2048
-"""About 500 rounds: a lecture's longest run is stepped through without reading the store."""
+"""Events of about 500 rounds: a lecture's longest run can be stepped through without the store."""
 
 log = logging.getLogger(__name__)
 
 
 class RunLike(Protocol):
-    """What is needed of core.engine.worker.Run."""
+    """The part of core.engine.worker.Run that is used here."""
 
     @property
     def run_id(self) -> str: ...
@@ -46,7 +46,7 @@ class RunLike(Protocol):
 
 
 class StoreLike(Protocol):
-    """What is needed of storage.RunStore here."""
+    """The part of storage.RunStore that is used here."""
 
     def record(self, event: Event, owner: str = "") -> None: ...
     def keep_baseline(
@@ -64,43 +64,43 @@ class Source(Protocol):
     def run_id(self) -> str: ...
     @property
     def count(self) -> int:
-        """How many events there are so far."""
+        """The number of events so far."""
         ...
 
     @property
     def done(self) -> bool:
-        """No further event will come."""
+        """Whether no further event will come."""
         ...
 
     @property
     def place(self) -> int:
-        """Place in the queue, 0 once it runs."""
+        """The place in the queue, 0 once it runs."""
         ...
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
-        """Events first <= seq < end; fewer where they are lost."""
+        """Events first <= seq < end; fewer if some are lost."""
         ...
 
     def wait(self, count: int, timeout: float) -> None:
-        """Return when there are more than `count` events, or the run is done, or time is up."""
+        """Returns when there are more than `count` events, the run is done, or the time is up."""
         ...
 
     def wait_done(self, timeout: float) -> None:
-        """Return when the run is done, or time is up."""
+        """Returns when the run is done or the time is up."""
         ...
 
     def cancel(self) -> None:
-        """Stop the engine's work on it; nothing happens to a run that has ended."""
+        """Stops the run; no effect on a run that has ended."""
         ...
 
 
 def ends(event: Event) -> bool:
-    """Whether a run has no event after this one."""
+    """Whether this is a run's last event."""
     return isinstance(event, (RunCompleted, RunCancelled, RunFailed))
 
 
 class LiveSource:
-    """A run in progress. Give `take` to the worker as its tap, then the run to `run`."""
+    """A running request. Pass `take` to the worker as its tap, then the run to `attach`."""
 
     def __init__(
         self, store: StoreLike, owner: str = "", begun: Callable[[str], None] | None = None
@@ -116,10 +116,10 @@ class LiveSource:
         self._news = threading.Condition()
 
     def attach(self, run: RunLike) -> None:
-        """The run whose events come in; it may have begun already."""
+        """Sets the run whose events are taken; it may have begun already."""
         with self._news:
             self._run_id = run.run_id
-            # A source of a past run must not keep its models alive: they may have been exchanged.
+            # No reference after the end: it would keep models in memory that were swapped out.
             self._run = None if self._done else run
 
     def take(self, event: Event) -> None:
@@ -138,7 +138,8 @@ class LiveSource:
             if self._done:
                 self._run = None
         if run is not None:
-            # The tap has seen what waits in the run's mailbox; no other reader will empty it.
+            # Empties the run's mailbox: its events were all seen by the tap, and nothing else reads
+            # it.
             run.poll(0.0)
 
     @property
@@ -165,6 +166,7 @@ class LiveSource:
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
         with self._news:
+            # `_kept` has events number count - len(_kept) to count - 1.
             end = min(end, self._count)
             start = self._count - len(self._kept)
             if first >= start:
@@ -186,7 +188,7 @@ class LiveSource:
 
 
 class HeldSource:
-    """A past run whose events are at hand, all that there are."""
+    """A past run with all its events in memory."""
 
     def __init__(self, events: Sequence[Event], run_id: str) -> None:
         self._events = tuple(events)
@@ -202,26 +204,26 @@ class HeldSource:
         return self._events[first:end]
 
     def wait(self, count: int, timeout: float) -> None:
-        """Nothing more will come."""
+        """Returns at once: there will be no further event."""
 
     def wait_done(self, timeout: float) -> None:
-        """It is."""
+        """Returns at once."""
 
     def cancel(self) -> None:
-        """Nothing to stop."""
+        """No effect."""
 
 
 class StoredSource(HeldSource):
-    """A past run out of the store, read once when it is opened."""
+    """A past run, read from the store when it is opened."""
 
     def __init__(self, store: StoreLike, run_id: str) -> None:
-        """StoreError where the run is unknown."""
+        """StoreError for an unknown run."""
         super().__init__(store.events(run_id), run_id)
 
 
 def _read_back(store: StoreLike, run_id: str, first: int, end: int) -> tuple[Event, ...]:
-    """Events that left the buffer; none where the log could not keep them."""
-    # The event may still wait in the store's queue.
+    """Events that are no longer in the buffer; none if the log could not store them."""
+    # The events may still be in the store's queue.
     store.flush()
     try:
         return store.events(run_id)[first:end]

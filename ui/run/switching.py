@@ -1,7 +1,7 @@
-"""The engine's notes on pipelining as a visitor reads them: the result of a trial of `auto`, and
-that `across` had no other request to overlap with.
+"""The engine's notes on pipelining in words for visitors: results of `auto`'s trials, and that
+`across` had no other request to overlap with.
 
-Knows the notes' wording and nothing else; a note in other words stays as it is.
+Knows only the notes' wording; other notes stay as they are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ ALONE = (
     "Nothing to overlap with: when this run began it was alone. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
-"""What a run that began alone is told, unless it was not alone for long."""
+"""The note of a run that began alone; it is dropped if the run was soon joined by others."""
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchTrial:
-    """Milliseconds of a round with drafting `kind` and without it; whether it is on from here."""
+    """Milliseconds of a round with drafting `kind` and without it; whether it is on from here
+    on."""
 
     kind: str
     ms: float
@@ -33,27 +34,27 @@ class SwitchTrial:
 
 
 def trial_of(note: str) -> SwitchTrial | None:
-    """The trial that a note tells of, if it tells of one."""
-    found = NOTE.fullmatch(note)
-    if found is None:
+    """The trial that a note reports, or None."""
+    match = NOTE.fullmatch(note)
+    if match is None:
         return None
     return SwitchTrial(
-        found["kind"], float(found["ms"]), float(found["without"]), found["stands"] == "on"
+        match["kind"], float(match["ms"]), float(match["without"]), match["stands"] == "on"
     )
 
 
 def is_alone(note: str) -> bool:
-    """Whether a note of `across` says that there is no other request, which is no fault."""
+    """Whether a note of `across` reports that there is no other request, which is no fault."""
     return note.startswith("no other request is being served")
 
 
 def is_fault(note: str) -> bool:
-    """Whether a note tells of something that went wrong, as a lost drafter or process."""
+    """Whether a note reports a fault, such as a lost drafter."""
     return not is_alone(note) and trial_of(note) is None
 
 
 def in_words(note: str) -> str:
-    """A note as a visitor reads it: a trial that is lost leaves all as it was before."""
+    """A note in words for visitors; a lost trial leaves the mode as it was."""
     trial = trial_of(note)
     if trial is None:
         return note

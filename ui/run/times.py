@@ -1,6 +1,6 @@
-"""Where a round's milliseconds went: what a length rule predicts, the stages' share.
+"""How a round's milliseconds are divided: what a length policy predicts, and the stages' shares.
 
-Pure: knows spans and events, nothing of a View.
+Pure: knows spans and events, no View.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ __all__ = ["RoundTime", "add_spans", "time_of"]
 
 STAGE_OF_LANE = {"combine": "combine", "llm": "llm", "verify": "verify", "commit": "commit"}
 BESIDE = ("prefill", "ahead")
-"""No stages of the round itself: the prompt is read once, drafting ahead is for the next round."""
+"""Not stages of the round itself: prefill happens once, drafting ahead is for the next round."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundTime:
-    """`ms`: the round's own stages and its part of what lies between, added up, less the drafting
-    `hidden_ms` that passed beside the LLM's work for other requests. That is what `predicted_ms` is
-    about and what the length rules learn from. `whole_ms`: from the first of these stages to the
-    end of the last."""
+    """`ms`: the round's own stages and its part of the gaps between them, minus `hidden_ms`, its
+    drafting during the LLM's passes for other requests. `predicted_ms` predicts this, and length
+    policies learn from it. `whole_ms`: from the begin of the first stage to the end of the last."""
 
     ms: float = 0.0
     hidden_ms: float = 0.0
@@ -30,7 +29,7 @@ class RoundTime:
 
 
 def time_of(event: RoundCompleted) -> RoundTime:
-    """The time of a finished round; all zeros where it has no stages."""
+    """The time of a finished round; all zeros without stages."""
     own = [span for span in event.spans if span.name not in BESIDE]
     if not own:
         return RoundTime()
@@ -45,7 +44,7 @@ def time_of(event: RoundCompleted) -> RoundTime:
 def add_spans(
     share: tuple[tuple[str, float], ...], event: RoundCompleted
 ) -> tuple[tuple[str, float], ...]:
-    """`share` with the round's spans; `busy` is the time in which anything at all was at work."""
+    """`share` plus the round's spans; `busy`: the time during which any stage was running."""
     sums = dict(share)
     for span in event.spans:
         stage = STAGE_OF_LANE.get(span.lane, "draft")

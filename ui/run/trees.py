@@ -1,7 +1,7 @@
 """A round's tree as nodes to draw, at every stage of the round. Knows events, no Gradio.
 
-Before the tree is combined the picture shows the union of the drafts, so that a visitor who steps
-sees the branches of each drafter before anything is cut.
+Before drafts are combined the picture shows their union, so that stepping shows each drafter's
+branches before nodes are dropped.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ __all__ = ["drafts_apart", "dropped_values", "places", "tree_nodes"]
 
 
 def tree_nodes(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Node number -> text, parent, depth, outcome, LLM probability and proposers; of fused drafts
-    whose token it is, and whether it is part of the trunk."""
+    """Node number -> text, parent, depth, outcome, LLM probability and proposers; for fused drafts
+    also whose token it is and whether it is in the trunk."""
     index = {name: str(i) for i, name in enumerate(drafters)}
     if detail.combined:
         nodes = _node_values(detail.combined, detail.verified, index)
@@ -51,7 +51,7 @@ def _with_origins(
 
 
 def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """By drafter; a token that a drafter drew twice counts `n` = 2, with its first numbers."""
+    """By drafter; a token that a drafter drew twice has `n` = 2 and the figures of the first."""
     by: dict[str, Any] = {}
     for proposal in proposals:
         key = index.get(proposal.drafter, "-1")
@@ -68,14 +68,15 @@ def _proposers(proposals: tuple[ProposalRecord, ...], index: dict[str, str]) -> 
 
 
 def _laid_over(drafts: tuple[DraftRecord, ...], index: dict[str, str]) -> dict[str, Any]:
-    """The union of the drafts, before anything is cut; no outcome, no LLM probability."""
+    """The union of the drafts before nodes are dropped; no outcome, no LLM probability."""
     nodes: dict[str, Any] = {}
-    known: dict[tuple[int, int], int] = {}
+    # (node above, token) -> node: equal tokens after the same node are one node, as in a trie.
+    node_at: dict[tuple[int, int], int] = {}
     for draft in drafts:
         place: dict[int, int] = {-1: -1}
         for j, token_id in enumerate(draft.token_ids):
             above = place[draft.parents[j]]
-            node = known.setdefault((above, token_id), len(known))
+            node = node_at.setdefault((above, token_id), len(node_at))
             place[j] = node
             entry = nodes.setdefault(str(node), _pending_node(draft, j, above))
             record = ProposalRecord(draft.drafter, draft.scores[j], draft.qs[j], draft.ranks[j])
@@ -104,14 +105,14 @@ def places(detail: Detail, drafter: str) -> Mapping[int, int]:
     tree = detail.combined
     gone = {j for name, j in tree.dropped if name == drafter}
     nodes = {(tree.parents[n], tree.token_ids[n]): n for n in range(len(tree.token_ids))}
-    found: dict[int, int] = {}
+    node_numbers: dict[int, int] = {}
     for j, token_id in enumerate(draft.token_ids):
         parent = draft.parents[j]
-        # -2 is no node's parent: what was drafted behind a dropped token is not found.
-        above = -1 if parent < 0 else found.get(parent, -2)
+        # -2 is no node's parent, so descendants of a dropped token are never found in the tree.
+        above = -1 if parent < 0 else node_numbers.get(parent, -2)
         if j not in gone and (above, token_id) in nodes:
-            found[j] = nodes[above, token_id]
-    return found
+            node_numbers[j] = nodes[above, token_id]
+    return node_numbers
 
 
 def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
@@ -120,7 +121,7 @@ def _draft_of(detail: Detail, drafter: str) -> DraftRecord | None:
 
 
 def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
-    """Each drafter's own tree, to be drawn before the drafts are combined; then nothing."""
+    """Each drafter's own tree, to draw before the drafts are combined; afterwards empty."""
     if detail.combined is not None or detail.drafted is None:
         return {}
     return {
@@ -142,7 +143,7 @@ def drafts_apart(detail: Detail, drafters: tuple[str, ...]) -> dict[str, Any]:
 def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) -> dict[str, Any]:
     """Drafted tokens that are not in the tree, each once for all its drafters.
 
-    `parent` is a node's number or d<k>, another dropped token; `mass` its vote mass, where there
+    `parent`: a node's number, or d<k> for another dropped token; `mass`: its vote mass, if there
     was a vote.
     """
     tree = detail.combined
@@ -150,16 +151,16 @@ def dropped_values(detail: Detail, drafters: tuple[str, ...], root_text: str) ->
         return {}
     index = {name: str(i) for i, name in enumerate(drafters)}
     masses = dict(zip(tree.dropped, tree.dropped_masses, strict=False))
-    known: dict[tuple[str, int], str] = {}
+    texts: dict[tuple[str, int], str] = {}
     values: dict[str, Any] = {}
     for draft in detail.drafted.drafts:
         place: dict[int, str] = {j: str(n) for j, n in places(detail, draft.drafter).items()}
         gone = {j for name, j in tree.dropped if name == draft.drafter}
         for j in sorted(gone):
             parent = draft.parents[j]
-            # In draft order, so that the parent has its place before its children ask for it.
+            # In draft order parents come first, so `place` has the parent already.
             above = "-1" if parent < 0 else place.get(parent, "-1")
-            key = known.setdefault((above, draft.token_ids[j]), str(len(known)))
+            key = texts.setdefault((above, draft.token_ids[j]), str(len(texts)))
             place[j] = f"d{key}"
             mass = masses.get((draft.drafter, j))
             text = root_text if parent < 0 else draft.texts[parent]

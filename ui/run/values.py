@@ -1,8 +1,8 @@
 """Frame -> the values of the page's pictures: plain JSON, dicts only, bounded while a run is live.
 
-What each picture's value holds is said here, function by function; the components draw it and ask
-nothing more. Dicts keyed by token, node or round and never a list: Gradio's stream diff is wrong
-for lists inside lists and dear for sliding ones. Every call makes fresh objects. Knows no Gradio.
+Each function's docstring describes its picture's value; the components only draw it. Dicts are
+keyed by token, node or round, never lists: Gradio's stream diff is wrong for lists inside lists and
+expensive for sliding ones. Every call makes new objects. Knows no Gradio.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def picture_values(
     baseline: Baseline | None = None,
     charts: dict[str, Value] | None = None,
     before: Before | None = None,
-    made: dict[int, Value] | None = None,
+    cache: dict[int, Value] | None = None,
 ) -> dict[str, Value]:
-    """The value of every picture, by name; `charts` takes the place of the two charts' values.
+    """The value of every picture, by name; `charts` replaces the values of the two charts.
 
-    `made` caches the tokens' values for a walk through one run: they are not fresh objects then.
+    `cache`: token values that are reused while walking through one run.
     """
     drawn = charts or {
         "lengths": with_budget_bounds(lengths_value(frame, before), frame.view),
@@ -69,7 +69,7 @@ def picture_values(
     return {
         "legend": legend_value(frame.view),
         "figures": figures_value(frame, baseline, before),
-        "strip": strip_value(frame, made),
+        "strip": strip_value(frame, cache),
         "tree": tree_value(frame),
         "routing": routing_value(frame),
         "proposals": proposals_value(frame),
@@ -79,9 +79,10 @@ def picture_values(
 
 
 class PictureMaker:
-    """`picture_values` for one tab, the charts at most four times a second at full speed.
+    """`picture_values` for one tab, with the charts updated at most four times a second at full
+    speed.
 
-    They cost a browser most, and a bar shown for 60 ms cannot be read. The text is not delayed.
+    Charts cost a browser most, and a bar shown for 60 ms cannot be read. The text is not delayed.
     """
 
     def __init__(self) -> None:
@@ -92,14 +93,14 @@ class PictureMaker:
     def values(
         self, frame: Frame, baseline: Baseline | None, now: float, before: Before | None = None
     ) -> dict[str, Value]:
-        """The value of every picture; `now` in seconds of any monotonic clock."""
+        """The value of every picture; `now`: seconds of a monotonic clock."""
         same_run = self._charts.get("lengths", {}).get("run") == frame.view.run_id
         pinned_moved = frame.pinned and frame.selected_round != self._selected
         # A round that was pinned is drawn at once: a visitor clicked it and waits.
         rushing = frame.mode == "full" and not frame.is_complete and same_run and not pinned_moved
-        kept = self._charts if rushing and now - self._made_at < CHART_S else None
-        values = picture_values(frame, baseline, kept, before)
-        if kept is None:
+        charts = self._charts if rushing and now - self._made_at < CHART_S else None
+        values = picture_values(frame, baseline, charts, before)
+        if charts is None:
             self._charts = {name: values[name] for name in CHARTS}
             self._made_at, self._selected = now, frame.selected_round
         return values
@@ -112,17 +113,17 @@ def legend_value(view: View) -> Value:
 
 
 def names_value(models: Iterable[ModelInfo]) -> Value:
-    """The legend before there is a run: the loaded models."""
-    known = tuple(models)
-    names = [model.name for model in known if model.role == "ssm"]
+    """The legend before the first run: the loaded models."""
+    infos = tuple(models)
+    names = [model.name for model in infos if model.role == "ssm"]
     return {
         "drafters": {str(i): {"name": name, "slot": i} for i, name in enumerate(names)},
-        "llm": next((model.name for model in known if model.role == "llm"), ""),
+        "llm": next((model.name for model in infos if model.role == "llm"), ""),
     }
 
 
-def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
-    """The text as tokens; of a long run the oldest text is kept without its tokens. `made`: as in
+def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
+    """The text as tokens; of a long run the oldest text is kept without its tokens. `cache`: as in
     `picture_values`."""
     view = frame.view
     limit = FINAL_TOKENS if frame.is_complete else LIVE_TOKENS
@@ -140,19 +141,21 @@ def strip_value(frame: Frame, made: dict[int, Value] | None = None) -> Value:
             # The tail is shown behind the last token, whose value is therefore never cached.
             str(first + i): _token(token, view.tail)
             if first + i == last
-            else _cached_token(token, made)
+            else _cached_token(token, cache)
             for i, token in enumerate(view.tokens[first:])
         },
         **chosen_words(frame),
         "done": frame.is_complete,
         "notes": {
-            str(line.number): " ".join(told) for line in view.rounds if (told := _fault_notes(line))
+            str(line.number): " ".join(notes)
+            for line in view.rounds
+            if (notes := _fault_notes(line))
         },
     }
 
 
 def chosen_words(frame: Frame) -> Value:
-    """What of the text follows from the selected round: which SSMs a rule chose, and why."""
+    """The text's fields that depend on the selected round: which SSMs a rule chose, and why."""
     return {"sel": frame.selected_round, "said": route_in_short(frame)}
 
 
@@ -161,14 +164,14 @@ def _fault_notes(line: RoundView) -> list[str]:
     return [note for note in line.notes if is_fault(note)]
 
 
-def _cached_token(token: TokenView, made: dict[int, Value] | None) -> Value:
+def _cached_token(token: TokenView, cache: dict[int, Value] | None) -> Value:
     """A token other than the last, cached by identity, which lives as long as the run's view."""
-    if made is None:
+    if cache is None:
         return _token(token, "")
-    known = made.get(id(token))
-    if known is None:
-        known = made[id(token)] = _token(token, "")
-    return known
+    cached = cache.get(id(token))
+    if cached is None:
+        cached = cache[id(token)] = _token(token, "")
+    return cached
 
 
 def _token(token: TokenView, tail: str) -> Value:
@@ -185,7 +188,7 @@ def _token(token: TokenView, tail: str) -> Value:
 
 
 def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None = None) -> Value:
-    """The run's figures, None where there is nothing to say yet; in `before` the last run's.
+    """The run's figures, None for those not known yet; `before`: those of the previous run.
 
     Not rounded: the picture rounds once, as the sentences do.
     """
@@ -203,7 +206,7 @@ def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None
 
 
 def _state(frame: Frame) -> str:
-    """The run's state as shown: the picture may be behind an engine that has finished."""
+    """The state to show; the picture may be behind an engine that has finished."""
     state = frame.view.state
     if not state:
         return "queued" if frame.place else ""
@@ -213,7 +216,7 @@ def _state(frame: Frame) -> str:
 
 
 def _figures_before(stats: RunStats, baseline: Baseline | None) -> Value:
-    """What a visitor compares at a glance."""
+    """The figures to compare at a glance."""
     plain: Value = {name: getattr(stats, name) for name in FIGURES}
     return {**plain, "speedup": _speedup(stats, baseline)["speedup"]}
 
@@ -248,7 +251,7 @@ def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
 
 
 def tree_value(frame: Frame) -> Value:
-    """The selected round's tree, as far as its stage has come."""
+    """The selected round's tree at its present stage."""
     view, detail = frame.view, frame.detail
     value: Value = {
         "run": view.run_id,
@@ -289,8 +292,8 @@ def _rule(detail: Detail | None) -> str:
 
 
 def _root(view: View, detail: Detail | None) -> Value:
-    """The last committed token; before the tree exists it is looked up among the tokens, before
-    the first round it is the prompt's last; no text before a run."""
+    """The last committed token. Before the tree exists it is looked up among the tokens; before the
+    first round it is the prompt's last; empty without a run."""
     if detail and detail.combined:
         return {"t": detail.combined.root_text, "id": detail.combined.root_token_id}
     here = detail.round if detail else 0
@@ -304,21 +307,21 @@ def _root(view: View, detail: Detail | None) -> Value:
 
 
 def inspector_value(frame: Frame) -> Value:
-    """One node explained: the distributions it was chosen from and the verdict in a sentence."""
+    """One node explained: the distributions it was chosen from, and the verdict in a sentence."""
     view, detail = frame.view, frame.detail
-    told = explain(detail, frame.node, view.drafters, _sampling(view))
+    explanation = explain(detail, frame.node, view.drafters, _sampling(view))
     return {
         "run": view.run_id,
         "round": frame.selected_round,
         "node": frame.node,
         "drafters": drafters_value(view),
-        "title": told.title,
-        "sentence": told.sentence,
-        "outcome": told.outcome,
-        "token": told.token,
-        "id": told.token_id,
-        "parent_t": told.parent_text,
-        "bars": bars(detail, told, view.drafters),
+        "title": explanation.title,
+        "sentence": explanation.sentence,
+        "outcome": explanation.outcome,
+        "token": explanation.token,
+        "id": explanation.token_id,
+        "parent_t": explanation.parent_text,
+        "bars": bars(detail, explanation, view.drafters),
         "meant": probability_words(_config(view)),
     }
 

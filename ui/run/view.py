@@ -1,9 +1,9 @@
-"""View: what the page knows of a run, and `reduce_all(events, view)`, the only way it comes about.
+"""View: the page's state of a run, and `reduce_all(events, view)`, the only way to make one.
 
-Pure: live play, replay of a stored run and a report fold the same events through the same function
-(law 6). Knows nothing of Gradio, of time or of what is selected. A View holds every token and one
-short line per round, but only the two latest rounds whole: their trees and top-k lists are most of
-a run, and older ones are read back from the events on demand (ui/run/source.py).
+Pure: live play, replay of a stored run and a report reduce the same events by the same function
+(law 6). Knows nothing of Gradio, of time or of the selection. A View has every token and one short
+line per round, but only the two latest rounds in full: their trees and top-k lists are most of a
+run's data, and older ones are read again from the events on demand (ui/run/source.py).
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ STAGES = ("draft", "combine", "verify", "commit")
 
 @dataclass(frozen=True, slots=True)
 class TokenView:
-    """One new token: `text` as it adds to the output, `token` alone; `scores` of its proposers.
+    """One new token: `text` is its contribution to the output, `token` its text alone; `scores` of
+    its proposers.
 
-    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability` the LLM's.
+    `kind` is `accepted`, `recovered`, `bonus` or `plain`; `probability`: the LLM's.
     """
 
     token_id: int
@@ -65,13 +66,13 @@ class TokenView:
 
 @dataclass(frozen=True, slots=True)
 class RoundView:
-    """One round in a line: tokens accepted and emitted, depth of its tree, length asked for.
+    """Summary of one round: tokens accepted and emitted, depth of its tree, configured length.
 
-    `weights`: those that the combine rule used, empty without weights. `winner` of a vote,
-    the `share` of its sequence that was accepted, and the mean share of the `votes` before it.
-    `begin_ms`: where the round before ended; `time`: what this one took, `predicted_ms` what its
-    controller expected of `time.ms` (0: it did not). `routing`: each SSM's part where a rule chose
-    which draft; `asking_ms`: time of asking SSMs about the text for it.
+    `weights`: those that the combine rule used, empty if it uses none. `winner` of a vote, the
+    accepted `share` of its sequence, and the mean share of the `votes` before it. `begin_ms`: the
+    end of the previous round; `time`: this one's, `predicted_ms`: the length policy's prediction of
+    `time.ms` (0: none). `routing`: each SSM's part if a rule chose who drafts; `asking_ms`: the
+    time of auditions.
     """
 
     number: int
@@ -99,7 +100,7 @@ class RoundView:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The events of one round so far; `stage` is the last that happened."""
+    """The events of one round so far; `stage`: the last one."""
 
     round: int
     drafted: Drafted | None = None
@@ -110,16 +111,19 @@ class Detail:
     @property
     def stage(self) -> str:
         events = (self.drafted, self.combined, self.verified, self.completed)
-        done = [name for name, event in zip(STAGES, events, strict=True) if event is not None]
-        return done[-1] if done else STAGES[0]
+        past_stages = [
+            name for name, event in zip(STAGES, events, strict=True) if event is not None
+        ]
+        return past_stages[-1] if past_stages else STAGES[0]
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A run as far as it is known. `state`: empty, `running`, `completed`, `cancelled`, `failed`.
+    """A run as far as its events are known. `state`: empty, `running`, `completed`, `cancelled`,
+    `failed`.
 
-    `share`: milliseconds per stage, in the order of first use. `current` is the latest round,
-    perhaps unfinished, `last` the latest finished one. `seq` is the last event's number.
+    `share`: milliseconds per stage, in the order of first use. `current`: the latest round, perhaps
+    unfinished; `last`: the latest finished one. `seq`: the last event's number.
     """
 
     started: RunStarted | None = None
@@ -160,8 +164,8 @@ def reduce(view: View, event: Event) -> View:
 
 
 def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
-    """`reduce` over many events, from `view` or from nothing. What grows with a run is copied once
-    for all of them: a page takes a hundred at a time, and the engine waits for Python's lock."""
+    """`reduce` over many events, from `view` or from nothing. Data that grows with a run is copied
+    once for all of them: a page reduces hundreds at a time while the engine waits for the GIL."""
     run = _ViewBuilder(view or View())
     for event in events:
         run.take(event)
@@ -169,7 +173,7 @@ def reduce_all(events: Iterable[Event], view: View | None = None) -> View:
 
 
 def detail_of(events: Iterable[Event], number: int) -> Detail | None:
-    """Round `number` out of `events`, None where none of it is there."""
+    """Round `number` from `events`; None if none of its events is there."""
     detail = Detail(number)
     for event in events:
         if (
@@ -181,7 +185,7 @@ def detail_of(events: Iterable[Event], number: int) -> Detail | None:
 
 
 def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundCompleted) -> Detail:
-    """`detail` with one more of its round's events."""
+    """`detail` with another event of its round."""
     if isinstance(event, Drafted):
         return replace(detail, drafted=event)
     if isinstance(event, Combined):
@@ -192,18 +196,18 @@ def detail_with(detail: Detail, event: Drafted | Combined | Verified | RoundComp
 
 
 class _ViewBuilder:
-    """A View while it takes events in."""
+    """Builds a View from events."""
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._fold = copy.deepcopy(view.fold)
+        self._fold = copy.deepcopy(view.fold)  # a View is never changed
         self._tokens, self._rounds = list(view.tokens), list(view.rounds)
         self._current, self._last, self._share = view.current, view.last, view.share
         self._round_end_ms: float | None = None
         self._told: dict[str, Any] = {}
 
     def take(self, event: Event) -> None:
-        """What one event changes."""
+        """Updates the state by one event."""
         self._fold.observe(event)
         self._told["seq"] = event.seq
         if isinstance(event, RunStarted):
@@ -216,11 +220,11 @@ class _ViewBuilder:
             self._told |= _end_fields(event)
 
     def view(self) -> View:
-        """All that was taken in. The figures are asked for once: only rounds change them."""
-        told = self._told
+        """The resulting View. Figures are computed once, since only rounds change them."""
+        fields = self._told
         if self._round_end_ms is not None:
-            # What the run's end says of its figures comes last and wins.
-            told = {"stats": self._fold.stats(self._round_end_ms)} | told
+            # The figures in the run's last event override those computed here.
+            fields = {"stats": self._fold.stats(self._round_end_ms)} | fields
         return replace(
             self._view,
             current=self._current,
@@ -229,7 +233,7 @@ class _ViewBuilder:
             tokens=tuple(self._tokens),
             share=self._share,
             fold=self._fold,
-            **told,
+            **fields,
         )
 
     def _open(self, number: int) -> Detail:
@@ -268,18 +272,19 @@ class _ViewBuilder:
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:
-    """Winner and share of this round's vote, beside the mean that Minions' rule compares with."""
+    """Winner and share of this round's vote, and the mean with which Minions' rule compares it."""
     votes, mean = 0, 0.0
     if last is not None:
         votes, mean = last.votes, last.mean_share
         if last.winner:
             votes += 1
+            # A running mean; from SLOWEST_MEAN votes on an exponential one, as in the weights.
             mean += (last.share - mean) / min(votes, SLOWEST_MEAN)
-    told: dict[str, Any] = {"votes": votes, "mean_share": mean}
+    vote: dict[str, Any] = {"votes": votes, "mean_share": mean}
     tree, verdict = detail.combined, detail.verified
     if tree and verdict and tree.winner and tree.token_ids:
-        told |= {"winner": tree.winner, "share": len(verdict.path) / len(tree.token_ids)}
-    return told
+        vote |= {"winner": tree.winner, "share": len(verdict.path) / len(tree.token_ids)}
+    return vote
 
 
 def _new_tokens(
@@ -295,7 +300,7 @@ def _new_tokens(
             node = verdict.path[i]
             kind, chance = "accepted", verdict.llm_probabilities[node]
             whose = tree.drafters_of(node)
-            # Reversed: where a drafter proposed the token twice, its first proposal is kept.
+            # Reversed, so that of two proposals by one drafter the first stays in the dict.
             offered = (p for p in reversed(tree.proposals[node]) if p.drafter in whose)
             firsts = {index.get(p.drafter, -1): p.score for p in offered}
             scores = tuple(sorted(firsts.items()))
@@ -307,9 +312,9 @@ def _new_tokens(
 
 
 def _end_fields(event: RunCompleted | RunCancelled | RunFailed) -> dict[str, Any]:
-    told: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
+    fields: dict[str, Any] = {"tail": event.text_tail, "stats": event.stats}
     if isinstance(event, RunCompleted):
-        return told | {"state": "completed", "finish_reason": event.finish_reason}
+        return fields | {"state": "completed", "finish_reason": event.finish_reason}
     if isinstance(event, RunCancelled):
-        return told | {"state": "cancelled", "finish_reason": "cancelled"}
-    return told | {"state": "failed", "error": f"{event.error}: {event.message}"}
+        return fields | {"state": "cancelled", "finish_reason": "cancelled"}
+    return fields | {"state": "failed", "error": f"{event.error}: {event.message}"}

@@ -1,7 +1,7 @@
 """What each drafter proposed, and the vote or pool over it: the picture's value and its sentence.
 
-Pure: a Frame in, plain JSON and words out. What a mass is depends on the combine rule; its record
-in core/config/mechanisms has the words, core/trees/combine the rule.
+Pure: a Frame in, plain JSON and words out. The meaning of a mass depends on the combine rule; its
+record in core/config/mechanisms has the words, core/trees/combine the rule.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Value = dict[str, Any]
 
 NEARLY_ALL = 0.99
 LINE_DIGITS = 4
-"""Of the weights over the rounds, which are drawn and not written."""
+"""Digits of the weights over the rounds, which are drawn, not written."""
 
 
 def proposals_value(frame: Frame) -> Value:
-    """What each drafter proposed in the selected round, with the mass behind each token; weights
-    before and after it and over time; how many of the drafted nodes were kept."""
+    """Each drafter's proposals in the selected round with the mass of each token; weights before
+    and after the round and over time; how many of the drafted nodes are in the tree."""
     view, detail = frame.view, frame.detail
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     drafts = detail.drafted.drafts if detail and detail.drafted else ()
@@ -66,7 +66,7 @@ def proposals_value(frame: Frame) -> Value:
 
 
 def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Drafters that the budget has no node for: why their rows are empty."""
+    """Drafters without a node of the budget: why their rows are empty."""
     drafted = {draft.drafter for draft in drafts}
     index = {name: str(i) for i, name in enumerate(view.drafters)}
     config = view.started.config["speculation"] if view.started else {}
@@ -76,7 +76,7 @@ def _nodeless(view: View, drafts: tuple[DraftRecord, ...]) -> Value:
 
 
 def _left_out(detail: Detail | None, index: Mapping[str, str]) -> Value:
-    """SSMs that routing did not let draft in this round."""
+    """SSMs that routing excluded in this round."""
     routing = detail.completed.routing if detail and detail.completed else ()
     waiting = (one.drafter for one in routing if one.role == "waiting")
     return {index[name]: "left out by routing" for name in waiting if name in index}
@@ -90,7 +90,7 @@ def _rule(view: View) -> str:
 def _by_index(
     weights: Mapping[str, float], index: Mapping[str, str], digits: int | None = None
 ) -> Value:
-    """`digits` None: as they are, for figures that the picture rounds once."""
+    """Values by slot; `digits` None: not rounded, for figures that the picture rounds."""
     return {
         index[name]: weight if digits is None else round(weight, digits)
         for name, weight in weights.items()
@@ -101,7 +101,7 @@ def _by_index(
 def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], float]) -> Value:
     nodes, tree, verdict = places(detail, draft.drafter), detail.combined, detail.verified
     masses = _masses(tree, draft.drafter, nodes) if tree else {}
-    if means and masses:
+    if means and masses:  # of a pool, the mean of the token itself says more than the product
         masses = {j: means[path] for j, path in enumerate(_paths(draft))}
     return {
         str(j): {
@@ -115,6 +115,7 @@ def _row(draft: DraftRecord, detail: Detail, means: Mapping[tuple[int, ...], flo
             "accepted": verdict is not None and j in nodes and _is_accepted(verdict, nodes[j]),
             "in_tree": j in nodes or tree is None,
             "node": nodes.get(j, -1),
+            # In fused drafts rank > 0: a token of the trunk that this SSM was only fed.
             "fed": tree is not None and bool(tree.origins) and draft.ranks[j] > 0,
             "mass": round(masses[j], 4) if j in masses else None,
         }
@@ -127,35 +128,37 @@ def _is_accepted(verdict: Any, node: int) -> bool:
 
 
 def _masses(tree: Combined, drafter: str, nodes: Mapping[int, int]) -> dict[int, float]:
-    """Index in the drafter's draft -> mass, of tokens kept and dropped; empty without a vote."""
+    """Index in the drafter's draft -> mass, for tokens kept and dropped; empty without a vote."""
     if not tree.masses and not tree.dropped_masses:
         return {}
-    kept = {j: tree.masses[node] for j, node in nodes.items()}
+    # `masses` is by node of the tree, `dropped_masses` parallel to `dropped`.
+    masses = {j: tree.masses[node] for j, node in nodes.items()}
     pairs = zip(tree.dropped, tree.dropped_masses, strict=True)
-    return kept | {j: mass for (name, j), mass in pairs if name == drafter}
+    return masses | {j: mass for (name, j), mass in pairs if name == drafter}
 
 
 def _means(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> dict[tuple[int, ...], float]:
-    """Of a pool: tokens from the root -> the geometric mean, by weight, of the scores of the last
-    one; a mass is the product of these along the path. Empty for other rules."""
+    """For a pool: tokens from the root -> the weighted geometric mean of the last one's scores; a
+    mass is the product of these along the path. Empty for other rules."""
     if tree is None or not combine_rule(tree.rule).pooled:
         return {}
     logs: dict[tuple[int, ...], dict[str, float]] = {}
     for draft in drafts:
         for path, score in zip(_paths(draft), draft.scores, strict=True):
             logs.setdefault(path, {})[draft.drafter] = math.log(score) if score > 0 else -math.inf
+    # log_pool: exp(sum of w log s / sum of w) over the drafters that scored the token.
     return {path: _mean(own, tree.weights) for path, own in logs.items()}
 
 
 def _mean(logs: Mapping[str, float], weights: Mapping[str, float]) -> float:
-    """The weighted mean; a weight of 0 is left out, since 0 x -inf would be NaN."""
+    """The weighted mean; weights of 0 are skipped, since 0 x -inf would be NaN."""
     own = {name: weights[name] for name in logs if weights.get(name, 0.0) > 0}
     total = sum(own.values())
     return math.exp(sum(own[name] * logs[name] for name in own) / total) if total else 0.0
 
 
 def _kept_counts(tree: Combined | None, drafts: tuple[DraftRecord, ...]) -> Value:
-    """Nodes in the tree, of how many different ones; `longest`: what a vote would keep."""
+    """Nodes in the tree and distinct drafted nodes; `longest`: the nodes that a vote would keep."""
     if tree is None or not combine_rule(tree.rule).weighted:
         return {}
     everything = {path for draft in drafts for path in _paths(draft)}
@@ -176,7 +179,7 @@ def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:
-    """What the vote or the pool of this round came to, with its numbers; empty for `union`."""
+    """The result of this round's vote or pool with its numbers; empty for `union`."""
     tree = detail.combined if detail else None
     if detail is None or tree is None or not combine_rule(tree.rule).weighted or not tree.weights:
         return ""
@@ -203,27 +206,29 @@ def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, .
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
-    said = [f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."]
-    said += winner_reasons(tree, drafts)
+    sentences = [
+        f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."
+    ]
+    sentences += winner_reasons(tree, drafts)
     if len(drafting) == 2:
-        said.append("A vote of two is always the heavier one.")
+        sentences.append("A vote of two is always the heavier one.")
     if len(drafting) == 1:
-        said.append("It drafted alone: there was nobody to vote against.")
-    return said
+        sentences.append("It drafted alone: there was nobody to vote against.")
+    return sentences
 
 
 def _tree_vote_words(tree: Combined, drafts: tuple[DraftRecord, ...]) -> list[str]:
-    kept = _kept_counts(tree, drafts)
-    nodes, everything = kept["nodes"], kept["all"]
+    counts = _kept_counts(tree, drafts)
+    nodes, everything = counts["nodes"], counts["all"]
     if nodes == everything:
         return [f"All {everything} drafted nodes were kept: this is the union."]
     return [f"The best {nodes} of {everything} drafted nodes were kept, by weighted score."]
 
 
 def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
-    who = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
+    subject = f"{len(drafting)} SSMs" if len(drafting) > 1 else drafting[0]
     return [
-        f"{who} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
+        f"{subject} drafted one tree of {len(tree.token_ids)} nodes together; ∏ is the weighted "
         "geometric mean of their scores."
     ]
 
@@ -234,14 +239,14 @@ def _rewards(view: View) -> str:
 
 
 def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
-    """What was accepted of the winner's sequence, and what that did to its weight."""
+    """How much of the winner's sequence was accepted, and how that changed its weight."""
     tree, verdict = detail.combined, detail.verified
     if tree is None or verdict is None or not line.winner:
         return []
-    taken, drafted = len(verdict.path), len(tree.token_ids)
-    accepted = f"{taken} of its {drafted} tokens were accepted"
+    num_accepted, drafted = len(verdict.path), len(tree.token_ids)
+    accepted = f"{num_accepted} of its {drafted} tokens were accepted"
     if drafted == 1:
-        accepted = f"Its only token was {'accepted' if taken else 'rejected'}"
+        accepted = f"Its only token was {'accepted' if num_accepted else 'rejected'}"
     if _rewards(view) != "paper" or detail.completed is None:
         return [f"{accepted}.", *_learnt(view, detail, tree)]
     before = tree.weights.get(line.winner, 0.0)
@@ -255,7 +260,7 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
 
 
 def _rescaled_words(before: float, after: float) -> str:
-    """The weight's change by a step of `eta`, which rescaling to mean 1 makes smaller."""
+    """The weight's change by a step of `eta`; rescaling to mean 1 makes it smaller."""
     return f"{_change_words('its weight', before, after)}, after all are rescaled to mean 1"
 
 
@@ -267,7 +272,7 @@ def _against(line: RoundView) -> str:
 
 
 def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
-    """`full_information`: what the tokens committed before this vote did to the weights."""
+    """`full_information`: how the tokens committed before this vote changed the weights."""
     earlier = (x for x in reversed(view.rounds) if x.number < detail.round and x.weights)
     last = next(earlier, None)
     before = last.weights if last else dict.fromkeys(tree.weights, 1.0)
@@ -276,7 +281,7 @@ def _learnt(view: View, detail: Detail, tree: Combined) -> list[str]:
 
 
 def _mover(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """The drafter whose weight moved most, if that shows at two digits."""
+    """The drafter whose weight changed most, if two digits show it."""
     was = {name: before.get(name, 1.0) for name in after}
     moved = [name for name in after if _weight(was[name]) != _weight(after[name])]
     if moved:

@@ -13,7 +13,7 @@ from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]
 
-BUNDLED = "bundled"
+BUNDLED, SMOLLM2 = "bundled", "smollm2"
 NAMES = "bundled, smollm2, a folder, a GGUF file or a hub id"
 LOOPBACK = "127.0.0.1"
 
@@ -62,17 +62,17 @@ def _preset(args: argparse.Namespace) -> str:
     if args.preset is None:
         return "best" if ssms_of(args) else plain
     choice("--preset", args.preset, PRESETS)
-    if args.preset != plain and not ssms_of(args):
-        allowed = f"{plain}, as there is no SSM; name one with --ssm"
+    if args.preset not in (plain, "best") and not ssms_of(args):
+        allowed = f"best or {plain}, as there is no SSM; name one with --ssm"
         raise ConfigError.of("--preset", args.preset, allowed)
     return str(args.preset)
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """`--llm` without `--ssm` has none, unless the LLM is the bundled one."""
+    """Those of `--ssm`; by default those that come with the LLM."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm == BUNDLED else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) else []
 
 
 def server_name(host: str | None) -> str:

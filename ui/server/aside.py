@@ -1,7 +1,7 @@
-"""Work in the engine's thread between two rounds, where models may be used that runs use too.
+"""Runs work in the engine's thread between two rounds, so that it can use models that runs use too.
 
-A worker has no such call: a request of one token has its first event there, and its turn in the
-queue like any other. It is in no log.
+A worker has no such call, so a request of one token is queued like any other, and the work runs at
+its first event. The request is not recorded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Aside(Generic[T]):
-    """`work` gets the engine. Raises what `ModelHost.submit` raises."""
+    """Queues `work`, which gets the engine. Raises what `ModelHost.submit` raises."""
 
     def __init__(self, host: ModelHost, work: Callable[[Any], T], prompt_ids: tuple[int, ...]):
         self._engine, self._work = host.worker.engine, work
@@ -37,7 +37,7 @@ class Aside(Generic[T]):
         self._run = host.submit(request, self._take)
 
     def _take(self, event: Event) -> None:
-        """In the engine's thread."""
+        """The tap; runs in the engine's thread."""
         try:
             if isinstance(event, RunStarted):
                 if event.models != tuple(self._engine.models.infos):
@@ -51,20 +51,20 @@ class Aside(Generic[T]):
 
     @property
     def place(self) -> int:
-        """As of a run: 0 or its place in the queue."""
+        """The place in the queue, 0 once it runs."""
         return self._run.place
 
     def wait(self, timeout: float) -> bool:
-        """Whether it has ended; waits so many seconds for it."""
+        """Waits up to `timeout` seconds for the end; returns whether it has ended."""
         return self._done.wait(timeout)
 
     def cancel(self) -> None:
-        """Leave the queue; work that has begun ends first."""
+        """Leaves the queue; work that has begun is finished first."""
         self._run.cancel()
 
     @property
     def result(self) -> T:
-        """After its end. Raises the error that the work ended with."""
+        """The result, after the end; raises the error of the work."""
         if self._error is not None:
             raise self._error
         if self._result is None:

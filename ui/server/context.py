@@ -1,4 +1,5 @@
-"""What every page needs: the models behind its Hub, the store, access. Made once per server."""
+"""What every page needs: the Hub with the loaded models, the store, access rights. One per
+server."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ __all__ = ["Context", "StoreApi", "make_context"]
 
 
 class StoreApi(Protocol):
-    """storage.RunStore, as far as the pages use it."""
+    """The part of storage.RunStore that the pages use."""
 
     path: Any
     studies: Any
@@ -44,9 +45,9 @@ class StoreApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`preset` is what the page opens with. `query` makes the store's RunQuery.
+    """`preset`: the page's initial preset. `query`: makes the store's RunQuery.
 
-    `exports`: formats that a run's events can be written in, by name (storage's EXPORTS).
+    `exports`: the formats of exported runs, by name (storage's EXPORTS).
     """
 
     hub: Hub
@@ -56,26 +57,27 @@ class Context:
     query: Callable[..., Any]
     conductor: Conductor
     exports: Mapping[str, Any] = field(default_factory=dict)
-    desks: TabSessions = field(default_factory=TabSessions)
+    tab_sessions: TabSessions = field(default_factory=TabSessions)
 
     @property
     def drafting_preset(self) -> str:
-        """The preset of the page, for what is measured beside plain decoding: one that drafts."""
+        """The page's preset if it drafts, else another one: for measurements against plain
+        decoding."""
         return "specinfer" if self.preset == "autoregressive" else self.preset
 
     @property
     def model_host(self) -> ModelHost:
-        """The host of the loaded models, which can exchange them."""
+        """The host of the loaded models, which can swap them."""
         return self.hub.model_host
 
     @property
     def models(self) -> tuple[ModelInfo, ...]:
-        """The LLM first, then the SSMs; others after an exchange."""
+        """The loaded models, the LLM first; others after a swap."""
         return self.hub.model_host.infos
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
-        """The SSMs by name; others after an exchange."""
+        """The names of the loaded SSMs; others after a swap."""
         return self.hub.model_host.drafter_names
 
     @property
@@ -85,13 +87,13 @@ class Context:
 
     @property
     def answers(self) -> bool:
-        """Whether a prompt is a message to the LLM unless a visitor says otherwise."""
+        """Whether prompts are sent as chat messages by default."""
         return self.chat and self.hub.model_host.pair.llm == SMOLLM2
 
     @property
     def offer(self) -> str:
-        """What the header offers to load: the chat model, where it is not loaded and visitors of
-        this server may load at all."""
+        """The model that the header offers to load: the chat model, if it is not loaded and
+        visitors of this server may load models."""
         host = self.hub.model_host
         may = host.can_load and self.access.loads_here
         return "" if host.pair.llm == SMOLLM2 or not may else "SmolLM2"
@@ -105,7 +107,7 @@ def make_context(
     query: Callable[..., Any],
     exports: Mapping[str, Any] | None = None,
 ) -> Context:
-    """With a worker alone the models are fixed; a ModelHost can exchange them."""
+    """With a worker the models are fixed; a ModelHost can swap them."""
     hub = Hub(worker, store)
     return Context(
         hub=hub,

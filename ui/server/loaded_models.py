@@ -18,7 +18,7 @@ Tap = Callable[[Event], None]
 
 
 class WorkerLike(Protocol):
-    """What is needed of core.engine.worker.Worker."""
+    """The part of core.engine.worker.Worker that is used here."""
 
     engine: Any
 
@@ -44,24 +44,24 @@ class ServedModels:
         self._news = threading.Condition()
 
     def enter(self) -> bool:
-        """Count one run more; False after `retire`."""
+        """Counts one more run; False after `retire`."""
         with self._news:
             self.runs += not self._retired
             return not self._retired
 
     def leave(self) -> None:
-        """A run has ended, or never began."""
+        """Counts one run less: it has ended, or could not be submitted."""
         with self._news:
             self.runs -= 1
             self._news.notify_all()
 
     def retire(self) -> None:
-        """Refuse further runs."""
+        """Refuses further runs."""
         with self._news:
             self._retired = True
 
     def wait_empty(self) -> None:
-        """Return when the last run has ended."""
+        """Returns when the last run has ended."""
         with self._news:
             self._news.wait_for(lambda: not self.runs)
 

@@ -1,8 +1,8 @@
 """Hosts the loaded models and swaps them while the server runs.
 
-A new pair is loaded while runs go on. New runs go to it as soon as it is loaded; the old one is
-closed when its last run ends. A pair that cannot be loaded changes nothing. Knows neither torch nor
-pages: `load` makes a worker of a ModelPair.
+A new pair is loaded while runs go on. New runs use it as soon as it is loaded; the old one is
+closed when its last run ends. If loading fails, nothing changes. Knows neither torch nor pages:
+`load` makes a worker from a ModelPair.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ANY_MODELS = ("all", "first", *MODEL_FREE)
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
-"""Makes a worker of a pair; tells each stage before it begins, and ends with what telling raises.
-"""
+"""Makes a worker from a pair; calls its second argument before each stage, and stops if that
+raises."""
 
 
 class _Cancelled(SpecScopeError):
-    """The loading was cancelled."""
+    """Raised to cancel a loading."""
 
 
 class ModelHost:
-    """Holds the loaded models. `pair`: the names that they were asked for by."""
+    """Holds the loaded models. `pair`: the names with which they were requested."""
 
     def __init__(
         self, worker: WorkerLike, load: Load | None = None, pair: ModelPair | None = None
@@ -53,8 +53,8 @@ class ModelHost:
 
     @classmethod
     def open(cls, load: Load, pair: ModelPair) -> ModelHost:
-        """A host with its first pair, loaded before this returns; raises what `load` raises. Long
-        stages, such as a download, are lines of standard error."""
+        """A host with its first pair loaded; raises what `load` raises. Long stages, such as a
+        download, are reported on standard error."""
         return cls(load(pair, StageLines(sys.stderr)), load, pair)
 
     @property
@@ -66,12 +66,12 @@ class ModelHost:
 
     @property
     def worker(self) -> WorkerLike:
-        """Where new runs go. Use `submit`, which an exchange cannot overtake."""
+        """The worker for new runs. Prefer `submit`, which is safe during a swap."""
         return self._served.worker
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM first, then the SSMs."""
+        """The loaded models, the LLM first."""
         return self._served.infos
 
     @property
@@ -85,22 +85,22 @@ class ModelHost:
 
     @property
     def pair(self) -> ModelPair:
-        """What the models were asked for as."""
+        """The names with which the models were requested."""
         return self._served.pair
 
     @property
     def version(self) -> int:
-        """How often the models were exchanged."""
+        """The number of swaps so far."""
         return self._version
 
     @property
     def num_begun(self) -> int:
-        """How many runs and loadings were begun."""
+        """The number of runs and loadings begun so far."""
         return self._begun
 
     @property
     def schedule(self) -> str:
-        """How rounds are divided among live requests; stays with an exchange of the models."""
+        """The schedule of live requests; it stays when the models are swapped."""
         return str(self._served.worker.engine.schedule)
 
     @schedule.setter
@@ -109,13 +109,13 @@ class ModelHost:
             self._served.worker.engine.schedule = name
 
     def names(self) -> tuple[str, ...]:
-        """The models' names, the LLM's first: what a study is made with."""
+        """The models' names, the LLM's first; part of a study's identity."""
         return tuple(info.name for info in self._served.infos)
 
     def submit(self, request: Request, tap: Callable[[Event], None] | None = None) -> RunLike:
-        """Queue a request on the loaded models, which stay loaded until it has ended.
+        """Queues a request on the loaded models, which stay loaded until it has ended.
 
-        Raises what the worker raises, and ConfigError where it names a drafter of before.
+        Raises what the worker raises, and ConfigError for a drafter of models swapped out before.
         """
         while not (served := self._served).enter():
             if self._closed:
@@ -126,11 +126,11 @@ class ModelHost:
         return run
 
     def check(self, request: Request) -> None:
-        """Raises what `submit` would raise on the loaded models; runs nothing."""
+        """Raises what `submit` would raise; runs nothing."""
         self._served.worker.check(request)
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
-        """The request, unless it was made for models that have gone."""
+        """The request; ConfigError if it was made for models that are no longer loaded."""
         allowed = (*ANY_MODELS, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past for name in gone):
@@ -147,20 +147,20 @@ class ModelHost:
 
     @property
     def exchange(self) -> ModelSwap:
-        """State of the latest exchange; a new value after each change."""
+        """State of the latest swap; a new object after each change."""
         return self._exchange
 
     def runs_on_old_models(self) -> int:
-        """Runs that still end on models of before."""
+        """The number of runs that still use models swapped out before."""
         return sum(served.runs for served in self._leaving)
 
     def busy(self) -> int:
-        """Runs that wait or are decoded, here and on models of before."""
+        """The number of runs that are waiting or running, on old models too."""
         return self._served.runs + self.runs_on_old_models()
 
     def begin(self, pair: ModelPair) -> None:
-        """Load another pair in a thread while this one serves. ConfigError at once where it
-        cannot be asked for, or another is being loaded."""
+        """Loads another pair in a thread while the present one serves. ConfigError at once for an
+        invalid pair, or while another is being loaded."""
         if self._load is None:
             raise ConfigError(NO_LOADER)
         with self._changed:
@@ -175,18 +175,18 @@ class ModelHost:
         threading.Thread(target=self._run, args=(pair,), name="exchange", daemon=True).start()
 
     def cancel(self) -> None:
-        """Give a loading up at its next stage; one that has ended stays as it is."""
+        """Cancels a loading at its next stage; no effect after its end."""
         with self._changed:
             if self._exchange.loading:
                 self._set_swap(self._exchange.asked_to_end())
 
     def wait(self, exchange: ModelSwap, timeout: float) -> None:
-        """Return when there is another state than `exchange`, or time is up."""
+        """Returns when the state differs from `exchange` or the time is up."""
         with self._changed:
             self._changed.wait_for(lambda: self._exchange is not exchange, timeout)
 
     def close(self) -> None:
-        """End everything: a loading at its next stage, every run, the workers. Idempotent."""
+        """Cancels a loading, stops every run and closes the workers. Idempotent."""
         self.cancel()
         with self._changed:
             self._closed = True
@@ -220,7 +220,7 @@ class ModelHost:
         return self._load(pair, self._say)
 
     def _say(self, stage: str) -> None:
-        """Told of each stage of the loading; ends it where that was asked for."""
+        """Records each stage of the loading; raises if it was cancelled."""
         with self._changed:
             if self._exchange.ending or self._closed:
                 raise _Cancelled(CANCELLED)
@@ -243,7 +243,7 @@ class ModelHost:
         return old
 
     def _see_off(self, old: ServedModels) -> None:
-        """Close the old models once their runs have ended."""
+        """Closes the old models when their last run has ended."""
         old.wait_empty()
         old.worker.close()
         with self._changed:

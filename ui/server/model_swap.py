@@ -1,6 +1,6 @@
-"""An exchange of models in plain values: which pair was asked for, and how far its loading is.
+"""A swap of models as plain values: the requested pair, and the progress of loading it.
 
-A stage is what the loader says before it begins: `SSM 1 of 3 name: weights`. Loads nothing.
+A stage is the loader's text before it begins, e.g. `SSM 1 of 3 name: weights`. Loads nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ __all__ = ["CANCELLED", "ModelSwap", "ModelPair", "Say", "Stage"]
 BUNDLED = "bundled"
 CANCELLED = "cancelled"
 Say = Callable[[str], None]
-"""Told of each stage before it begins."""
+"""Called before each stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """An LLM and its SSMs as they are asked for: names, folders or hub ids."""
+    """An LLM and its SSMs as requested: names, folders or hub ids."""
 
     llm: str = BUNDLED
     ssms: tuple[str, ...] = (BUNDLED,)
@@ -31,7 +31,7 @@ class ModelPair:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage: what is done, and since when (seconds of a monotonic clock)."""
+    """One stage: its text, and its begin in seconds of a monotonic clock."""
 
     words: str
     began: float
@@ -39,8 +39,8 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class ModelSwap:
-    """`state`: none, loading, done, cancelled or failed, then with the `reason`. `ending`: it was
-    asked to end at its next stage."""
+    """`state`: none, loading, done, cancelled or failed, then with the `reason`. `ending`: to be
+    cancelled at the next stage."""
 
     pair: ModelPair | None = None
     state: str = "none"
@@ -52,7 +52,7 @@ class ModelSwap:
 
     @classmethod
     def of(cls, pair: ModelPair) -> ModelSwap:
-        """One that has just begun."""
+        """A swap that has just begun."""
         return cls(pair, "loading", began=time.monotonic())
 
     @property
@@ -60,7 +60,7 @@ class ModelSwap:
         return self.state == "loading"
 
     def at(self, words: str, now: float) -> ModelSwap:
-        """The next stage begins, or the same one is further on."""
+        """With the next stage, or progress within the same one."""
         *before, last = self.stages or (None,)
         if last is not None and same_stage(last.words, words):
             return replace(self, stages=(*before, replace(last, words=words)))
@@ -70,6 +70,6 @@ class ModelSwap:
         return replace(self, ending=True)
 
     def end_with(self, reason: str, now: float) -> ModelSwap:
-        """It is over: well where there is no reason."""
+        """At its end; successful if there is no reason."""
         state = CANCELLED if reason == CANCELLED else "failed" if reason else "done"
         return replace(self, state=state, reason=reason, end=now)

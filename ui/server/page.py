@@ -1,4 +1,4 @@
-"""The page put together: tabs, visitors, endpoints; and what `launch` needs for it."""
+"""Builds the page from tabs, visitor keys and endpoints, and launches it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EVERYWHERE = ("0.0.0.0", "::", "[::]")
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Every tab's components, and the tabs themselves by name."""
+    """The components of every tab, and the tabs by name."""
 
     live: Live
     compare: Compare
@@ -63,7 +63,7 @@ class Pages:
 
 
 def build_page(context: Context) -> gr.Blocks:
-    """All tabs on one page. Nothing is loaded and nothing runs."""
+    """All tabs on one page. Loads nothing and runs nothing."""
     # Gradio would sum up all events so far, with pandas, after each one: that is not used here.
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "1000000000")
     blocks: gr.Blocks
@@ -89,9 +89,9 @@ def build_page(context: Context) -> gr.Blocks:
 
 
 def _look_less_often(blocks: gr.Blocks) -> None:
-    """Outside Windows Gradio looks for work a thousand times a second, and a hundred times for
-    progress bars, which this page has none of. Each look takes Python's lock from the engine; there
-    is no public setting for them."""
+    """Outside Windows, Gradio polls for work a thousand times a second, and a hundred times for
+    progress bars, which this page has none of. Each poll takes the GIL from the engine; there is no
+    public setting."""
     queue = blocks._queue
     queue.sleep_when_free = max(queue.sleep_when_free, LOOK_FOR_WORK_S)
     progress = max(queue.progress_update_sleep_when_free, LOOK_FOR_PROGRESS_S)
@@ -141,13 +141,14 @@ def _wire(pages: Pages, visitor: gr.BrowserState, own: gr.BrowserState, blocks: 
 
 def _leave(context: Context) -> Any:
     def leave(request: gr.Request) -> None:
-        context.desks.leave(request.session_hash)
+        context.tab_sessions.leave(request.session_hash)
 
     return leave
 
 
 def page_options() -> dict[str, Any]:
-    """For `Blocks.launch`: theme, assets, style, keys; nothing from another host, no history."""
+    """Options of `Blocks.launch`: theme, assets, style, keys; nothing from other hosts, no
+    history."""
     return {
         **launch_options(),
         "css": page_css(),
@@ -163,7 +164,7 @@ def page_options() -> dict[str, Any]:
 
 
 def check_host(host: str) -> None:
-    """Raises ConfigError where the name or address is none of this machine's."""
+    """Raises ConfigError for a name or address that is not this machine's."""
     try:
         address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(address[0], address[1]) as probe:
@@ -174,7 +175,7 @@ def check_host(host: str) -> None:
 
 
 def answer_once(url: str) -> None:
-    """Asks for the page once, so that what is said to be open has answered."""
+    """Requests the page once, so that it is reported as open only after it has answered."""
     try:
         urllib.request.urlopen(url, timeout=60).close()
     except urllib.error.URLError:
@@ -192,7 +193,7 @@ def own_address() -> str:
 
 
 def who_can_reach(host: str, port: int, auth: bool) -> str:
-    """One line for a page that others can reach, with what they may do; empty on loopback."""
+    """One line about who can reach the page and what they may do; empty on loopback."""
     if is_loopback(host):
         return ""
     address = own_address() if host in EVERYWHERE else host.strip("[]")
@@ -210,9 +211,9 @@ def who_can_reach(host: str, port: int, auth: bool) -> str:
 
 
 def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
-    """Open the server, say where and how fast, and serve until interrupted.
+    """Open the server, print its address and timing, and serve until interrupted.
 
-    `args.host` None leaves the choice to GRADIO_SERVER_NAME. ConfigError where the port is taken.
+    If `args.host` is None, GRADIO_SERVER_NAME applies. ConfigError if the port is taken.
     """
     if args.host is not None:
         check_host(args.host)

@@ -1,10 +1,9 @@
-"""Between a visitor's tab and the engine: starts, plays, stops and deletes runs.
+"""What a browser tab has on the server: starting, playing, stopping and deleting runs.
 
-A Hub starts runs on the worker and taps them into the store (ui/run/source.py says why). A
-TabSession is one tab's state: the run it looks at, what was measured about it. `play` is the
-generator behind every animation: 15 frames a second, no lock, connection or torch context across a
-`yield`.
-Knows no component: pages turn frames into values.
+A Hub starts runs on the worker and records them in the store (ui/run/source.py says why). A
+TabSession is one tab's state: the run that it shows and what was measured about it. `play` is the
+generator behind every animation: at most 20 frames a second, no lock, connection or torch context
+held across a `yield`. Knows no component: pages turn frames into values.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ui.run.source import LiveSource, StoreLike
 from ui.run.values import PictureMaker
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
-from ui.shared.last_click import Presses
+from ui.shared.last_click import LatestClicks
 from ui.shared.pending_fields import PendingFields
 from ui.shared.study_place import StudyPlace
 from ui.shared.version_stamps import Stamps
@@ -47,13 +46,12 @@ __all__ = [
     "run_to_end",
 ]
 
-# Seconds: a frame at full speed; the least pause between frames; how often a run that brings
-# nothing is looked at.
+# Seconds: a frame at full speed; the shortest pause between frames; the longest wait for events.
 FRAME_S = 1 / 20
 REST_S = 0.02
 CHECK_S = 0.25
-# A browser that is closed without a word leaves its desks behind.
-MAX_DESKS = 400
+# A browser that vanishes without closing its connection leaves its sessions behind.
+MAX_SESSIONS = 400
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -65,13 +63,13 @@ class Hub:
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
-        # Weak: a run that no tab looks at any more goes once its last event is recorded.
+        # Weak: a run that no tab shows is freed once its last event is recorded.
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
 
     @property
     def worker(self) -> WorkerLike:
-        """Where runs go now; another one after the models were exchanged."""
+        """The worker of the loaded models; another one after the models were swapped."""
         return self.model_host.worker
 
     def start(
@@ -79,10 +77,12 @@ class Hub:
     ) -> LiveSource:
         """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
 
-        `baseline`: what the run is compared with from its first round on; kept with it.
+        `baseline`: what the run is compared with from its first round on; stored with it.
         """
-        kept = partial(keep_baseline, self.store, baseline=baseline) if baseline else None
-        source = LiveSource(self.store, owner, kept)
+        baseline_keeper = (
+            partial(keep_baseline, self.store, baseline=baseline) if baseline else None
+        )
+        source = LiveSource(self.store, owner, baseline_keeper)
         source.prompt = request.prompt
         source.attach(self.model_host.submit(request, source.take))
         with self._lock:
@@ -90,23 +90,23 @@ class Hub:
         return source
 
     def live_run(self, run_id: str) -> LiveSource | None:
-        """The run of this server with that id, of any visitor, if it waits or is under way."""
+        """The run with that id, of any visitor, if it is waiting or running on this server."""
         with self._lock:
-            found = (one for one in self._going if one.run_id == run_id and not one.done)
-            return next(found, None)
+            runs = (one for one in self._going if one.run_id == run_id and not one.done)
+            return next(runs, None)
 
 
 @dataclass(slots=True)
 class TabSession:
-    """One tab's place on one page: the run it looks at and what was found out about it.
+    """One tab's state on one page: the run that it shows and what was measured about it.
 
-    `asked` is the request behind `player`, where it was started here; `baseline`, `answer` and
-    `regret` belong to that run, `before` is the one it is compared with; `trouble` and `doing` are
-    sentences for the visitor; `side` is a second run for this desk, such as the baseline's;
-    `lecture` keeps what the lessons' runs came to. `stops` counts how often Stop was pressed, as
-    the browser counts it; `sent` are fields on their way to its form; `study` is for desks of
-    studies. Who changes what is seen and shows it holds `drawing`: presses in quick succession are
-    answered in their order.
+    `asked` is the request of `player`'s run if it was started here; `baseline`, `answer` and
+    `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
+    sentences for the visitor. `side` is a second run for this session, such as the baseline's.
+    `lecture` has the results of the lessons' runs. `stops` counts clicks on Stop, as counted by
+    the browser; `sent` are values on their way to the form; `study` is used by pages of studies.
+    A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
+    are answered in order.
     """
 
     player: Player | None = None
@@ -124,15 +124,15 @@ class TabSession:
     pictures: PictureMaker = field(default_factory=PictureMaker)
     stamps: Stamps = field(default_factory=Stamps)
     drawing: threading.RLock = field(default_factory=threading.RLock)
-    presses: Presses = field(init=False)
+    clicks: LatestClicks = field(init=False)
     lecture: Lecture = field(default_factory=Lecture)
     _trouble: tuple[str, object] = ("", None)
 
     def __post_init__(self) -> None:
-        self.presses = Presses(self.drawing)
+        self.clicks = LatestClicks(self.drawing)
 
     def look_at(self, player: Player | None) -> None:
-        """Look at another run: forgets what was known about the last one."""
+        """Show another run; removes all results about the last one."""
         self.cancel()
         self.player, self.plain, self.answer, self.regret = player, None, None, None
         self.asked = self.before = None
@@ -140,10 +140,10 @@ class TabSession:
 
     @property
     def trouble(self) -> str:
-        """What went wrong last; empty as soon as it no longer applies.
+        """The last problem; empty once it no longer applies.
 
-        "The run goes on" is no trouble once the run has ended, and so with all of them: each is
-        kept with what it was said about.
+        It is stored with the situation that it is about: "the run goes on", for one, is no problem
+        any more once the run has ended.
         """
         words, about = self._trouble
         return words if about == self._situation() else ""
@@ -167,54 +167,55 @@ class TabSession:
 
 
 class TabSessions:
-    """All tab sessions, by browser session and page; the oldest are dropped when too many."""
+    """All tab sessions, by browser session and page; beyond `limit` the oldest are dropped."""
 
-    def __init__(self, limit: int = MAX_DESKS) -> None:
-        self._desks: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
+    def __init__(self, limit: int = MAX_SESSIONS) -> None:
+        self._sessions: OrderedDict[tuple[str, str], TabSession] = OrderedDict()
         self._lock = threading.Lock()
         self._limit = limit
 
-    def of(self, session: str | None, page: str) -> TabSession:
+    def of(self, browser_session: str | None, page: str) -> TabSession:
         """The session of this tab, made at first use."""
-        key = (session or "", page)
+        key = (browser_session or "", page)
         with self._lock:
-            desk = self._desks.setdefault(key, TabSession())
-            self._desks.move_to_end(key)
+            session = self._sessions.setdefault(key, TabSession())
+            self._sessions.move_to_end(key)
             dropped = []
-            while len(self._desks) > self._limit:
-                dropped.append(self._desks.popitem(last=False)[1])
-        # Outside the lock: a cancel reaches into the worker, and may wait there.
+            while len(self._sessions) > self._limit:
+                dropped.append(self._sessions.popitem(last=False)[1])
+        # Outside the lock: `cancel` may wait for the worker.
         for old in dropped:
             old.cancel()
-        return desk
+        return session
 
-    def leave(self, session: str | None) -> None:
+    def leave(self, browser_session: str | None) -> None:
         """A tab was closed: stop its runs and drop its sessions."""
         with self._lock:
-            keys = [key for key in self._desks if key[0] == (session or "")]
-            left = [self._desks.pop(key) for key in keys]
-        for desk in left:
-            desk.cancel()
+            keys = [key for key in self._sessions if key[0] == (browser_session or "")]
+            left = [self._sessions.pop(key) for key in keys]
+        for session in left:
+            session.cancel()
 
     def __len__(self) -> int:
-        return len(self._desks)
+        return len(self._sessions)
 
 
-def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
-    """Frames of the session's run until it rests; closing the generator stops the engine.
+def play(session: TabSession, clock: Callable[[], float] = time.monotonic) -> Iterator[Frame]:
+    """Frames of the session's run until nothing changes any more; closing the generator stops the
+    run.
 
-    A tab that goes away closes the generator (Gradio raises GeneratorExit in it). When the desk has
-    turned to another run, or a later call plays this one, the generator ends and stops nothing.
+    Closing a tab closes the generator (Gradio raises GeneratorExit in it). If the session shows
+    another run meanwhile, or a later call plays this one, the generator ends and stops nothing.
     """
-    player = desk.player
+    player = session.player
     if player is None:
         return
     turn = player.take_turn()
     shown: object = None
     try:
-        while desk.player is player and player.turn == turn:
+        while session.player is player and player.turn == turn:
             began = clock()
-            # Taken first: what comes in later differs from it and is drawn by the next frame.
+            # Read before the frame: events that arrive later change it and cause another frame.
             version = _advance(player, began)
             frame = player.frame() if version != shown else None
             spent = clock() - began
@@ -225,7 +226,7 @@ def play(desk: TabSession, clock: Callable[[], float] = time.monotonic) -> Itera
                 return
             _pause(player, clock, spent)
     finally:
-        # A later call plays on: the run is its to stop.
+        # Otherwise a later call plays the run, and only that call stops it.
         if player.turn == turn:
             player.source.cancel()
 
@@ -236,8 +237,8 @@ def _advance(player: Player, now: float) -> object:
 
 
 def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
-    """What making the frame left of its time. Drawing and sending it comes on top, so that a slow
-    browser is sent less. Longer where nothing comes, so that an idle tab costs nothing."""
+    """Waits for the rest of the frame's time. Sending it is not counted, so that a slow browser
+    gets fewer frames. Waits longer while there are no events, so that an idle tab costs nothing."""
     began = clock() - spent
     if player.pace.mode == "full" and not player.source.done:
         player.source.wait(player.source.count, CHECK_S)
@@ -245,10 +246,10 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
         time.sleep(max(REST_S, FRAME_S - (clock() - began)))
 
 
-def run_to_end(hub: Hub, desk: TabSession, request: Request, owner: str) -> Iterator[LiveSource]:
-    """Run a second request for a session (a baseline); yields once a frame until it is done."""
+def run_to_end(hub: Hub, session: TabSession, request: Request, owner: str) -> Iterator[LiveSource]:
+    """Run a second request for a session, such as a baseline; yields once a frame until it ends."""
     source = hub.start(request, owner)
-    desk.side = source
+    session.side = source
     try:
         while not source.done:
             yield source
@@ -256,16 +257,16 @@ def run_to_end(hub: Hub, desk: TabSession, request: Request, owner: str) -> Iter
             time.sleep(FRAME_S)
         yield source
     finally:
-        if desk.side is source:
-            desk.side = None
+        if session.side is source:
+            session.side = None
         source.cancel()
 
 
 def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
-    """`work`, and `failed(message)` where it breaks: the one broad except of the page.
+    """Yields from `work`, then `failed(message)` if it raises: the only broad except of the page.
 
-    An error of ours is told in its own words; anything else is a bug: it goes to the log whole and
-    to the page in a line.
+    The message of a SpecScopeError is shown as it is. Any other exception is a bug: the log gets
+    its traceback, the page one line.
     """
     try:
         yield from work
@@ -277,5 +278,5 @@ def guard(work: Iterator[T], failed: Callable[[str], T]) -> Iterator[T]:
 
 
 def guard_once(work: Callable[[], T], failed: Callable[[str], T]) -> T:
-    """`guarded` for a handler that answers once."""
+    """`guard` for a handler with a single result."""
     return next(guard((work() for _ in range(1)), failed))

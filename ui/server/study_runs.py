@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class StudyRuns:
-    """For lab.conductor.Conductor."""
+    """Implements `lab.runs.Runs` for lab.conductor.Conductor."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
@@ -28,19 +28,19 @@ class StudyRuns:
         return tuple(_model_line(info) for info in self._hub.model_host.infos)
 
     def check(self, request: Request) -> None:
-        """Raises ConfigError where the loaded models could not run it; runs nothing."""
+        """Raises ConfigError if the loaded models cannot run the request; runs nothing."""
         self._hub.model_host.check(request)
 
-    def start(self, request: Request, owner: str = "", kept: bool = True) -> LiveSource:
-        """Queue a run; one that is not `kept` leaves nothing in the log."""
-        if kept:
+    def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
+        """Queues a run; one that is not `in_log` is not recorded."""
+        if in_log:
             return self._hub.start(request, owner)
         source = LiveSource(_Nowhere(), owner)
         source.attach(self._hub.model_host.submit(request, source.take))
         return source
 
     def forget(self, run: LiveSource) -> None:
-        """Take a run out of the log again: a cell that was broken off and is measured anew."""
+        """Deletes a run from the log: its cell was interrupted and is measured anew."""
         try:
             self._hub.store.delete(run.run_id)
         except UnknownRunError:
@@ -49,11 +49,12 @@ class StudyRuns:
             log.warning("run %s, which is no cell's, stays in the log: %s", run.run_id, error)
 
     def busy(self) -> int:
-        """Waiting and running requests of all visitors; a pair being loaded is one more."""
+        """The number of waiting and running requests of all visitors, plus 1 while models are
+        loaded."""
         return self._hub.model_host.busy() + self._hub.model_host.exchange.loading
 
     def num_begun(self) -> int:
-        """How many requests and loadings there were since the start."""
+        """The number of requests and loadings since the start."""
         return self._hub.model_host.num_begun
 
 
@@ -63,13 +64,13 @@ def _model_line(info: ModelInfo) -> str:
 
 
 class _Nowhere:
-    """A log that keeps nothing."""
+    """A store that stores nothing."""
 
     def record(self, event: Event, owner: str = "") -> None:
-        """Dropped."""
+        """No effect."""
 
-    def keep_baseline(self, *told: object) -> None:
-        """Dropped."""
+    def keep_baseline(self, *_: object) -> None:
+        """No effect."""
 
     def flush(self, timeout: float = 5.0) -> bool:
         return True
@@ -78,4 +79,4 @@ class _Nowhere:
         return ()
 
     def delete(self, run_id: str) -> None:
-        """Nothing is there."""
+        """No effect."""

@@ -1,6 +1,7 @@
-"""Runs under way that a tab follows without owning them: of this server, or of another on its log.
+"""Running runs that a tab follows without owning them: of this server, or of another process that
+writes the same log.
 
-Both are Sources. A tab that leaves such a run does not stop it.
+Both are Sources. Closing a tab that follows such a run does not stop it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ TICK_S = 0.05
 
 
 class FollowedSource:
-    """A run of this server, with `kept`, what the log already had of it: its buffer forgets."""
+    """A run of this server. `kept`: the events that the log already had, which its buffer may
+    drop."""
 
-    def __init__(self, live: LiveSource, kept: Sequence[Event]) -> None:
-        self._live, self._kept = live, tuple(kept)
+    def __init__(self, live: LiveSource, logged: Sequence[Event]) -> None:
+        self._live, self._kept = live, tuple(logged)
 
     @property
     def run_id(self) -> str:
@@ -47,10 +49,10 @@ class FollowedSource:
         return self._live.place
 
     def events(self, first: int, end: int) -> tuple[Event, ...]:
-        known = len(self._kept)
-        if first >= known:
+        num_kept = len(self._kept)
+        if first >= num_kept:
             return self._live.events(first, end)
-        return self._kept[first:end] + (self._live.events(known, end) if end > known else ())
+        return self._kept[first:end] + (self._live.events(num_kept, end) if end > num_kept else ())
 
     def wait(self, count: int, timeout: float) -> None:
         self._live.wait(count, timeout)
@@ -59,21 +61,21 @@ class FollowedSource:
         self._live.wait_done(timeout)
 
     def cancel(self) -> None:
-        """Nothing: it is another tab's."""
+        """No effect: the run belongs to another tab."""
 
     def stop(self) -> None:
-        """Stop the engine's work on it, for all tabs."""
+        """Stops the run, for all tabs."""
         self._live.cancel()
 
 
 class LogSource:
-    """A run that another process makes: the log is read again, at most once a second.
+    """A run of another process, read from the log at most once a second.
 
-    It ends with that process too; the log says so a while later (`RunStore.settle`).
+    It also ends if that process dies, which `RunStore.settle` detects a while later.
     """
 
     def __init__(self, store: Any, run_id: str) -> None:
-        """StoreError where the run is unknown."""
+        """StoreError for an unknown run."""
         self._store, self.run_id, self.place = store, run_id, 0
         self._lock = threading.Lock()
         self._events: tuple[Event, ...] = ()
@@ -106,7 +108,7 @@ class LogSource:
             time.sleep(TICK_S)
 
     def cancel(self) -> None:
-        """Nothing: no word of ours reaches that process."""
+        """No effect: another process cannot be reached from here."""
 
     def _look(self) -> None:
         # Where another frame is looking already, what is known will do.
@@ -135,8 +137,8 @@ class LogSource:
 
 
 def source_of(context: Any, run: Any) -> Source:
-    """The events of a run (a RunSummary): as they come where it is under way, else all there are.
-    StoreError where it is gone."""
+    """The events of a run (a RunSummary): as they come while it is running, else all. StoreError if
+    it was deleted."""
     store = context.store
     live = context.hub.live_run(run.run_id)
     if live is not None:
@@ -148,14 +150,14 @@ def source_of(context: Any, run: Any) -> Source:
 
 
 def under_way(context: Any, run: Any) -> str:
-    """Which server makes a run: `here`, `elsewhere`, or empty where none does (any more)."""
+    """The server on which a run is running: `here`, `elsewhere`, or empty if it has ended."""
     if context.hub.live_run(run.run_id) is not None:
         return "here"
     return "elsewhere" if run.status == "running" and run.elsewhere else ""
 
 
 def stop(source: Source) -> None:
-    """Stop the run for all tabs, where that can be done from here."""
+    """Stops the run for all tabs, if it is running on this server."""
     if isinstance(source, FollowedSource):
         source.stop()
     else:

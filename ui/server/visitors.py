@@ -1,7 +1,7 @@
-"""Access: visitors of this machine see all runs, visitors from elsewhere only their own.
+"""Access: visitors of this machine see all runs, other visitors only their own.
 
-A visitor's key is drawn at the first visit and kept by the browser; with `--auth` the user's name
-takes its place. Knows Gradio's Request only by the few attributes it reads.
+A visitor's key is drawn at the first visit and stored by the browser; with `--auth` the user's name
+replaces it. Uses only a few attributes of Gradio's Request.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ FORWARDED = ("x-forwarded-for", "forwarded", "x-real-ip")
 
 
 def new_key() -> str:
-    """A visitor's key, which cannot be guessed."""
+    """A random visitor's key, which cannot be guessed."""
     return "visitor-" + secrets.token_urlsafe(18)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address of a host or a bound server reaches this machine only."""
+    """Whether an address is reachable from this machine only."""
     if host in ("localhost", ""):
         return True
     try:
@@ -33,7 +33,8 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rule of this server: `host` it listens on, whether visitors log in."""
+    """The access rules of this server; `host`: the address it listens on; whether visitors log
+    in."""
 
     host: str
     auth: bool = False
@@ -53,20 +54,20 @@ class Access:
         return is_loopback(self.host) and not any(name in headers for name in FORWARDED)
 
     def owner(self, request: Any, browser_key: str = "") -> str | None:
-        """The key to restrict a list of runs to; None where there is nothing to restrict."""
+        """The owner to whose runs lists are restricted; None for no restriction."""
         return None if self.open(request) else self.key(request, browser_key)
 
     def shows_paths(self, request: Any) -> bool:
-        """Whether the caller may read paths of the server."""
+        """Whether the caller may see paths of the server."""
         return self.auth or self.open(request)
 
     @property
     def loads_here(self) -> bool:
-        """Whether there are visitors who may exchange the models, none being behind a proxy."""
+        """Whether any visitors may swap the models, none if a proxy is in front."""
         return self.auth or is_loopback(self.host)
 
     def may_load(self, request: Any) -> bool:
-        """Whether the caller may exchange the models, which affects all visitors."""
+        """Whether the caller may swap the models, which affects all visitors."""
         return self.auth or self.open(request)
 
     def may_schedule(self, request: Any) -> bool:

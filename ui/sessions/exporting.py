@@ -1,6 +1,6 @@
-"""A past run as a file to take away: which formats there are, and the run written in one.
+"""A past run as a file: the formats, and writing one.
 
-The writers are handed in (ui/server/context.py); only the report with its pictures is made here.
+The writers are passed in (ui/server/context.py); only the report with its pictures is made here.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ FORMATS: Mapping[str, str] = MappingProxyType(
         "html": "HTML report",
     }
 )
-"""Name of each format -> what its button says."""
+"""Name of each format -> its button's label."""
 
 FROM_STORE: Mapping[str, str] = MappingProxyType(
     {"json": "events", "csv": "rounds", "trace": "trace"}
 )
-"""Those that the store's EXPORTS write, by their names there."""
+"""The formats that the store's EXPORTS write, by their names there."""
 
 LONGEST_NAME = 80
 TELL_S = 0.3
@@ -43,8 +43,8 @@ TELL_S = 0.3
 def export_progress(
     context: Context, asker: Asker, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
-    """How far it is, several times a second; then what `written` gives. A long run's trees take
-    seconds. ConfigError, StoreError."""
+    """Progress several times a second, then the result of `written`: a long run takes seconds.
+    ConfigError, StoreError."""
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, asker, run_id, name, shares.append)
@@ -62,10 +62,10 @@ def write_export(
     asker: Asker,
     run_id: str,
     name: str,
-    told: Callable[[float], None] | None = None,
+    on_progress: Callable[[float], None] | None = None,
 ) -> dict[str, Any]:
-    """`name` (of the file), `media_type` and `text` of a run; `told` is called with the share of it
-    that is written, where that can be known. ConfigError, StoreError."""
+    """`name` (of the file), `media_type` and `text` of a run; `on_progress` is called with
+    the share of it that is written, where that can be known. ConfigError, StoreError."""
     choice("format", name, tuple(FORMATS))
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
@@ -73,7 +73,7 @@ def write_export(
     events = context.store.events(run_id)
     if name == "html":
         extension, media_type = "html", "text/html; charset=utf-8"
-        text = report_html(events, baseline_of(context.store, run), told=told)
+        text = report_html(events, baseline_of(context.store, run), on_progress=on_progress)
     else:
         export = context.exports[FROM_STORE[name]]
         extension, media_type = export.extension, export.media_type
@@ -83,5 +83,5 @@ def write_export(
 
 
 def _safe(run_id: str) -> str:
-    """As a file's name on any system."""
+    """The run's id as a file name that is valid on any system."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", run_id)[:LONGEST_NAME] or "run"

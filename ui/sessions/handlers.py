@@ -1,7 +1,5 @@
-"""Event handlers of the Sessions tab: each finds the caller and the tab, then calls a function.
-
-Each makes the handler of one event; the functions it calls know no Gradio request.
-"""
+"""Event handlers of the Sessions tab. Each function makes the handler of one event, which finds
+caller and tab session and calls a plain function that knows no Gradio request."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ __all__ = [
 
 
 def list_handler(context: Context, turn: int | None) -> Callable[..., list[Any]]:
-    """`turn`: pages forward or back; None begins at the first page again."""
+    """`turn`: pages forward or back; None: the first page."""
 
     def show(request: gr.Request, visitor: str, opened: str, *values: Any) -> list[Any]:
         text, status, order, page, *more = values
@@ -84,12 +82,14 @@ def choose_handler(sessions: Sessions) -> Callable[..., Any]:
     board, context = sessions.board, sessions.board.context
 
     def choose(request: gr.Request, event: gr.EventData, visitor: str, comparing: str) -> Any:
-        desk, told = board.desk(request), event._data or {}
-        run_id = str(told.get("run", ""))
-        one, two = (half.desk(context, request) for half in sessions.beside.halves)
+        session, event_data = board.session(request), event._data or {}
+        run_id = str(event_data.get("run", ""))
+        one, two = (half.session(context, request) for half in sessions.beside.halves)
         asker = asker_of(context, request, visitor)
-        return desk.presses.last(
-            "run", told, lambda: choose_run(sessions, (desk, one, two), asker, run_id, comparing)
+        return session.clicks.last(
+            "run",
+            event_data,
+            lambda: choose_run(sessions, (session, one, two), asker, run_id, comparing),
         )
 
     return choose
@@ -106,7 +106,7 @@ def about_handler(context: Context) -> Callable[..., list[Any]]:
 
 
 def whose_handler(context: Context) -> Callable[..., list[Any]]:
-    """What is said of the opened run and the way to its study, without its note."""
+    """What is shown about the opened run and the link to its study, without its note."""
 
     def whose(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
         _, about, _, _, study = about_run(context, asker_of(context, request, visitor), run_id)
@@ -129,15 +129,15 @@ def again_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
 
     def run_again(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker, owner = asker_of(context, request, visitor), context.access.key(request, visitor)
-        yield from repeat_run(sessions, sessions.board.desk(request), asker, owner, run_id)
+        yield from repeat_run(sessions, sessions.board.session(request), asker, owner, run_id)
 
     return run_again
 
 
 def stop_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     def stop(request: gr.Request) -> list[Any]:
-        desk = sessions.board.desk(request)
-        return [*stop_again(sessions, desk), *sessions.board.place(desk)]
+        session = sessions.board.session(request)
+        return [*stop_again(sessions, session), *sessions.board.place(session)]
 
     return stop
 
@@ -166,8 +166,8 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
 
 def scrub_handler(sessions: Sessions) -> Callable[..., Values]:
     def move(request: gr.Request, number: float | None) -> Values:
-        desk = sessions.board.desk(request)
-        return [*scrub(sessions, desk, number), *scrub_place(sessions, desk, number)]
+        session = sessions.board.session(request)
+        return [*scrub(sessions, session, number), *scrub_place(sessions, session, number)]
 
     return move
 
@@ -177,7 +177,7 @@ def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
     def delete(request: gr.Request, visitor: str, run_id: str) -> list[Any]:
         asker = asker_of(board.context, request, visitor)
-        return delete_run(sessions, board.desk(request), asker, run_id)
+        return delete_run(sessions, board.session(request), asker, run_id)
 
     return delete
 
@@ -189,7 +189,7 @@ def studies_handler(sessions: Sessions) -> Callable[..., list[Any]]:
     board = sessions.board
 
     def show(request: gr.Request, visitor: str) -> list[Any]:
-        return listed_studies(board.desk(request), studies_of(board.context, request, visitor))
+        return listed_studies(board.session(request), studies_of(board.context, request, visitor))
 
     return show
 
@@ -199,7 +199,7 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
     def press(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
         mine = studies_of(board.context, request, visitor)
-        return press_list(board.desk(request), mine, event._data or {})
+        return press_list(board.session(request), mine, event._data or {})
 
     return press
 
@@ -208,10 +208,10 @@ def study_press_handler(sessions: Sessions) -> Callable[..., list[Any]]:
 
 
 def kept_handler(context: Context) -> Callable[..., list[Any]]:
-    def show(request: gr.Request, visitor: str, typed: str, told: str) -> list[Any]:
+    def show(request: gr.Request, visitor: str, typed: str, message: str) -> list[Any]:
         asker = asker_of(context, request, visitor)
         hidden = [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-        return guard_once(lambda: retention_shown(context, asker, typed, told), lambda _: hidden)
+        return guard_once(lambda: retention_shown(context, asker, typed, message), lambda _: hidden)
 
     return show
 

@@ -1,6 +1,6 @@
-"""Past runs as a visitor may see them: the list, one run, its owner. Knows the store's answers.
+"""Past runs as a visitor may see them: the list, single runs, access rights. Queries the store.
 
-Shared by the Sessions tab and the endpoints, so that the same rules hold for both.
+Used by the Sessions tab and the endpoints, so that both have the same rules.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SINCE = MappingProxyType(
         "the last 30 days": 24 * 30,
     }
 )
-"""What the menu says -> hours, 0 for all."""
+"""Menu entry -> hours, 0 for all."""
 
 TO_END = MappingProxyType(
     {
@@ -73,14 +73,15 @@ DIFFERENCES = 3
 
 
 def asker_of(context: Context, request: gr.Request, visitor: str) -> Asker:
-    """What this caller may see."""
+    """The caller's rights."""
     access = context.access
     return Asker(access.owner(request, visitor or ""), access.shows_paths(request))
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The caller's rights: the owner that lists are restricted to (None: all), and `paths`."""
+    """A caller's rights. `owner`: the only owner whose runs are listed, None for all; `paths`:
+    whether server paths may be shown."""
 
     owner: str | None
     paths: bool
@@ -88,7 +89,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class RunFilters:
-    """Further filters of the list; empty ones restrict nothing. `since` is a name in SINCE."""
+    """Further filters of the list; empty ones have no effect. `since`: a name in SINCE."""
 
     llm: str = ""
     drafter: str = ""
@@ -97,11 +98,11 @@ class RunFilters:
 
     def query(self) -> dict[str, Any]:
         """As fields of the store's RunQuery. ConfigError."""
-        asked = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
+        filters = {"llm": self.llm or "", "drafter": self.drafter or "", "noted": bool(self.noted)}
         choice("since", self.since, tuple(SINCE))
         hours = SINCE[self.since]
         since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat() if hours else ""
-        return {**asked, "since_utc": since}
+        return {**filters, "since_utc": since}
 
 
 NO_FILTERS = RunFilters()
@@ -117,10 +118,10 @@ def list_values(
     page: float,
     more: RunFilters = NO_FILTERS,
 ) -> list[Any]:
-    """The list, its notice and the page number, which never runs past the end."""
+    """The list, its notice, and the page number, limited to existing pages."""
 
     def work() -> list[Any]:
-        asked = {
+        query = {
             "text": text or "",
             "status": "" if status == "all" else status,
             "order": order,
@@ -129,19 +130,19 @@ def list_values(
             **more.query(),
         }
         number = max(1, parse_whole_number("page", page or 1))
-        found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
-        last = max(1, -(-found.total // PAGE))
+        runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
+        last = max(1, -(-runs_page.total // PAGE))
         # Runs may have been deleted since the page was chosen.
         if number > last:
             number = last
-            found = context.store.runs(context.query(**asked, offset=PAGE * (number - 1)))
-        rows = {str(i): row_value(summary) for i, summary in enumerate(found.rows)}
+            runs_page = context.store.runs(context.query(**query, offset=PAGE * (number - 1)))
+        rows = {str(i): row_value(summary) for i, summary in enumerate(runs_page.rows)}
         anything = bool(text) or status != "all" or more != NO_FILTERS
         empty = "No run matches." if anything else "No run yet: the Live tab makes the first."
         value = {"rows": rows, "selected": opened, "empty": empty}
-        lines = [Line("info", f"{_runs(found.total)}, page {number} of {last}.")]
+        lines = [Line("info", f"{_runs(runs_page.total)}, page {number} of {last}.")]
         log = log_line(context.store.status())
-        lines += [log, *_whereabouts(context, asker)]
+        lines += [log, *_log_location(context, asker)]
         return [value, notice_value(lines, again=bool(log.text)), number]
 
     return guard_once(work, lambda message: [{}, notice_value([Line("error", message)]), 1])
@@ -151,7 +152,7 @@ def _runs(total: int) -> str:
     return "1 run" if total == 1 else f"{total} runs"
 
 
-def _whereabouts(context: Context, asker: Asker) -> list[Line]:
+def _log_location(context: Context, asker: Asker) -> list[Line]:
     if not asker.paths:
         return [Line("info", "You see the runs of this browser.")]
     command = context.store.datasette()
@@ -160,35 +161,36 @@ def _whereabouts(context: Context, asker: Asker) -> list[Line]:
 
 
 def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
-    """LLMs to choose from: those of the log; to whom the log is not open, the loaded one."""
+    """The menu of LLMs: all of the log, or the loaded one if the visitor may not see the whole
+    log."""
     if asker.owner is None:
         return [ANY_MODEL, *((name, name) for name in context.store.choices().llms)]
     return [ANY_MODEL, *((model.name, model.name) for model in context.models[:1])]
 
 
 def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
-    """Drafters to choose from, in the same way."""
+    """The menu of drafters: all of the log, or the loaded ones, as in `llm_choices`."""
     own = (*context.drafter_names, *MODEL_FREE)
     names = context.store.choices().drafters if asker.owner is None else own
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 
 
 def parse_whole_number(field: str, typed: float) -> int:
-    """A typed number without what is behind its point. ConfigError where it is none."""
+    """A typed number, rounded towards zero. ConfigError if it is not a finite number."""
     if isinstance(typed, bool) or not isinstance(typed, (int, float)) or not math.isfinite(typed):
         raise ConfigError.of(field, typed, "a whole number")
     return int(typed)
 
 
 def menu(choices: list[tuple[str, str]], chosen: str) -> Any:
-    """A menu of names; one that no run has any more is no longer chosen."""
+    """A menu's new choices; if the chosen one is no longer among them, it is reset to any."""
     if chosen in (value for _, value in choices):
         return gr.update(choices=choices)
     return gr.update(choices=choices, value="")
 
 
 def row_value(summary: Any) -> dict[str, Any]:
-    """What the list shows of a run; a RunSummary in."""
+    """A run's row in the list, from its RunSummary."""
     stats = summary.stats
     settings = settings_of(summary.asked, summary.ssms)
     return {
@@ -219,19 +221,19 @@ def _shared(summary: Any) -> list[str]:
 
 
 def excerpt(text: str) -> str:
-    """One line of a list: short, without characters that break or reverse the line."""
+    """Text for one line of a list: short, without characters that break or reverse the line."""
     flat = visible(" ".join(text.split()))
     return flat if len(flat) <= EXCERPT else flat[: EXCERPT - 1] + "…"
 
 
 def check_ended(context: Context, run: Any) -> None:
-    """StoreError where a run is under way, with what can be done about it."""
+    """StoreError if a run is still running, with what the visitor can do."""
     if maker := under_way(context, run):
         raise StoreError(f"run is still running: {TO_END[maker]}")
 
 
 def allowed_run(context: Context, asker: Asker, run_id: str) -> Any:
-    """The run's summary. UnknownRunError also where it is another visitor's."""
+    """The run's summary. UnknownRunError also for another visitor's run."""
     if asker.owner is None:
         return context.store.run(run_id)
     # One answer for both: it must not tell which ids other visitors' runs have.

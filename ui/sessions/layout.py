@@ -1,4 +1,4 @@
-"""The Sessions tab's layout: list, opened run, a second one beside it. No handler, no wiring."""
+"""The Sessions tab's layout: list, opened run, a second run beside it. No handler, no wiring."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPARE_LABEL = "Compare with…"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the list is restricted to; `inputs` in the order of `history.Wanted`."""
+    """The filters of the list; `inputs`: in the order of `RunFilters`."""
 
     text: gr.Textbox
     status: gr.Dropdown
@@ -45,13 +45,13 @@ class Filters:
 
     @property
     def restarting_filters(self) -> list[Any]:
-        """Filters that restart the list at its first page."""
+        """Filters whose change shows the first page of the list."""
         return [*(one for one in self.inputs if one is not self.page)]
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedRun:
-    """What can be done with the opened run; seen while one is open."""
+    """The controls of the opened run; hidden while none is open."""
 
     section: gr.Column
     about: gr.HTML
@@ -70,13 +70,14 @@ class OpenedRun:
 
     @property
     def about_outputs(self) -> list[Any]:
-        """What `keeping.about_run` gives."""
+        """The outputs of `retention.about_run`."""
         return [self.section, self.about, self.note, self.stop, self.study]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many runs stay whole; visible to those who may set it. `told`: the log's last value."""
+    """The setting of how many runs stay whole; visible to visitors who may change it. `told`: the
+    log's last value."""
 
     section: gr.Accordion
     keep: gr.Textbox
@@ -88,8 +89,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The tab's components. `opened` is the open run's id, `comparing` the id of the run for which
-    a second is being chosen from the list."""
+    """The tab's components. `opened`: the open run's id; `comparing`: the id of the run for which a
+    second one is being chosen from the list."""
 
     board: Board
     filters: Filters
@@ -108,14 +109,14 @@ class Sessions:
 
     @property
     def opened_outputs(self) -> list[Component]:
-        """What `sessions.opened_run` gives."""
+        """The outputs of `opened_run`."""
         return [*self.board.outputs, *self.board.places, self.opened]
 
 
 def build_sessions(context: Context) -> Sessions:
-    """The list above, the opened run below, a second one beside it where it is asked for."""
+    """The list at the top, the opened run below, a second run beside it on request."""
     filters = _filters()
-    said = notice("sessions-said")
+    message_box = notice("sessions-said")
     choose = notice("sessions-choose")
     runs = run_list("sessions-runs")
     with gr.Row():
@@ -129,7 +130,7 @@ def build_sessions(context: Context) -> Sessions:
     board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
     board = replace(board, stop=on.stop)
     states = gr.State(""), gr.State("")
-    shown = (board, filters, choose, runs, said, older, newer, refresh, studies)
+    shown = (board, filters, choose, runs, message_box, older, newer, refresh, studies)
     return Sessions(*shown, retention, on, beside, *states)
 
 
@@ -213,5 +214,5 @@ def _retention() -> Retention:
                 elem_id="sessions-keep-sure",
                 min_width=120,
             )
-        said = notice("sessions-kept")
-    return Retention(section, keep, ask, sure, said, gr.State(""))
+        message_box = notice("sessions-kept")
+    return Retention(section, keep, ask, sure, message_box, gr.State(""))

@@ -1,6 +1,6 @@
-"""Follows a run under way that was opened in Sessions to its end, on the same board.
+"""Follows a running run that was opened in Sessions, on the same board, to its end.
 
-Opening it from the list, a link or another tab starts that.
+It starts when the run is opened from the list, a link or another tab.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ __all__ = ["follow_opened", "follow_run"]
 
 
 def follow_run(
-    sessions: Sessions, desk: TabSession, asker: Asker, run_id: str
+    sessions: Sessions, session: TabSession, asker: Asker, run_id: str
 ) -> Iterator[list[Any]]:
-    """The board and the scrubber as the run goes on, then once what is said of the opened run.
-    Nothing of a run that has ended, or that the desk has turned from."""
-    board, told = sessions.board, sessions.on.about_outputs
-    player = desk.player
-    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *told)]
+    """The board and the scrubber while the run goes on, and at its end once the facts about the
+    run. Yields nothing for a run that has ended or is no longer shown."""
+    board, outputs = sessions.board, sessions.on.about_outputs
+    player = session.player
+    quiet = [gr.skip() for _ in (*board.outputs, *board.places, *outputs)]
     if player is None or player.source.run_id != run_id or player.source.done:
         yield quiet
         return
-    for values in board.stream(desk, play(desk)):
-        yield [*values, *board.place(desk), *(gr.skip() for _ in told)]
-    if desk.player is player and player.source.done:
-        yield [*quiet[: -len(told)], *about_run(board.context, asker, run_id)]
+    for values in board.stream(session, play(session)):
+        yield [*values, *board.place(session), *(gr.skip() for _ in outputs)]
+    if session.player is player and player.source.done:
+        yield [*quiet[: -len(outputs)], *about_run(board.context, asker, run_id)]
 
 
 def follow_opened(sessions: Sessions, opened: Callable[..., Any], visitor: gr.BrowserState) -> None:
-    """On `opened`, a trigger of when a run was opened; at its end the list is read again."""
+    """Follow the run on `opened`, a trigger; at its end, refresh the list."""
     board, filters = sessions.board, sessions.filters
     event = opened(
         _follow_handler(sessions),
@@ -57,6 +57,6 @@ def _follow_handler(sessions: Sessions) -> Callable[..., Iterator[list[Any]]]:
 
     def follow(request: gr.Request, visitor: str, run_id: str) -> Iterator[list[Any]]:
         asker = asker_of(context, request, visitor)
-        yield from follow_run(sessions, sessions.board.desk(request), asker, run_id)
+        yield from follow_run(sessions, sessions.board.session(request), asker, run_id)
 
     return follow

@@ -1,6 +1,5 @@
-"""A past run once more: the same request with the seed that was drawn, and whether it wrote the
-same text. The old run stays beside the new one as grey figures and a pale line.
-"""
+"""Repeats a past run: the same request with the recorded seed, and whether its text is the same.
+The old run stays as grey figures and a pale line."""
 
 from __future__ import annotations
 
@@ -32,9 +31,8 @@ NAMES = ("This run", "the one before")
 
 
 def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) -> Request:
-    """The request of a past run as it was asked, with `seed` the one that was drawn for it.
-    StoreError, ConfigError.
-    """
+    """The request of a past run as it was made; with `seed`, with the seed that was drawn for it.
+    StoreError, ConfigError."""
     if not run_id:
         raise StoreError("no run is opened: open one from the list first")
     run = allowed_run(context, asker, run_id)
@@ -45,10 +43,10 @@ def asked_of(context: Context, asker: Asker, run_id: str, seed: bool = False) ->
 
 
 def repeat_run(
-    sessions: Sessions, desk: TabSession, asker: Asker, owner: str, run_id: str
+    sessions: Sessions, session: TabSession, asker: Asker, owner: str, run_id: str
 ) -> Iterator[list[Any]]:
-    """Run the opened run's request once more on the same board: the board, the scrubber, and at the
-    end the new run's id."""
+    """Repeat the opened run on the same board: yields the board, the scrubber, and at the end the
+    new run's id."""
     board, store = sessions.board, sessions.board.context.store
 
     def frames() -> Iterator[object]:
@@ -58,25 +56,29 @@ def repeat_run(
         before = store.events(run_id)
         request = _same_tokens(request, before, board.context.models)
         player = Player(board.context.hub.start(request, owner), Pace("full"))
-        desk.look_at(player)
-        desk.baseline = None  # measured then, on a machine that did what it did then
-        desk.before = _before(before)
-        desk.doing = "Running again, with the seed that was recorded."
-        yield from play(desk)
-        if desk.player is player:
-            desk.doing = ""
-            _judge(desk, before)
+        session.look_at(player)
+        session.baseline = None  # measured then, on a machine that did what it did then
+        session.before = _before(before)
+        session.doing = "Running again, with the seed that was recorded."
+        yield from play(session)
+        if session.player is player:
+            session.doing = ""
+            _judge(session, before)
             yield None
 
-    for values in board.stream(desk, frames()):
-        yield [*values, *board.place(desk), gr.skip()]
-    if desk.player is not None and desk.player.source.done:
-        yield [*(gr.skip() for _ in board.outputs), *board.place(desk), desk.player.source.run_id]
+    for values in board.stream(session, frames()):
+        yield [*values, *board.place(session), gr.skip()]
+    if session.player is not None and session.player.source.done:
+        yield [
+            *(gr.skip() for _ in board.outputs),
+            *board.place(session),
+            session.player.source.run_id,
+        ]
 
 
 def _same_tokens(request: Request, before: Sequence[Event], models: Sequence[ModelInfo]) -> Request:
-    """The request with the prompt tokens of before, where this LLM made them: a chat template may
-    write the time."""
+    """The request with the old run's prompt tokens, if the same LLM made them: a chat template may
+    contain the time."""
     first = before[0] if before else None
     if not isinstance(first, RunStarted):
         return request
@@ -91,20 +93,20 @@ def _before(events: Sequence[Event]) -> Before:
     return Before(view.run_id, tuple(line.accepted for line in view.rounds), view.stats)
 
 
-def _judge(desk: TabSession, before: Sequence[Event]) -> None:
+def _judge(session: TabSession, before: Sequence[Event]) -> None:
     """Store in the tab session whether the text is the same."""
-    assert desk.player is not None
-    source = desk.player.source
+    assert session.player is not None
+    source = session.player.source
     now = source.events(0, source.count)
     if now:
-        desk.answer = same_text(now, before, NAMES)
+        session.answer = same_text(now, before, NAMES)
 
 
-def stop_again(sessions: Sessions, desk: TabSession) -> Values:
-    """Stop the repeated run; a past run pauses where it is."""
+def stop_again(sessions: Sessions, session: TabSession) -> Values:
+    """Stop the repeated run; if none is running, pause the playback."""
 
     def work() -> None:
-        player = desk.player
+        player = session.player
         if player is None:
             return
         stop(player.source)
@@ -114,4 +116,4 @@ def stop_again(sessions: Sessions, desk: TabSession) -> Values:
         else:
             player.set_pace(Pace("step", player.pace.rounds_per_second))
 
-    return sessions.board.once(desk, work)
+    return sessions.board.once(session, work)

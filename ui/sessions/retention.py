@@ -1,4 +1,4 @@
-"""What is kept of past runs: the opened run's note, and for how many runs whole trees are kept."""
+"""The opened run's note, and for how many runs whole trees are stored."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ MOST_RUNS = 10_000_000
 
 
 def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
-    """Whether there is an opened run, what is said about it, its note, whether it can be
-    stopped from here, the way to its study."""
+    """The opened run's section: what is said about it, its note, whether it can be stopped here,
+    the link to its study."""
     try:
         run = allowed_run(context, asker, run_id) if run_id else None
         study = Studies(context, asker.owner, "").of_run(run_id)
@@ -58,12 +58,12 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
             gr.Button(visible=False),
         ]
     maker = under_way(context, run)
-    told = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
+    message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
     real = _rounds_a_second(run.stats)
     pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
     kind = KINDS[study.kind] if study else ""
     lines = [
-        Line("info", told + (pace if real else "")),
+        Line("info", message + (pace if real else "")),
         Line("info", UNDER_WAY.get(maker, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),
@@ -79,17 +79,17 @@ def _rounds_a_second(stats: Any) -> float:
 
 
 def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[str, Any]:
-    """Keep the note of the opened run; what to say of it."""
+    """Store the note of the opened run; returns the notice."""
 
     def work() -> dict[str, Any]:
         if not run_id:
             raise StoreError("no run is opened: open one from the list first")
         allowed_run(context, asker, run_id)
         context.store.annotate(run_id, note or "")
-        told = (
+        message = (
             "The note is kept; the search finds its words." if note else "The run has no note now."
         )
-        return notice_value([Line("good", told)])
+        return notice_value([Line("good", message)])
 
     return guard_once(work, lambda message: notice_value([Line("error", message)]))
 
@@ -98,7 +98,7 @@ def keep_note(context: Context, asker: Asker, run_id: str, note: str) -> dict[st
 
 
 def kept_runs(typed: Any) -> int | None:
-    """What was typed as a number of runs; None for all. ConfigError."""
+    """The typed number of runs; None for all. ConfigError."""
     text = str(typed if typed is not None else "").strip()
     if text in ("", "0"):
         return None
@@ -109,28 +109,29 @@ def kept_runs(typed: Any) -> int | None:
     return int(text)
 
 
-def retention_shown(context: Context, asker: Asker, typed: Any, told: str | None) -> list[Any]:
-    """Whether the control is seen, what it says, and what the log says, for the next time.
+def retention_shown(context: Context, asker: Asker, typed: Any, message: str | None) -> list[Any]:
+    """Visibility and value of the control, its notice, and the log's value for the next call.
 
-    `told` is what the log said then. Where the box shows something else, the visitor has typed
-    it, and it is left alone.
+    `message`: the log's value at the last call. If the box shows another one, the visitor has typed
+    it, and it is not changed.
     """
     if not asker.paths:
         return [gr.Accordion(visible=False), gr.skip(), gr.skip()]
-    kept = context.store.retention()
-    said = "" if kept is None else str(kept)
-    touched = (typed or "") not in (said, told or "")
+    retention = context.store.retention()
+    limit = "" if retention is None else str(retention)
+    touched = (typed or "") not in (limit, message or "")
     return [
         gr.Accordion(visible=True),
-        gr.skip() if touched or said == (typed or "") else said,
-        said,
+        gr.skip() if touched or limit == (typed or "") else limit,
+        limit,
     ]
 
 
 def set_retention(
     context: Context, asker: Asker, typed: Any, sure: bool
 ) -> tuple[dict[str, Any], gr.Button]:
-    """Set how many runs stay whole. What goes, goes for ever: that is asked first."""
+    """Set how many runs stay whole. Trees are removed for ever, so this asks for confirmation
+    first."""
 
     def work() -> tuple[dict[str, Any], gr.Button]:
         if not asker.paths:
@@ -142,8 +143,8 @@ def set_retention(
         context.store.set_retention(keep)
         whole = "From now on every run stays whole."
         some = f"The last {_count(keep or 0)} stay whole; older ones are thinned meanwhile."
-        said = Line("good", whole if keep is None else some)
-        return notice_value([said]), gr.Button(visible=False)
+        line = Line("good", whole if keep is None else some)
+        return notice_value([line]), gr.Button(visible=False)
 
     def refusal(message: str) -> tuple[dict[str, Any], gr.Button]:
         return notice_value([Line("error", message)]), gr.Button(visible=False)

@@ -1,6 +1,6 @@
-"""The Sessions tab: past runs, found, opened and played again on a board like Live's.
+"""The Sessions tab: past runs are found, opened and replayed on a board like Live's.
 
-What is done with the opened run; ui/sessions/wiring.py connects it.
+Functions for the opened run; ui/sessions/wiring.py connects them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ALREADY = "This run is already deleted, in another tab perhaps: nothing was left
 CHOOSE = "Choose the second run: press it in this list."
 
 
-def opened_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) -> list[Any]:
+def opened_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
     """Open a run at its end: the board, the scrubber, the id."""
     board = sessions.board
 
@@ -47,45 +47,45 @@ def opened_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
         run = allowed_run(board.context, asker, run_id)
         player = Player(source_of(board.context, run), Pace("full"))
         player.advance(0.0)
-        desk.look_at(player)
-        desk.baseline = baseline_of(board.context.store, run)
-        return [*board.values(desk), *board.place(desk), run_id]
+        session.look_at(player)
+        session.baseline = baseline_of(board.context.store, run)
+        return [*board.values(session), *board.place(session), run_id]
 
     def refusal(message: str) -> list[Any]:
-        return [*board.failure_values(desk)(message), *(gr.skip() for _ in board.places), ""]
+        return [*board.failure_values(session)(message), *(gr.skip() for _ in board.places), ""]
 
     return guard_once(work, refusal)
 
 
-def scrub(sessions: Sessions, desk: TabSession, number: float | None) -> Values:
-    """To the end of a round; a number past either end is that end, an emptied box no move."""
+def scrub(sessions: Sessions, session: TabSession, number: float | None) -> Values:
+    """Move to the end of a round; numbers out of range are clipped, an empty box has no effect."""
 
     def work() -> None:
-        if desk.player is not None and number is not None:
-            desk.player.seek(parse_whole_number("round", number))
+        if session.player is not None and number is not None:
+            session.player.seek(parse_whole_number("round", number))
 
-    return sessions.board.once(desk, work)
-
-
-def scrub_place(sessions: Sessions, desk: TabSession, number: float | None) -> list[Any]:
-    """What `board.places` show after that. The slider is in the visitor's hand: it is set only
-    where it says another round than the one that is shown."""
-    slider, *rest = sessions.board.place(desk)
-    said = number is None or number == slider["value"]
-    return [gr.skip() if said else slider, *rest]
+    return sessions.board.once(session, work)
 
 
-def shows(desk: TabSession, run_id: str) -> bool:
-    """Whether this visitor's board has the run open: so it was theirs to see."""
-    return desk.player is not None and desk.player.source.run_id == run_id
+def scrub_place(sessions: Sessions, session: TabSession, number: float | None) -> list[Any]:
+    """The values of `board.places` after `scrub`. The visitor is moving the slider, so it is set
+    only if it shows another round than the board."""
+    slider, *rest = sessions.board.place(session)
+    unchanged = number is None or number == slider["value"]
+    return [gr.skip() if unchanged else slider, *rest]
 
 
-def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) -> list[Any]:
-    """Remove the opened run; the board becomes empty, also where another tab was first."""
+def shows(session: TabSession, run_id: str) -> bool:
+    """Whether this visitor's board shows the run, so that they were allowed to open it."""
+    return session.player is not None and session.player.source.run_id == run_id
+
+
+def delete_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
+    """Delete the opened run and clear the board, also if another tab has deleted it already."""
     board = sessions.board
 
     def empty_values(values: Values) -> list[Any]:
-        return [*values, *board.place(desk), "", gr.Button(visible=False)]
+        return [*values, *board.place(session), "", gr.Button(visible=False)]
 
     def work() -> list[Any]:
         if not run_id:
@@ -94,16 +94,16 @@ def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
             check_ended(board.context, allowed_run(board.context, asker, run_id))
             board.context.store.delete(run_id)
         except UnknownRunError:
-            if not shows(desk, run_id):
+            if not shows(session, run_id):
                 raise
-            desk.look_at(None)
-            return empty_values(board.failure_values(desk)(ALREADY))
-        desk.look_at(None)
-        return empty_values(board.values(desk))
+            session.look_at(None)
+            return empty_values(board.failure_values(session)(ALREADY))
+        session.look_at(None)
+        return empty_values(board.values(session))
 
     def refusal(message: str) -> list[Any]:
-        kept = [gr.skip() for _ in board.places]
-        return [*board.failure_values(desk)(message), *kept, run_id, gr.Button(visible=False)]
+        skips = [gr.skip() for _ in board.places]
+        return [*board.failure_values(session)(message), *skips, run_id, gr.Button(visible=False)]
 
     return guard_once(work, refusal)
 
@@ -112,9 +112,9 @@ def delete_run(sessions: Sessions, desk: TabSession, asker: Asker, run_id: str) 
 
 
 def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
-    """A second run was asked for: the run it is chosen for, the button's label, what to say.
+    """A second run was requested: the run to compare with, the button's label, the notice.
 
-    Pressed once more, nothing is chosen after all.
+    A second click cancels the choice.
     """
     if not run_id or comparing:
         return ["", gr.Button(COMPARE_LABEL), notice_value([])]
@@ -123,27 +123,28 @@ def toggle_comparing(run_id: str, comparing: str) -> list[Any]:
 
 def choose_run(
     sessions: Sessions,
-    desks: tuple[TabSession, TabSession, TabSession],
+    tab_sessions: tuple[TabSession, TabSession, TabSession],
     asker: Asker,
     run_id: str,
     comparing: str,
 ) -> list[Any]:
-    """A run of the list was chosen: open it, or show it beside the one it is `comparing` with.
+    """A run was clicked in the list: open it, or show it beside the run that it is `comparing`
+    with.
 
-    The board, the scrubber, the id; what is said of the run, its note; the two runs; for which run
-    a second is chosen, its button, what is said of that.
+    Returns the board, the scrubber, the id; the facts about the run, its note; the two runs; for
+    which run a second one is chosen, the button, its notice.
     """
     board, beside = sessions.board, sessions.beside
     if not comparing:
-        opened = opened_run(sessions, desks[0], asker, run_id)
+        opened = opened_run(sessions, tab_sessions[0], asker, run_id)
         closed = [gr.Column(visible=False), *(gr.skip() for _ in beside.outputs[1:])]
         about = about_run(board.context, asker, opened[-1])
         return [*opened, *about, *closed, gr.skip(), gr.skip(), gr.skip()]
-    pair = compare_runs(beside, board.context, desks[1:], asker, (comparing, run_id))
-    kept = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
-    return [*kept, *pair, *no_comparison()[1:]]
+    pair = compare_runs(beside, board.context, tab_sessions[1:], asker, (comparing, run_id))
+    skips = [gr.skip() for _ in (*sessions.opened_outputs, *sessions.on.about_outputs)]
+    return [*skips, *pair, *no_comparison()[1:]]
 
 
 def no_comparison() -> list[Any]:
-    """Nothing is compared, and no second run is being chosen."""
+    """No comparison is shown, and none is being chosen."""
     return [gr.Column(visible=False), "", gr.Button(COMPARE_LABEL), notice_value([])]

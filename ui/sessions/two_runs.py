@@ -1,7 +1,6 @@
-"""Two past runs beside each other: the same pictures of each under one playback bar, one table of
-both, and whether they wrote the same text. Built with the page but hidden: until it is asked for it
-costs nothing. Layout and plain functions; ui/sessions/two_runs_wiring.py connects them.
-"""
+"""Two past runs side by side: the same pictures of each under one playback bar, one table of both,
+and whether they wrote the same text. Built with the page but hidden, so that it costs nothing until
+it is used. Layout and plain functions; ui/sessions/two_runs_wiring.py connects them."""
 
 from __future__ import annotations
 
@@ -57,15 +56,15 @@ class Half:
     def outputs(self) -> list[gr.HTML]:
         return [self.head, *self.pictures.values()]
 
-    def desk(self, context: Context, request: gr.Request) -> TabSession:
-        """The desk of the tab that asks."""
-        return context.desks.of(request.session_hash, self.page)
+    def session(self, context: Context, request: gr.Request) -> TabSession:
+        """The tab session that shows this half."""
+        return context.tab_sessions.of(request.session_hash, self.page)
 
-    def draw(self, desk: TabSession) -> list[dict[str, Any]]:
-        """What the pictures show now."""
-        with desk.drawing:
-            values = desk.pictures.values(desk.frame(), desk.baseline, time.monotonic())
-            return [desk.stamps.on(name, pack(values[name])) for name in self.pictures]
+    def draw(self, session: TabSession) -> list[dict[str, Any]]:
+        """The present values of the pictures."""
+        with session.drawing:
+            values = session.pictures.values(session.frame(), session.baseline, time.monotonic())
+            return [session.stamps.on(name, pack(values[name])) for name in self.pictures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +85,22 @@ class TwoRuns:
 
     @property
     def moved_outputs(self) -> list[Any]:
-        """What the bar moves: its own slider, the pictures of both halves."""
+        """The outputs that the bar changes: its slider and the pictures of both halves."""
         return [self.bar.scrub, *(one for half in self.halves for one in half.pictures.values())]
 
-    def desks(self, context: Context, request: gr.Request) -> tuple[TabSession, TabSession]:
-        """The desks of both halves."""
+    def tab_sessions(self, context: Context, request: gr.Request) -> tuple[TabSession, TabSession]:
+        """The tab sessions of both halves."""
         one, two = self.halves
-        return one.desk(context, request), two.desk(context, request)
+        return one.session(context, request), two.session(context, request)
 
-    def moving_values(self, desks: tuple[TabSession, TabSession]) -> list[Any]:
-        """What `moved_outputs` show now; nothing before two runs were chosen."""
-        players = bar_players(desks)
-        if len(players) < len(desks):
+    def moving_values(self, tab_sessions: tuple[TabSession, TabSession]) -> list[Any]:
+        """The present values of `moved_outputs`; empty before two runs were chosen."""
+        players = bar_players(tab_sessions)
+        if len(players) < len(tab_sessions):
             return [gr.skip() for _ in self.moved_outputs]
-        drawn = [half.draw(desk) for half, desk in zip(self.halves, desks, strict=True)]
+        drawn = [
+            half.draw(session) for half, session in zip(self.halves, tab_sessions, strict=True)
+        ]
         return [place_of(players), *drawn[0], *drawn[1]]
 
 
@@ -107,15 +108,15 @@ class TwoRuns:
 
 
 def build_beside(context: Context) -> TwoRuns:
-    """Hidden until two runs are chosen; the halves one below the other where it is narrow."""
+    """Hidden until two runs are chosen; on a narrow screen the halves are stacked."""
     with gr.Column(visible=False, elem_id="sessions-pair", elem_classes="sp-pair-box") as section:
-        said = notice("pair-said")
+        message_box = notice("pair-said")
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
         tables = pair_tables("pair-tables")
         bar = build_bar()
         with gr.Row(equal_height=False):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
-    return TwoRuns(section, said, tables, close, bar, (halves[0], halves[1]))
+    return TwoRuns(section, message_box, tables, close, bar, (halves[0], halves[1]))
 
 
 def _build_half(page: str) -> Half:
@@ -139,11 +140,11 @@ def _build_half(page: str) -> Half:
 def compare_runs(
     beside: TwoRuns,
     context: Context,
-    desks: tuple[TabSession, TabSession],
+    tab_sessions: tuple[TabSession, TabSession],
     asker: Asker,
     ids: tuple[str, str],
 ) -> list[Any]:
-    """The section's values for two runs; what went wrong is told in it."""
+    """The section's values for two runs; errors are shown in it."""
 
     def work() -> list[Any]:
         if ids[0] == ids[1]:
@@ -155,23 +156,25 @@ def compare_runs(
         sources = [StoredSource(context.store, run_id) for run_id in ids]
         shown: list[Any] = []
         schedules: list[str] = []
-        for half, desk, run, source in zip(beside.halves, desks, runs, sources, strict=True):
+        for half, session, run, source in zip(
+            beside.halves, tab_sessions, runs, sources, strict=True
+        ):
             player = Player(source, Pace("full"))
             # At full speed one step takes in all that a past run has.
             player.advance(0.0)
-            desk.look_at(player)
-            desk.baseline = baseline_of(context.store, run)
+            session.look_at(player)
+            session.baseline = baseline_of(context.store, run)
             schedules.append(schedule_words(player.frame().view.rounds))
-            shown += [_head(half, run), *half.draw(desk)]
+            shown += [_head(half, run), *half.draw(session)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
-        said = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
+        outcome = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
         tables = {
             "figures": figures_of(runs[0].stats, runs[1].stats),
             "settings": settings_apart(runs[0], runs[1], (schedules[0], schedules[1])),
         }
-        place = place_of(bar_players(desks))
-        return [gr.Column(visible=True), said, tables, place, *shown]
+        place = place_of(bar_players(tab_sessions))
+        return [gr.Column(visible=True), outcome, tables, place, *shown]
 
     def refusal(message: str) -> list[Any]:
         rest = [gr.skip() for _ in beside.outputs[2:]]
@@ -183,31 +186,31 @@ def compare_runs(
 def _head(half: Half, run: Any) -> dict[str, Any]:
     which = ORDINALS[half.page.removeprefix("pair-")]
     settings = settings_of(run.asked, run.ssms)
-    made = (
+    heading = (
         f"{settings.brief(3)}; {', '.join(settings.sampling)}; made {local_time(run.created_utc)}."
     )
-    return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", made)])
+    return notice_value([Line("info", f"{which}: {excerpt(run.prompt)}"), Line("info", heading)])
 
 
 def both(
-    beside: TwoRuns, desks: tuple[TabSession, TabSession], work: Callable[[], None]
+    beside: TwoRuns, tab_sessions: tuple[TabSession, TabSession], work: Callable[[], None]
 ) -> list[Any]:
-    """Do `work` with both runs, then show where they are."""
+    """Apply `work` to both runs, then show them."""
 
     def work_and_draw() -> list[Any]:
         work()
-        return beside.moving_values(desks)
+        return beside.moving_values(tab_sessions)
 
     return guard_once(work_and_draw, lambda _: [gr.skip() for _ in beside.moved_outputs])
 
 
-def select_round(half: Half, desk: TabSession, data: Any) -> list[Any]:
+def select_round(half: Half, session: TabSession, data: Any) -> list[Any]:
     """A round was clicked in a picture of one half; `data` comes from the browser."""
 
     def work() -> list[Any]:
         number = data.get("round")
-        if desk.player is not None and isinstance(number, int):
-            desk.player.select(number)
-        return list(half.draw(desk))
+        if session.player is not None and isinstance(number, int):
+            session.player.select(number)
+        return list(half.draw(session))
 
     return guard_once(work, lambda _: [gr.skip() for _ in half.pictures])

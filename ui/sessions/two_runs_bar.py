@@ -1,6 +1,5 @@
-"""The one playback bar of two runs beside each other: both go stage by stage through the same
-round, and the shorter one waits at its end.
-"""
+"""The playback bar of two runs side by side: both move stage by stage through the same round, and
+the shorter one waits at its end."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ __all__ = [
 ]
 
 FRAME_S = 1 / 10
-"""Twelve pictures a frame: more frames a second would only queue up in the browser."""
+"""Seconds per frame of twelve pictures: faster frames would only queue up in the browser."""
 SLOWEST, FASTEST = 0.25, 100.0
 BUTTONS = (
     ("step-back", "◂ Step back"),
@@ -50,7 +49,7 @@ MOVES = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Buttons, how fast, and the round that both runs are at."""
+    """The bar: buttons, speed, and the round of both runs."""
 
     buttons: dict[str, gr.Button]
     rate: gr.Slider
@@ -58,7 +57,7 @@ class Bar:
 
 
 def build_bar() -> Bar:
-    """One row of buttons, one of sliders; it stays in sight."""
+    """One row of buttons, one of sliders; it stays visible."""
     with gr.Column(elem_classes="sp-playback", elem_id="pair-playback"):
         with gr.Row(elem_classes="sp-buttons"):
             buttons = {
@@ -92,19 +91,19 @@ def build_bar() -> Bar:
 # -- where both are --
 
 
-def bar_players(desks: Sequence[TabSession]) -> list[Player]:
+def bar_players(tab_sessions: Sequence[TabSession]) -> list[Player]:
     """The players of both halves; none before two runs were chosen."""
-    return [desk.player for desk in desks if desk.player is not None]
+    return [session.player for session in tab_sessions if session.player is not None]
 
 
 def place_of(players: Sequence[Player]) -> Any:
-    """The slider: how many rounds are complete, of how many the longer run has."""
+    """The slider: the number of complete rounds, out of the longer run's rounds."""
     rounds = max((one.frame().known_rounds for one in players), default=0)
     return gr.update(maximum=max(1, rounds), value=stage_of(players) // EVENTS_A_ROUND)
 
 
 def stage_of(players: Sequence[Player]) -> int:
-    """The stage that both are at: a run that is over lags behind."""
+    """The stage of both; a run that has ended is behind."""
     return max((one.stage for one in players), default=0)
 
 
@@ -118,12 +117,12 @@ def _to(players: Sequence[Player], stage: int) -> None:
         one.seek_stage(stage)
 
 
-# -- presses --
+# -- handlers --
 
 
-def moved_both(desks: Sequence[TabSession], name: str) -> None:
-    """One press of a button that moves at once."""
-    players = bar_players(desks)
+def moved_both(tab_sessions: Sequence[TabSession], name: str) -> None:
+    """One click on a button that moves both runs at once."""
+    players = bar_players(tab_sessions)
     here = stage_of(players)
     if name in ("round-previous", "round-next"):
         # From within a round, back to its beginning.
@@ -132,28 +131,30 @@ def moved_both(desks: Sequence[TabSession], name: str) -> None:
     _to(players, here + MOVES[name] if target is None else target)
 
 
-def scrubbed_both(desks: Sequence[TabSession], number: float | None) -> None:
-    """To the end of a round; an emptied box is no move."""
+def scrubbed_both(tab_sessions: Sequence[TabSession], number: float | None) -> None:
+    """Move both to the end of a round; an empty box has no effect."""
     if number is not None:
-        _to(bar_players(desks), EVENTS_A_ROUND * parse_whole_number("round", number))
+        _to(bar_players(tab_sessions), EVENTS_A_ROUND * parse_whole_number("round", number))
 
 
-def paced_both(desks: Sequence[TabSession], rate: float | None) -> None:
-    """Another speed, for what plays now too."""
-    for one in bar_players(desks):
+def paced_both(tab_sessions: Sequence[TabSession], rate: float | None) -> None:
+    """Change the speed, also of runs that are playing."""
+    for one in bar_players(tab_sessions):
         if rate is not None:
             one.set_pace(Pace("step", min(FASTEST, max(SLOWEST, rate))))
 
 
 def played_both(
-    desks: Sequence[TabSession], rate: float | None, clock: Callable[[], float] = time.monotonic
+    tab_sessions: Sequence[TabSession],
+    rate: float | None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Yield whenever both have moved on; restarts if both are at their ends."""
-    players = bar_players(desks)
+    """Yields whenever both have moved; starts from the beginning if both are at their ends."""
+    players = bar_players(tab_sessions)
     if not players:
         yield None
         return
-    paced_both(desks, rate)
+    paced_both(tab_sessions, rate)
     if all(one.at_end for one in players):
         _to(players, 0)
     turns = [one.take_turn() for one in players]
@@ -161,7 +162,9 @@ def played_both(
     yield None
     while not all(one.at_end for one in players):
         time.sleep(FRAME_S)
-        if [desk.player for desk in desks] != players or [one.turn for one in players] != turns:
+        if [session.player for session in tab_sessions] != players or [
+            one.turn for one in players
+        ] != turns:
             return
         now = clock()
         credit += (now - before) * players[0].pace.rounds_per_second * EVENTS_A_ROUND

@@ -1,6 +1,6 @@
-"""Two runs beside each other as tables: figures with their ratio, settings that differ.
+"""Two runs side by side as tables: figures with their ratio, settings that differ.
 
-Pure: summaries of the store in, plain dicts for the page out. ui/run/same_text.py compares texts.
+Pure: summaries of the store in, plain dicts out. ui/run/same_text.py compares texts.
 """
 
 from __future__ import annotations
@@ -59,20 +59,21 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
 
 
 def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
-    """A row for each setting in which two RunSummaries differ, as it was asked; with what became
-    of one that was asked the same, and how each shared the LLM (`schedules`, in words)."""
-    asked = _flat(one.asked), _flat(two.asked)
+    """A row for each setting in which two RunSummaries differ, as requested; also settings that
+    were requested alike but resolved differently, and how each run shared the LLM (`schedules`, in
+    words)."""
+    requests = _flat(one.asked), _flat(two.asked)
     became = _flat(one.config), _flat(two.config)
-    apart = [(name, *(side.get(name) for side in asked)) for name in _names(*asked)]
+    apart = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
     apart += [
         (f"{name} (as run)", *(side.get(name) for side in became))
         for name in _names(*became)
-        if asked[0].get(name) == asked[1].get(name) and name != "seed"
+        if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
     first, second = (words.removeprefix("schedule ") or "each" for words in schedules)
     apart.append(("schedule", first, second))
     apart += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
-    if asked[0].get("seed") == asked[1].get("seed"):
+    if requests[0].get("seed") == requests[1].get("seed"):
         apart.append(("seed (as drawn)", one.seed, two.seed))
     differing = [(name, a, b) for name, a, b in apart if a != b]
     return {
@@ -82,7 +83,7 @@ def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) ->
 
 
 def _flat(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request by name, without its parts' names."""
+    """The fields of a request by name, without the names of its parts."""
     flat: dict[str, Any] = {}
     for name, value in request.items():
         flat.update(_flat(value) if isinstance(value, Mapping) else {name: value})
@@ -94,7 +95,7 @@ def _names(one: Mapping[str, Any], two: Mapping[str, Any]) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    """Short and plain: a list by its parts, nothing as a dash."""
+    """A value as short text: a list by its items, an empty value as a dash."""
     if value is None or value == "":
         return "–"
     if isinstance(value, (list, tuple)):

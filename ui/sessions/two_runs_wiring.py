@@ -1,4 +1,4 @@
-"""Two runs beside each other, connected: the bar moves both, a click selects in one."""
+"""Wiring of two runs side by side."""
 
 from __future__ import annotations
 
@@ -39,42 +39,42 @@ def wire_beside(beside: TwoRuns, context: Context) -> None:
 
 def _pick_handler(half: Half, context: Context) -> Callable[..., list[Any]]:
     def pick(request: gr.Request, event: gr.EventData) -> list[Any]:
-        return select_round(half, half.desk(context, request), event._data or {})
+        return select_round(half, half.session(context, request), event._data or {})
 
     return pick
 
 
 def _move_handler(beside: TwoRuns, context: Context, name: str) -> Callable[..., list[Any]]:
     def move(request: gr.Request) -> list[Any]:
-        desks = beside.desks(context, request)
-        return both(beside, desks, lambda: moved_both(desks, name))
+        tab_sessions = beside.tab_sessions(context, request)
+        return both(beside, tab_sessions, lambda: moved_both(tab_sessions, name))
 
     return move
 
 
 def _scrub_handler(beside: TwoRuns, context: Context) -> Callable[..., list[Any]]:
     def move(request: gr.Request, number: float | None) -> list[Any]:
-        desks = beside.desks(context, request)
-        place, *drawn = both(beside, desks, lambda: scrubbed_both(desks, number))
+        tab_sessions = beside.tab_sessions(context, request)
+        place, *drawn = both(beside, tab_sessions, lambda: scrubbed_both(tab_sessions, number))
         # The slider is the visitor's hand: only a round that there is not is written over.
-        said = number is None or number == place.get("value")
-        return [gr.skip() if said else place, *drawn]
+        unchanged = number is None or number == place.get("value")
+        return [gr.skip() if unchanged else place, *drawn]
 
     return move
 
 
 def _rate_handler(beside: TwoRuns, context: Context) -> Callable[..., None]:
     def change(request: gr.Request, rate: float | None) -> None:
-        guard_once(lambda: paced_both(beside.desks(context, request), rate), lambda _: None)
+        guard_once(lambda: paced_both(beside.tab_sessions(context, request), rate), lambda _: None)
 
     return change
 
 
 def _play_handler(beside: TwoRuns, context: Context) -> Callable[..., Iterator[list[Any]]]:
     def press(request: gr.Request, rate: float | None) -> Iterator[list[Any]]:
-        desks = beside.desks(context, request)
+        tab_sessions = beside.tab_sessions(context, request)
         quiet = [gr.skip() for _ in beside.moved_outputs]
-        shown = (beside.moving_values(desks) for _ in played_both(desks, rate))
+        shown = (beside.moving_values(tab_sessions) for _ in played_both(tab_sessions, rate))
         yield from guard(shown, lambda _: quiet)
 
     return press

@@ -1,4 +1,4 @@
-"""The Sessions tab connected: which handler answers what. No rule and no layout."""
+"""Wiring of the Sessions tab: which handler answers which event. No rule and no layout."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ LIST_INTO_SIGHT = """() => document.querySelector("#sessions-said").scrollIntoVi
 def wire_sessions(
     sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab, live: Live, tabs: gr.Tabs
 ) -> None:
-    """Connect everything of the tab; the list is read again whenever the tab is opened."""
+    """Connect the tab's components; the list is refreshed whenever the tab is opened."""
     wire_board(sessions.board)
     reread = _wire_list(sessions, visitor, tab)
     _wire_opening(sessions, visitor, tab, reread)
@@ -61,14 +61,19 @@ def wire_sessions(
     _wire_again(sessions, visitor, reread)
     _wire_studies(sessions, visitor, tab)
     _wire_retention(sessions, visitor, tab)
-    asked = [visitor, sessions.opened]
+    run_inputs = [visitor, sessions.opened]
     into_live(
-        live, tabs, sessions.on.into_live.click, asked_handler(sessions), asked, sessions.on.about
+        live,
+        tabs,
+        sessions.on.into_live.click,
+        asked_handler(sessions),
+        run_inputs,
+        sessions.on.about,
     )
 
 
 def _wire_list(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> Callable[[Any], None]:
-    """The list and its filters; returns what reads the list again after an event."""
+    """The list and its filters; returns a function that refreshes the list after an event."""
     filters, context = sessions.filters, sessions.board.context
     inputs = [visitor, sessions.opened, *filters.inputs]
     outputs = [sessions.runs, sessions.said, filters.page]
@@ -135,13 +140,15 @@ def _wire_opened(
     sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
 ) -> None:
     on, context = sessions.on, sessions.board.context
-    asked = [visitor, sessions.opened]
-    kept = on.keep_note.click(note_handler(context), [*asked, on.note], on.about, **LATEST)
-    reread(kept)
+    run_inputs = [visitor, sessions.opened]
+    note_saved = on.keep_note.click(
+        note_handler(context), [*run_inputs, on.note], on.about, **LATEST
+    )
+    reread(note_saved)
     for name, button in on.exports.items():
         button.click(
             export_handler(context, name),
-            asked,
+            run_inputs,
             [on.saved, on.about],
             **QUIET,
             trigger_mode="once",
@@ -153,7 +160,7 @@ def _wire_again(
     sessions: Sessions, visitor: gr.BrowserState, reread: Callable[[Any], None]
 ) -> None:
     board, on = sessions.board, sessions.on
-    made = on.again.click(
+    click = on.again.click(
         again_handler(sessions),
         [visitor, sessions.opened],
         sessions.opened_outputs,
@@ -161,8 +168,8 @@ def _wire_again(
         trigger_mode="once",
         concurrency_limit=None,
     )
-    reread(made)
-    made.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
+    reread(click)
+    click.then(about_handler(board.context), [visitor, sessions.opened], on.about_outputs, **LATEST)
     on.stop.click(stop_handler(sessions), None, [*board.outputs, *board.places], **LATEST)
 
 
@@ -178,9 +185,9 @@ def _wire_studies(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> 
 
 
 def _wire_retention(sessions: Sessions, visitor: gr.BrowserState, tab: gr.Tab) -> None:
-    kept, context = sessions.retention, sessions.board.context
-    outputs = [kept.section, kept.keep, kept.told]
-    tab.select(kept_handler(context), [visitor, kept.keep, kept.told], outputs, **LATEST)
-    for button, sure in ((kept.ask, False), (kept.sure, True)):
+    retention, context = sessions.retention, sessions.board.context
+    outputs = [retention.section, retention.keep, retention.told]
+    tab.select(kept_handler(context), [visitor, retention.keep, retention.told], outputs, **LATEST)
+    for button, sure in ((retention.ask, False), (retention.sure, True)):
         handler = retention_handler(context, sure)
-        button.click(handler, [visitor, kept.keep], [kept.said, kept.sure], **LATEST)
+        button.click(handler, [visitor, retention.keep], [retention.said, retention.sure], **LATEST)

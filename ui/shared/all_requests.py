@@ -1,7 +1,7 @@
-"""All requests now: the pool, what the scheduler grants each request, lanes idle or busy, and the
-choice of the schedule. The script asks again while the panel is in sight, and only then.
+"""The panel of all requests: the pool, what the scheduler grants each request, whether lanes are
+busy, and the menu of schedules. The script updates it only while it is visible.
 
-Of another visitor's request it tells numbers only.
+Of another visitor's request only numbers are shown.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def build_all_requests(context: Context) -> AllRequests:
 
 
 def requests_view(elem_id: str) -> gr.HTML:
-    """The pool as a table, and the lanes; triggers `tick` to be updated while it is in sight."""
+    """The pool as a table, and the lanes; triggers `tick` for an update while it is visible."""
     return part("requests.js", elem_id, {"ask_ms": REST_MS})
 
 
@@ -73,7 +73,7 @@ def requests_view(elem_id: str) -> gr.HTML:
 
 
 def requests_value(context: Context, owner: str, may_schedule: bool = True) -> dict[str, Any]:
-    """What the view shows to the visitor with this key: dicts of plain text and numbers."""
+    """The view's value for the visitor with this key: dicts of plain text and numbers."""
     now = context.model_host.worker.snapshot()
     rows = [_row(i + 1, run, *_whose(context, run.run_id, owner)) for i, run in enumerate(now.runs)]
     most = max((max(row["drafted"], row["granted"]) for row in rows), default=0)
@@ -83,7 +83,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
         "schedule": now.schedule,
         "meaning": SCHEDULES[now.schedule].meaning,
         "reason": _reason(now),
-        "decided": _decided(now),
+        "decided": _decision_text(now),
         "rows": {str(i): row for i, row in enumerate(rows)},
         "most": most,
         "lanes": {
@@ -96,7 +96,7 @@ def requests_value(context: Context, owner: str, may_schedule: bool = True) -> d
 
 
 def _whose(context: Context, run_id: str, owner: str) -> tuple[bool, str]:
-    """Whether the run is this visitor's, and then what it continues."""
+    """Whether the run is this visitor's, and if so its prompt."""
     source = context.hub.live_run(run_id)
     own = source is not None and source.owner == owner
     return own, source.prompt if source is not None and own else ""
@@ -125,7 +125,7 @@ def _row(number: int, run: LiveRun, own: bool, prompt: str) -> dict[str, Any]:
 
 
 def _limit(run: LiveRun) -> str:
-    """How far the request may draft, in words."""
+    """How long the request's drafts may be, in words."""
     part = run.scheduled
     if part is None or part.length_limit is None:
         return "as it chooses"
@@ -154,14 +154,14 @@ def _pool(now: Snapshot) -> str:
 
 
 def _reason(now: Snapshot) -> str:
-    """The scheduler's reason for the last round; the rule itself where it gave none."""
+    """The scheduler's reason for the last round, or the rule itself if it gave none."""
     last = min(now.runs, key=lambda run: run.num_waited, default=None)
     why = last.scheduled.reason if last is not None and last.scheduled is not None else ""
     return visible(why or SCHEDULES[now.schedule].meaning)
 
 
-def _decided(now: Snapshot) -> str:
-    """The scheduler's last decision, until the next one; empty before the first."""
+def _decision_text(now: Snapshot) -> str:
+    """The scheduler's last decision; empty before the first."""
     last = now.decision
     if last is None:
         return ""
@@ -172,7 +172,8 @@ def _decided(now: Snapshot) -> str:
 
 
 def choose_schedule(context: Context, name: str, may_schedule: bool) -> None:
-    """From the next round on. ConfigError for an unknown name, or where it is not the caller's."""
+    """Set the schedule from the next round on. ConfigError for an unknown name, or without the
+    right to choose."""
     if not may_schedule:
         raise ConfigError(NOT_YOURS)
     context.model_host.schedule = name

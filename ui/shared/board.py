@@ -1,7 +1,7 @@
-"""The board: every picture of a run, its playback bar and its notice. Live and Sessions each have
-one, and both draw frames that came through the same `reduce`.
+"""The board: every picture of a run, its playback bar and its notice. Live and Sessions have one
+each, and both draw frames made by the same `reduce`.
 
-Layout and what it shows; ui/shared/steering.py moves through a run.
+Layout and values; ui/shared/steering.py moves through a run.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Values = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """The components of one board; `page` names it in ids and desks.
+    """The components of one board; `page` names it in ids and sessions.
 
-    `welcome` is what it says before there is a run to look at.
+    `welcome`: its notice before there is a run.
     """
 
     page: str
@@ -62,77 +62,79 @@ class Board:
     def outputs(self) -> list[Component]:
         return [self.notice, *self.pictures.values()]
 
-    def desk(self, request: gr.Request) -> TabSession:
+    def session(self, request: gr.Request) -> TabSession:
         """The session of the calling tab."""
-        return self.context.desks.of(request.session_hash, self.page)
+        return self.context.tab_sessions.of(request.session_hash, self.page)
 
-    def current_notice(self, desk: TabSession) -> dict[str, Any]:
-        """What the notice says now."""
-        with desk.drawing:
-            return desk.stamps.on("notice", self._notice(desk))
+    def current_notice(self, session: TabSession) -> dict[str, Any]:
+        """The notice's present value."""
+        with session.drawing:
+            return session.stamps.on("notice", self._notice(session))
 
-    def _notice(self, desk: TabSession) -> dict[str, Any]:
-        frame = desk.frame()
-        first, *rest = run_lines(frame, desk.baseline, desk.answer)
+    def _notice(self, session: TabSession) -> dict[str, Any]:
+        frame = session.frame()
+        first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
             first = Line("info", self.welcome)
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
-        now = [Line("info", desk.doing), Line("error", desk.trouble), log]
+        now = [Line("info", session.doing), Line("error", session.trouble), log]
         past = self.scrub is not None  # in Live the form shows the settings
-        made = [Line("info", settings_line(frame.view) if past else "")]
-        return notice_value([first, *now, *made, *rest], again=bool(log.text))
+        lines = [Line("info", settings_line(frame.view) if past else "")]
+        return notice_value([first, *now, *lines, *rest], again=bool(log.text))
 
     @property
     def places(self) -> list[Component]:
-        """The slider over the rounds and the button that stops, where there are any."""
+        """The slider over the rounds and the button that stops, if the board has them."""
         return [one for one in (self.scrub, self.stop) if one is not None]
 
-    def place(self, desk: TabSession) -> list[Any]:
-        """What `places` show now: how many rounds are complete, of how many; whether it moves."""
-        frame, shown = desk.frame(), list[Any]()
+    def place(self, session: TabSession) -> list[Any]:
+        """The present values of `places`: complete rounds, all rounds, whether it is playing."""
+        frame, shown = session.frame(), list[Any]()
         if self.scrub is not None:
             last = max(1, frame.known_rounds)
             shown.append(gr.update(maximum=last, value=len(frame.view.rounds)))
         if self.stop is not None:
-            moves = desk.player is not None and not desk.player.resting
+            moves = session.player is not None and not session.player.resting
             shown.append(gr.update(interactive=moves))
         return shown
 
-    def values(self, desk: TabSession) -> Values:
-        """What `outputs` show now."""
-        with desk.drawing:
-            said, frame = self.current_notice(desk), desk.frame()
-            pictures = desk.pictures.values(frame, desk.baseline, time.monotonic(), desk.before)
+    def values(self, session: TabSession) -> Values:
+        """The present values of `outputs`."""
+        with session.drawing:
+            lines, frame = self.current_notice(session), session.frame()
+            pictures = session.pictures.values(
+                frame, session.baseline, time.monotonic(), session.before
+            )
             if not frame.run_id:  # the loaded models', as on a board that never showed a run
                 pictures["legend"] = names_value(self.context.models)
             packed = {name: pack(pictures[name]) for name in self.pictures}
-            return [said, *(desk.stamps.on(name, value) for name, value in packed.items())]
+            return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
 
-    def failure_values(self, desk: TabSession) -> Callable[[str], Values]:
-        """What to show when a handler breaks."""
+    def failure_values(self, session: TabSession) -> Callable[[str], Values]:
+        """A function that makes the values to show after an error in a handler."""
 
         def show(message: str) -> Values:
-            desk.trouble = message
-            return self.values(desk)
+            session.trouble = message
+            return self.values(session)
 
         return show
 
-    def stream(self, desk: TabSession, frames: Iterator[object]) -> Iterator[Values]:
-        """The board's values at each of `frames`, errors told on the board."""
-        desk.trouble = ""
-        return guard((self.values(desk) for _ in frames), self.failure_values(desk))
+    def stream(self, session: TabSession, frames: Iterator[object]) -> Iterator[Values]:
+        """The board's values for each of `frames`; errors are shown on the board."""
+        session.trouble = ""
+        return guard((self.values(session) for _ in frames), self.failure_values(session))
 
-    def once(self, desk: TabSession, work: Callable[[], None]) -> Values:
-        """Do `work`, then show the board."""
+    def once(self, session: TabSession, work: Callable[[], None]) -> Values:
+        """Call `work`, then return the board's values."""
 
         def work_and_show() -> Values:
-            with desk.drawing:
-                desk.trouble = ""
+            with session.drawing:
+                session.trouble = ""
                 work()
-                return self.values(desk)
+                return self.values(session)
 
-        return guard_once(work_and_show, self.failure_values(desk))
+        return guard_once(work_and_show, self.failure_values(session))
 
 
 # -- layout --
@@ -143,7 +145,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
 
     `scrub` adds a slider over the rounds, for runs that are complete.
     """
-    said = notice(f"{page}-notice", Line("info", welcome))
+    message_box = notice(f"{page}-notice", Line("info", welcome))
     figures = Figures(elem_id=f"{page}-figures")
     bar = build_playback(page, scrub)
     # Side by side on a projector, one below the other on a notebook.
@@ -164,7 +166,7 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
             lengths = Lengths(elem_id=f"{page}-lengths")
         with gr.Column(scale=1, min_width=360):
             timeline = Timeline(elem_id=f"{page}-timeline")
-    made = {
+    views = {
         "legend": legend,
         "figures": figures,
         "strip": strip,
@@ -175,5 +177,5 @@ def build_board(context: Context, page: str, welcome: str, scrub: bool = False) 
         "lengths": lengths,
         "timeline": timeline,
     }
-    pictures = {name: made[name] for name in PICTURES}
-    return Board(page, context, welcome, said, pictures, *bar)
+    pictures = {name: views[name] for name in PICTURES}
+    return Board(page, context, welcome, message_box, pictures, *bar)

@@ -1,9 +1,9 @@
-"""What the page's events have in common: they are no endpoints, and Gradio shows nothing of them.
+"""Options of the page's events: they are no endpoints, and Gradio shows no progress for them.
 
-Gradio writes the state of an event into each component that could show its progress, at every
-value of a stream, and reads that component and all within it to do so. With `show_progress_on`
-empty there is none; hidden alone, it did so for all outputs of all events: 88 to 90 % of the gaps
-between frames were at most 50 ms then, 95 to 98 % now (`python -m bench.page.gaps`, all tabs).
+Gradio writes an event's state into each component that could show its progress, at every value of a
+stream, and for that reads the component and all within it. An empty `show_progress_on` avoids this.
+With hidden progress alone, 88 to 90 % of the gaps between frames were at most 50 ms; now it is 95
+to 98 % (`python -m bench.page.gaps`, all tabs).
 """
 
 from __future__ import annotations

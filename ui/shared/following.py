@@ -1,8 +1,7 @@
-"""After an exchange of models the page follows: header, legends, drafters, presets, chat.
+"""After a swap of models, updates the page: header, legends, drafters, presets, chat.
 
-A page is built once, so one that is opened later, and one that is open, learn of the models that
-stand when they ask: as they load, when a tab is chosen, and when an exchange has ended. `Known` is
-what this tab's controls were last made for.
+A page is built once, so pages ask for the loaded models when they load, when a tab is chosen, and
+when a swap has ended. `LoadedKey`: the models for which a tab's controls were updated last.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ __all__ = ["followed_fields", "opening_preset", "wire_following"]
 
 PLAIN = "autoregressive"
 BEST = "best"
-Known = tuple[int, tuple[str, ...]]
+LoadedKey = tuple[int, tuple[str, ...]]
 Triggers = Iterable[tuple[Callable[..., Any], bool]]
 
 
 def opening_preset(context: Context, before: Sequence[str], chosen: str) -> str:
-    """The preset that suits the models: none that needs SSMs where there are none."""
+    """The preset to open with: one without SSMs if none are loaded."""
     names = context.drafter_names
     if not names and chosen in PRESETS:
         return PLAIN
@@ -54,34 +53,36 @@ def followed_fields(
     own: dict[str, Any] | None,
     values: Sequence[Any],
 ) -> tuple[str, list[Any]]:
-    """The preset, and what becomes of every field, for controls made with the drafters `before`.
+    """The preset and every field's update, for controls that were made for the drafters `before`.
 
-    A preset that the fields still mean is meant again, of the loaded models. Fields of the
-    visitor's own stay, but drafters that have gone: where none is left, all loaded ones are chosen.
+    A preset whose values the fields have is applied again for the loaded models. The visitor's own
+    values stay, without drafters that are no longer loaded; if none is left, all are chosen.
     """
     names = context.drafter_names
     if preset != OWN and still_means(preset, own, before, values):
         preset = opening_preset(context, before, preset)
-        made = preset_values(preset, temperature, names, own)
+        new_values = preset_values(preset, temperature, names, own)
     else:
         preset = OWN
-        made = [gr.skip() for _ in values]
+        new_values = [gr.skip() for _ in values]
         chosen = values[FIELD_NAMES.index("drafters")] or []
-        kept = [name for name in (*names, *MODEL_FREE) if name in chosen]
+        still_loaded = [name for name in (*names, *MODEL_FREE) if name in chosen]
         had = any(name in before for name in chosen)
-        lost = had and not any(name in names for name in kept)
-        made[FIELD_NAMES.index("drafters")] = [*names, *kept] if lost else kept
+        lost = had and not any(name in names for name in still_loaded)
+        new_values[FIELD_NAMES.index("drafters")] = (
+            [*names, *still_loaded] if lost else still_loaded
+        )
     at = FIELD_NAMES.index("drafters")
-    made[at] = gr.CheckboxGroup(choices=[*names, *MODEL_FREE], value=made[at])
-    return preset, made
+    new_values[at] = gr.CheckboxGroup(choices=[*names, *MODEL_FREE], value=new_values[at])
+    return preset, new_values
 
 
-def legend_of(board: Board, desk: TabSession) -> Any:
-    """The legend of a board that shows no run; one of a run tells of that run's models."""
-    if desk.player is not None:
+def legend_of(board: Board, session: TabSession) -> Any:
+    """The legend of a board without a run; a run's legend names that run's models."""
+    if session.player is not None:
         return gr.skip()
-    with desk.drawing:
-        return desk.stamps.on("legend", pack(names_value(board.context.models)))
+    with session.drawing:
+        return session.stamps.on("legend", pack(names_value(board.context.models)))
 
 
 # -- wiring --
@@ -90,17 +91,17 @@ def legend_of(board: Board, desk: TabSession) -> Any:
 def wire_following(
     live: Live, sessions: Sessions, own: gr.BrowserState, triggers: Iterable[Callable[..., Any]]
 ) -> None:
-    """Follow at each of `triggers`; nothing is sent where nothing was exchanged."""
+    """Update at each of `triggers`; sends nothing if the models are the same."""
     context, form = live.board.context, live.form
-    known = gr.State((context.model_host.version, context.drafter_names))
+    loaded = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())
     temperature, chat = form.sampling["temperature"], form.sampling["chat"]
-    outputs: list[Component] = [known, live.header, live.board.pictures["legend"]]
+    outputs: list[Component] = [loaded, live.header, live.board.pictures["legend"]]
     outputs += [sessions.board.pictures["legend"], form.preset, live.chosen, chat, *fields]
     for trigger in triggers:
         trigger(
             _follow_handler(live, sessions, len(outputs)),
-            [known, form.preset, temperature, own, *fields],
+            [loaded, form.preset, temperature, own, *fields],
             outputs,
             preprocess=False,  # what comes may be a choice of models that have gone
             **QUICK,
@@ -112,23 +113,25 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
 
     def follow(
         request: gr.Request,
-        known: Known,
+        loaded: LoadedKey,
         preset: str,
         temperature: float | None,
         own: dict[str, Any] | None,
         *values: Any,
     ) -> list[Any]:
-        version, before = known
+        version, before = loaded
         if version == context.model_host.version:
             return [gr.skip() for _ in range(count)]
         now = (context.model_host.version, context.drafter_names)
         name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
-        desk = live.board.desk(request)
-        legends = [legend_of(board, board.desk(request)) for board in (live.board, sessions.board)]
+        session = live.board.session(request)
+        legends = [
+            legend_of(board, board.session(request)) for board in (live.board, sessions.board)
+        ]
         chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
         if not context.chat or context.answers:
             words = chat_words(context.chat)
             chat = gr.Checkbox(interactive=context.chat, info=words, value=context.answers)
-        return [now, live_values(live, desk, [])[0], *legends, name, name, chat, *fields]
+        return [now, live_values(live, session, [])[0], *legends, name, name, chat, *fields]
 
     return follow

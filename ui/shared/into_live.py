@@ -1,7 +1,8 @@
-"""A request into Live's form: from a past run, a comparison, a grid or a lesson. Fills, never runs.
+"""Fills Live's form with a request from a past run, a comparison, a grid or a lesson; does not run
+it.
 
-Other pages connect a control of theirs with `into_live`; what the form then shows is the request
-and nothing else, or it is refused in a sentence and nothing changes.
+Other pages connect a control with `into_live`. Afterwards the form shows exactly the request, or a
+notice says why it cannot and nothing changes.
 """
 
 from __future__ import annotations
@@ -46,30 +47,38 @@ def into_live(
     trigger: Callable[..., Any],
     handler: Callable[..., Request],
     inputs: Sequence[Component],
-    said: gr.HTML | None = None,
+    message_box: gr.HTML | None = None,
 ) -> Any:
     """On `trigger` (a component's event, as `button.click`) fill Live's form with what
     `handler(*inputs)` returns, and open the Live tab. Returns the event, for `.then`.
 
-    `handler` may ask for `gr.Request` and `gr.EventData` as any handler may. What it raises, and a
-    request that the form cannot hold, is told in `said`, a notice beside the trigger; without one
-    the Live tab opens and tells it.
+    `handler` may ask for `gr.Request` and `gr.EventData` as any handler may. Its error,
+    or that the form cannot hold the request, is shown in `message_box`, a notice beside the
+    trigger; without one the Live tab opens and shows it.
     """
-    told = [said] if said is not None else []
+    notice_outputs = [message_box] if message_box is not None else []
 
-    def fill(request: gr.Request, event: gr.EventData, on_change: bool, *given: Any) -> list[Any]:
+    def fill(request: gr.Request, event: gr.EventData, on_change: bool, *values: Any) -> list[Any]:
         def ask() -> Request:
-            arguments = special_args(handler, list(given), request, event)[0]
+            arguments = special_args(handler, list(values), request, event)[0]
             return handler(*arguments)
 
-        shown = fill_form(live, live.board.desk(request), ask, on_change, bool(told))
-        return shown if told else shown[:-1]
+        shown = fill_form(live, live.board.session(request), ask, on_change, bool(notice_outputs))
+        return shown if notice_outputs else shown[:-1]
 
     form = live.form
     filling = trigger(
         fill,
         [live.on_change, *inputs],
-        [tabs, live.on_change, live.chosen, form.preset, *form.inputs, live.board.notice, *told],
+        [
+            tabs,
+            live.on_change,
+            live.chosen,
+            form.preset,
+            *form.inputs,
+            live.board.notice,
+            *notice_outputs,
+        ],
         trigger_mode="once",
         **QUICK,
     )
@@ -78,14 +87,13 @@ def into_live(
 
 def fill_form(
     live: Live,
-    desk: TabSession,
+    session: TabSession,
     ask: Callable[[], Request],
     on_change: bool = False,
     beside: bool = False,
 ) -> list[Any]:
-    """The tab to open, "Run on change", the preset's name twice, the form, and what to say in Live
-    and beside the trigger. A refusal opens Live unless it can be told `beside` the trigger.
-    """
+    """The tab to open, "Run on change", the preset's name twice, the form, and the notices of Live
+    and beside the trigger. An error opens Live unless it can be shown `beside` the trigger."""
     board, form = live.board, live.form
 
     def work() -> list[Any]:
@@ -93,28 +101,36 @@ def fill_form(
         values = form_values_of(request, board.context)
         name = preset_of(values, board.context.drafter_names)
         values = values if name == OWN else _recorded_here(values)
-        desk.trouble = ""
+        session.trouble = ""
         # A changed control would run at once; the visitor wants to look first.
-        desk.doing = FILLED + (SWITCHED if on_change else "")
+        session.doing = FILLED + (SWITCHED if on_change else "")
         switch = False if on_change else gr.skip()
         opened = gr.Tabs(selected="live")
-        return [opened, switch, name, name, *values, board.current_notice(desk), notice_value([])]
+        return [
+            opened,
+            switch,
+            name,
+            name,
+            *values,
+            board.current_notice(session),
+            notice_value([]),
+        ]
 
     def refusal(message: str) -> list[Any]:
         nothing = [gr.skip() for _ in (live.on_change, live.chosen, form.preset, *form.inputs)]
         if beside:
             line = notice_value([Line("error", message)])
             return [gr.skip(), *nothing, gr.skip(), line]
-        desk.trouble = message
-        return [gr.Tabs(selected="live"), *nothing, board.current_notice(desk), gr.skip()]
+        session.trouble = message
+        return [gr.Tabs(selected="live"), *nothing, board.current_notice(session), gr.skip()]
 
     return guard_once(work, refusal)
 
 
 def form_values_of(request: Request, context: Context) -> list[Any]:
-    """What `Form.inputs` show for a request: the inverse of `request_of`.
+    """The values of `Form.inputs` for a request: the inverse of `request_of`.
 
-    ConfigError where the models loaded now cannot run it, or the form cannot show it.
+    ConfigError if the loaded models cannot run it, or the form cannot show it.
     """
     _check_loaded(request, context)
     sampling = request.sampling
@@ -138,35 +154,34 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
 
 
 def _check_loaded(request: Request, context: Context) -> None:
-    known = (*context.drafter_names, *MODEL_FREE)
+    loaded = (*context.drafter_names, *MODEL_FREE)
     missing = [
-        name for name in request.speculation.drafters if name not in (*known, "all", "first")
+        name for name in request.speculation.drafters if name not in (*loaded, "all", "first")
     ]
     if missing:
-        allowed = f"drafters that are loaded now: {', '.join(known)}"
+        allowed = f"drafters that are loaded now: {', '.join(loaded)}"
         raise ConfigError.of("drafters", ", ".join(missing), allowed)
     if request.chat and not context.chat:
         raise ConfigError.of("chat", True, "false: the LLM that is loaded has no chat template")
 
 
 def _check_same(request: Request, shown: Request) -> None:
-    """A stop string with a line break in it, say, would come out of the form as another."""
-    asked, told = request.to_plain(), shown.to_plain()
+    """ConfigError if the form would change the request, e.g. a stop string with a line break."""
+    own_plain, shown_plain = request.to_plain(), shown.to_plain()
     for part in ("sampling", "speculation"):
-        for name, value in asked[part].items():
-            if name != "drafters" and told[part][name] != value:
+        for name, value in own_plain[part].items():
+            if name != "drafters" and shown_plain[part][name] != value:
                 raise ConfigError.of(name, value, "what a line of the form can hold")
 
 
 def preset_of(values: Sequence[Any], names: Sequence[str]) -> str:
-    """What the preset menu says of a form's values: one of ours, or that they are own settings.
-    How many alternatives are recorded is no part of it: that is a choice of the page.
-    """
+    """The preset menu's entry for a form's values: a built-in preset, or own settings. The number
+    of recorded alternatives does not matter: the page sets it."""
     fields = _recorded_here(values)[-len(FIELD_NAMES) :]
     return next((one for one in PRESETS if still_means(one, None, names, fields)), OWN)
 
 
 def _recorded_here(values: Sequence[Any]) -> list[Any]:
-    """The form's values, with as many alternatives recorded as Live's presets record."""
+    """The form's values, with as many recorded alternatives as in Live's presets."""
     at = len(values) - len(FIELD_NAMES) + FIELD_NAMES.index("record_top_k")
     return [*values[:at], RECORD_TOP_K, *values[at + 1 :]]

@@ -1,4 +1,4 @@
-"""A run opened in Sessions from another tab: from a comparison, a grid's point, a prompt's row."""
+"""Opens a run in Sessions from another tab: from a comparison, a grid's point, a prompt's row."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["into_sessions"]
 def into_sessions(
     sessions: Sessions, tabs: gr.Tabs, trigger: Callable[..., Any], visitor: gr.BrowserState
 ) -> Any:
-    """On `trigger` (a component's `select`, whose data is {"run": id}) open that run's board and
-    the Sessions tab. A run that is gone, or another's, is told there. Returns the event."""
+    """On `trigger` (a component's `select` with data {"run": id}) open that run and the Sessions
+    tab. If it was deleted or is another visitor's, the tab says so. Returns the event."""
     board = sessions.board
     quick: dict[str, Any] = {
         **QUICK,
@@ -31,10 +31,10 @@ def into_sessions(
     def open_run(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         run_id = str((event._data or {}).get("run", ""))
         asker = asker_of(board.context, request, key)
-        opened = opened_run(sessions, board.desk(request), asker, run_id)
+        opened = opened_run(sessions, board.session(request), asker, run_id)
         return [gr.Tabs(selected="sessions"), *opened]
 
     opened = trigger(open_run, [visitor], [tabs, *sessions.opened_outputs], **quick)
     follow_opened(sessions, opened.then, visitor)
-    told = [visitor, sessions.opened]
-    return opened.then(about_handler(board.context), told, sessions.on.about_outputs, **quick)
+    inputs = [visitor, sessions.opened]
+    return opened.then(about_handler(board.context), inputs, sessions.on.about_outputs, **quick)

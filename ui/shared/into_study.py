@@ -1,5 +1,4 @@
-"""From Sessions to a comparison, grid or table: the one that the opened run was made for, or one of
-the list."""
+"""Opens a study from Sessions in its own tab: the study of the opened run, or one of the list."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ GONE = "The study that this run was made for was deleted."
 def into_study(
     sessions: Sessions, tabs: gr.Tabs, boards: Sequence[StudyBoard], visitor: gr.BrowserState
 ) -> None:
-    """The button of the opened run turns to the tab of its study, whose board then shows it. Of one
-    that was deleted meanwhile it says so, and the button goes. A study of the list the same."""
+    """The opened run's button opens its study's tab, whose board then shows it. If the study was
+    deleted, a notice says so and the button disappears. The same for a study of the list."""
     context, on = sessions.board.context, sessions.on
     board_of = {board.kind: board for board in boards}
 
@@ -37,7 +36,7 @@ def into_study(
             if row is None:
                 return [gr.skip(), gr.Button(visible=False), notice_value([Line("warn", GONE)])]
             board = board_of[row.kind]
-            asked_for(board.desk(request), row.study_id)
+            asked_for(board.session(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip(), gr.skip()]
 
         def refusal(message: str) -> list[Any]:
@@ -48,15 +47,15 @@ def into_study(
     on.study.click(turn, [visitor, sessions.opened], [tabs, on.study, on.about], **QUICK)
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
-        told = event._data or {}
+        event_data = event._data or {}
 
         def work() -> list[Any]:
-            if told.get("do") != "open":
+            if event_data.get("do") != "open":
                 return [gr.skip(), gr.skip()]
             mine = Studies(context, asker_of(context, request, key).owner, "")
-            row = mine.line(str(told.get("study", "")))
+            row = mine.line(str(event_data.get("study", "")))
             board = board_of[row.kind]
-            asked_for(board.desk(request), row.study_id)
+            asked_for(board.session(request), row.study_id)
             return [gr.Tabs(selected=board.page), gr.skip()]
 
         def refusal(message: str) -> list[Any]:

@@ -1,7 +1,8 @@
-"""Presses in quick succession: the last one is what the page shows, in whichever order they arrive.
+"""Clicks in quick succession: the page shows the answer to the last one, in whichever order they
+arrive.
 
-Gradio's own "always_last" cannot serve where a press tells what was pressed: it asks once more with
-what the first of them told.
+Gradio's own "always_last" does not work for events that carry data: it repeats the handler with the
+data of the first click.
 """
 
 from __future__ import annotations
@@ -14,21 +15,22 @@ from typing import Any
 
 import gradio as gr
 
-__all__ = ["Presses"]
+__all__ = ["LatestClicks"]
 
 
 @dataclass(slots=True)
-class Presses:
-    """One tab's on one page. Handlers hold `drawing` while they change that page."""
+class LatestClicks:
+    """The clicks in one tab on one page. Handlers hold `drawing` while they change that page."""
 
     drawing: threading.RLock
     _newest: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def last(self, kind: str, told: Mapping[str, Any], work: Callable[[], Any]) -> Any:
-        """The answer of `work`, or that nothing changes where a later press of this kind has come.
-        `told` comes from the browser; its `press` is when that was, by the browser's clock."""
-        at = told.get("press")
+    def last(self, kind: str, event_data: Mapping[str, Any], work: Callable[[], Any]) -> Any:
+        """The result of `work`, or `gr.skip()` if a later click of this kind has arrived.
+        `event_data` comes from the browser; its `press` is the time of the click by the browser's
+        clock."""
+        at = event_data.get("press")
         at = at if isinstance(at, (int, float)) else math.inf  # not from our own script
         with self._lock:
             newest = self._newest.get(kind, 0.0)

@@ -1,7 +1,7 @@
-"""Links that a presenter hands out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
+"""Links to hand out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
 
-Opened, a link shows the tab, the lesson or the recorded run; while the page is used, its address
-follows (ui/shared/assets/links.js). Gradio's own parameters stay as they are.
+A link opens its tab, lesson or recorded run; while the page is used, the address is updated
+(ui/shared/assets/links.js). Gradio's own parameters are not changed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
 
 
 def wanted_lesson(query: Mapping[str, str]) -> int:
-    """The lesson's number, 0 where the link names none that there is."""
+    """The lesson's number; 0 if the link names no existing lesson."""
     number = _number_or_zero(query.get("lesson", ""))
     return number if 1 <= number <= len(LESSONS) else 0
 
 
 def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]:
-    """The tab to open, empty for none, and what is wrong with the link."""
+    """The tab to open, empty for none, and an error message about the link."""
     if query.get("lesson"):
         wrong = f"lesson is {query['lesson'][:20]!r}: a number from 1 to {len(LESSONS)}"
         return "learn", "" if wanted_lesson(query) else wrong
@@ -50,16 +50,16 @@ def _number_or_zero(text: str) -> int:
 
 
 def linked_run(
-    sessions: Sessions, desk: TabSession, asker: Asker, query: Mapping[str, str]
+    sessions: Sessions, session: TabSession, asker: Asker, query: Mapping[str, str]
 ) -> list[Any]:
     """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
-    shown = opened_run(sessions, desk, asker, query["run"])
+    shown = opened_run(sessions, session, asker, query["run"])
     number = _number_or_zero(query.get("round", ""))
-    player = desk.player
+    player = session.player
     if not shown[-1] or not number or player is None:
         return shown
-    values = scrub(sessions, desk, number)
-    return [*values, *sessions.board.place(desk), shown[-1]]
+    values = scrub(sessions, session, number)
+    return [*values, *sessions.board.place(session), shown[-1]]
 
 
 # -- wiring --
@@ -71,18 +71,18 @@ def wire_links(
     page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
 ) -> None:
-    """Open what the address names; keep the address in step with what is open.
+    """Open what the address names, and keep the address up to date.
 
-    `page`: the notice for a link that leads nowhere, the tabs, and what tells that the page opens.
+    `page`: the notice for an invalid link, the tabs, and the page's Blocks, whose `load` is used.
     """
-    said, tabs, blocks = page
+    message_box, tabs, blocks = page
     copy = sessions.on.copy
     place = part("links.js", "link-place")
     board = sessions.board
-    shown = [tabs, said, place, *sessions.opened_outputs]
+    shown = [tabs, message_box, place, *sessions.opened_outputs]
     come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
-    told = [visitor, sessions.opened]
-    come.then(about_handler(context), told, sessions.on.about_outputs, **QUICK)
+    inputs = [visitor, sessions.opened]
+    come.then(about_handler(context), inputs, sessions.on.about_outputs, **QUICK)
     # Asked for by a page with such a link alone: any other would wait for nothing.
     follow_opened(sessions, place.select, visitor)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
@@ -108,7 +108,7 @@ def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callab
         run: list[Any] = [gr.skip()] * (1 + count)
         if tab == "sessions" and query.get("run"):
             asker = asker_of(context, request, visitor)
-            opened = linked_run(sessions, sessions.board.desk(request), asker, query)
+            opened = linked_run(sessions, sessions.board.session(request), asker, query)
             run = [{"run": opened[-1]}, *opened]
         return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
 

@@ -1,7 +1,8 @@
-"""The page's own furniture: header chips, notices, the list of runs. Plain `gr.HTML`, dict values.
+"""Small components of the page: header chips, notices, the list of runs. Plain `gr.HTML` with dict
+values.
 
 Their scripts (`assets/*.js` here) build the DOM from text nodes alone, so a prompt or a file name
-is never markup. Knows what to show, not where it comes from.
+is never markup. Knows how to show values, not where they come from.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ SHELL = '<div class="sp-shell"></div>'
 
 
 def header(value: dict[str, Any]) -> gr.HTML:
-    """Chips of the loaded models, the state of the engine, the place in the queue; triggers
-    `select` where the offer was pressed."""
+    """Chips of the loaded models, the engine's state, the place in the queue; triggers `select`
+    when the offer is clicked."""
     return _part("header.js", SHELL, "header", value)
 
 
 def notice(elem_id: str, *lines: Line) -> gr.HTML:
-    """Lines with a kind, read out politely by a screen reader; triggers `tick` to be said again."""
+    """Lines with a kind, announced by screen readers; triggers `tick` to be updated."""
     return _part("notice.js", LIVE_SHELL, elem_id, notice_value(lines))
 
 
@@ -59,8 +60,8 @@ def run_list(elem_id: str) -> gr.HTML:
 
 
 def study_progress(elem_id: str) -> gr.HTML:
-    """A study's state, with Stop and Go on; triggers `tick` to be updated and `select` with
-    {"do": "stop" | "go" | "show", "study": id}."""
+    """A study's state, with Stop and Go on; triggers `tick` for an update and `select` with {"do":
+    "stop" | "go" | "show", "study": id}."""
     return _part("progress.js", SHELL, elem_id)
 
 
@@ -76,13 +77,14 @@ def pair_tables(elem_id: str) -> gr.HTML:
 
 
 def download(elem_id: str) -> gr.HTML:
-    """Nothing to see: a value {"name", "media_type", "text", "n"} is saved as a file, once."""
+    """Invisible: a value {"name", "media_type", "text", "n"} is saved as a file, once for each
+    n."""
     return _part("download.js", SHELL, elem_id)
 
 
 def offer_table(elem_id: str) -> gr.HTML:
-    """What can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, either
-    alone where only that is to be filled in."""
+    """Models that can be loaded; triggers `select` with {"llm": name, "ssms": {number: name}}, or
+    only one of the two to fill in."""
     return _part("offers.js", SHELL, elem_id)
 
 
@@ -97,7 +99,7 @@ def grid_point(elem_id: str) -> gr.HTML:
 
 
 def part(script: str, elem_id: str, value: dict[str, Any] | None = None) -> gr.HTML:
-    """Furniture of one tab: drawn by a script of `assets/` from a dict."""
+    """A component of one tab, drawn by a script of `assets/` from a dict."""
     return _part(script, SHELL, elem_id, value)
 
 
@@ -121,7 +123,7 @@ def _part(
 def header_value(
     models: Iterable[ModelInfo], state: str = "ready", place: int = 0, offer: str = ""
 ) -> dict[str, Any]:
-    """`slot` is a drafter's colour; the LLM has none. `offer`: models that one press loads."""
+    """`slot`: a drafter's colour; the LLM has none. `offer`: models that one click loads."""
     chips: dict[str, Any] = {}
     slot = 0
     for i, model in enumerate(models):
@@ -148,14 +150,15 @@ def short_count(parameters: int) -> str:
 
 
 def notice_value(lines: Iterable[Line], again: bool = False) -> dict[str, Any]:
-    """Lines in order, each once. `again`: they pass by themselves, so the browser asks again."""
+    """Distinct lines in order. `again`: the browser asks for updates, since the lines expire by
+    themselves."""
     unique = list(dict.fromkeys(line for line in lines if line.text))
-    said = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
-    return {"lines": said, "again": True} if again else {"lines": said}
+    by_index = {str(i): {"kind": x.kind, "text": visible(x.text)} for i, x in enumerate(unique)}
+    return {"lines": by_index, "again": True} if again else {"lines": by_index}
 
 
 def log_line(status: Any) -> Line:
-    """What to say of the store's `status()`: nothing unless the log is paused."""
+    """A notice for the store's `status()`; empty unless the log is paused."""
     if not status.paused:
         return Line("info", "")
     return Line(
@@ -166,13 +169,13 @@ def log_line(status: Any) -> Line:
 
 
 def page_css() -> str:
-    """Style of the furniture and of the layout, and of each tab's own parts."""
+    """CSS of these components, of the layout, and of each tab's own components."""
     # Sorted: among rules of equal weight the later file wins, on every machine the same.
     return "\n".join(path.read_text(encoding="utf-8") for path in sorted(ASSETS.glob("*.css")))
 
 
 def page_js() -> str:
-    """Run once in each tab: keyboard, large type, the count of presses."""
+    """JavaScript that runs once in each tab: keyboard, large type, counting clicks."""
     scripts = [(ASSETS / name).read_text(encoding="utf-8") for name in ("keys.js", "presses.js")]
     # A function each, so that their names do not meet.
     return "() => {" + "\n".join(f"({script.strip()})();" for script in scripts) + "}"

@@ -1,6 +1,5 @@
-"""The studies in Sessions: comparisons, grids and tables of prompts in one list, each opened in its
-own tab. The same list as in those tabs, of all kinds.
-"""
+"""The list of studies in Sessions: comparisons, grids and tables of prompts, each opened in its own
+tab. The same list as in those tabs, of all kinds."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class PastStudies:
-    """The list and what is said of it."""
+    """The list and its notice."""
 
     section: gr.Accordion
     rows: gr.HTML
@@ -34,40 +33,40 @@ class PastStudies:
 
 
 def build_past_studies() -> PastStudies:
-    """Folded until it is asked for."""
+    """Folded until it is opened."""
     rows = study_list("sessions-studies")
     label = "Studies: comparisons, grids and tables of prompts"
     with gr.Accordion(label, open=False, elem_id="sessions-studies-box") as section:
         rows.render()  # type: ignore[no-untyped-call]
-        said = notice("sessions-studies-said")
-    return PastStudies(section, rows, said)
+        message_box = notice("sessions-studies-said")
+    return PastStudies(section, rows, message_box)
 
 
-def listed_studies(desk: TabSession, mine: Studies) -> list[Any]:
-    """The list at its page, which never runs past the end; nothing said."""
+def listed_studies(session: TabSession, mine: Studies) -> list[Any]:
+    """The list at its page, limited to existing pages, and no notice."""
 
     def work() -> list[Any]:
-        return [_rows(desk, mine), notice_value([])]
+        return [_rows(session, mine), notice_value([])]
 
-    with desk.drawing:
+    with session.drawing:
         return guard_once(work, _refusal)
 
 
-def press_list(desk: TabSession, mine: Studies, told: dict[str, Any]) -> list[Any]:
-    """A page was turned or a study deleted; `told` comes from the browser."""
+def press_list(session: TabSession, mine: Studies, event_data: dict[str, Any]) -> list[Any]:
+    """Turns a page or deletes a study; `event_data` comes from the browser."""
 
     def work() -> list[Any]:
-        if told.get("do") == "page" and told.get("by") in (1, -1):
-            desk.study.page = max(0, desk.study.page + int(told["by"]))
-        if told.get("do") == "open":
-            return [_rows(desk, mine), gr.skip()]  # whoever opens it says what there is to say
-        said = []
-        if told.get("do") == "delete":
-            mine.delete(str(told.get("study", "")))
-            said = [Line("good", "Deleted; its runs stay in the list above.")]
-        return [_rows(desk, mine), notice_value(said)]
+        if event_data.get("do") == "page" and event_data.get("by") in (1, -1):
+            session.study.page = max(0, session.study.page + int(event_data["by"]))
+        if event_data.get("do") == "open":
+            return [_rows(session, mine), gr.skip()]  # whoever opens it says what there is to say
+        lines = []
+        if event_data.get("do") == "delete":
+            mine.delete(str(event_data.get("study", "")))
+            lines = [Line("good", "Deleted; its runs stay in the list above.")]
+        return [_rows(session, mine), notice_value(lines)]
 
-    with desk.drawing:
+    with session.drawing:
         return guard_once(work, _refusal)
 
 
@@ -75,20 +74,20 @@ def _refusal(message: str) -> list[Any]:
     return [gr.skip(), notice_value([Line("error", message)])]
 
 
-def _rows(desk: TabSession, mine: Studies) -> dict[str, Any]:
-    place = desk.study
-    found = mine.rows("", ROWS + 1, ROWS * place.page)
-    while not found and place.page:
+def _rows(session: TabSession, mine: Studies) -> dict[str, Any]:
+    place = session.study
+    page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
+    while not page_rows and place.page:
         place.page -= 1
-        found = mine.rows("", ROWS + 1, ROWS * place.page)
+        page_rows = mine.rows("", ROWS + 1, ROWS * place.page)
     standing = mine.progress()
     value = {
-        "rows": {str(i): _row(row, standing) for i, row in enumerate(found[:ROWS])},
+        "rows": {str(i): _row(row, standing) for i, row in enumerate(page_rows[:ROWS])},
         "opened": "",
         "newer": place.page > 0,
-        "older": len(found) > ROWS,
+        "older": len(page_rows) > ROWS,
     }
-    return desk.stamps.on("studies", value)
+    return session.stamps.on("studies", value)
 
 
 def _row(row: Any, standing: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Fields on their way: what the server put into a tab's form, and whether the form shows it yet.
+"""Field values that were sent to a tab's form, and whether the form shows them yet.
 
-A preset's fields reach the browser together and are taken over one by one, on a busy machine
-seconds apart. A form between two presets was not asked for: it must not be run.
+The browser receives a preset's fields together but applies them one by one, on a busy machine over
+seconds. A form that is partly updated must not be run.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class PendingFields:
         return cls(tuple(before), tuple(values), at)
 
     def has_arrived(self, shown: Sequence[Any], now: float) -> bool:
-        """Whether no field shows what it showed before, where something else was sent.
+        """Whether every field whose value was changed shows something else than before.
 
-        A field that the visitor has touched meanwhile is the visitor's. One that was put back to
-        what it was looks as if it were late: nothing is waited for longer than LAPSE_S.
+        A field that the visitor has edited meanwhile counts as arrived. One that the visitor has
+        set back to its old value looks late, so nothing waits longer than LAPSE_S.
         """
         if now - self.at > LAPSE_S:
             return True

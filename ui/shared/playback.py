@@ -1,4 +1,4 @@
-"""The playback bar: how fast the pictures go, and where to. Its layout; no handler, no player."""
+"""The playback bar: speed and position. Its layout; no handler, no player."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUTTONS = (
 def build_playback(
     page: str, scrub: bool
 ) -> tuple[gr.Radio, gr.Slider, dict[str, gr.Button], gr.Slider | None]:
-    """One bar that stays in sight: how fast, and where to."""
+    """One bar that stays visible: speed and position."""
     rounds = None
     with gr.Column(elem_classes="sp-playback", elem_id=f"{page}-playback"):
         with gr.Row(equal_height=True):
@@ -50,9 +50,9 @@ def build_playback(
 
 
 def play_mode(mode: str, rewind: bool) -> str:
-    """The speed that a press of "Play on" or, with `rewind`, "From the start" plays at.
+    """The speed after a click on "Play on" or, with `rewind`, "From the start".
 
-    In `step` mode a run put back to its start waits there for the first step.
+    In `step` mode a rewound run waits at its start for the first step.
     """
     if rewind:
         return "slow" if mode == "full" else mode

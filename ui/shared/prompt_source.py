@@ -1,6 +1,6 @@
-"""Where a study's prompts come from: typed or pasted, a file, or the examples of chosen domains.
+"""The source of a study's prompts: typed or pasted, a file, or the examples of chosen domains.
 
-Shared by Tune and Prompts. Knows the controls and lab's readers of prompts, no study.
+Used by Tune and Prompts. Knows the controls and lab's readers of prompts, no study.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PER_DOMAIN = 2
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """The controls; `inputs` in the order that `prompts_of` takes their values."""
+    """The controls; `inputs`: in the order in which `prompts_of` takes their values."""
 
     kind: gr.Radio
     typed: gr.Textbox
@@ -41,8 +41,8 @@ class PromptSource:
 
 
 def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
-    """The radio and, below it, the controls of the source that is chosen."""
-    chosen = gr.Radio(
+    """The radio and, below it, the controls of the chosen source."""
+    source = gr.Radio(
         [EXAMPLES, TYPED, FILE], value=kind, label="Prompts", elem_id=f"{page}-source"
     )
     typed = gr.Textbox(
@@ -60,10 +60,10 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
         visible=kind == FILE,
         elem_id=f"{page}-file",
     )
-    known = list(domains_of(example_prompts()))
+    known_domains = list(domains_of(example_prompts()))
     domains = gr.CheckboxGroup(
-        known,
-        value=known,
+        known_domains,
+        value=known_domains,
         label="Domains",
         visible=kind == EXAMPLES,
         elem_id=f"{page}-domains",
@@ -75,11 +75,11 @@ def build_prompt_source(page: str, kind: str = EXAMPLES) -> PromptSource:
         visible=kind == EXAMPLES,
         elem_id=f"{page}-count",
     )
-    return PromptSource(chosen, typed, file, domains, count)
+    return PromptSource(source, typed, file, domains, count)
 
 
 def wire_prompt_source(source: PromptSource) -> None:
-    """Show the controls of the chosen source alone."""
+    """Show only the controls of the chosen source."""
     source.kind.change(
         _visibility,
         source.kind,

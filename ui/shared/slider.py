@@ -1,9 +1,9 @@
-"""A slider for the playback: how fast the pictures go, and at which round they stand.
+"""A slider for the playback's speed and round.
 
-In the browser its number box puts the nearest end in the place of what was typed past it, as soon
-as it is left; before that Gradio's own slider answers such a number with an HTTP error that names
-no field. Here the number goes on to the handler. What a run is asked for stands in number boxes
-instead (form.py, fields.py), which keep whatever was typed. Knows no field.
+Gradio's own slider answers a typed number beyond its ends with an HTTP error that names no field,
+before the browser replaces it by the nearest end. This one passes the number on to the handler. A
+request's numbers are in number boxes instead (form.py, fields.py), which keep what was typed. Knows
+no field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Slider"]
 
 
 class _NoStub(ComponentMeta):
-    """Gradio's metaclass without its file: for a class in a file it writes a `.pyi` beside it."""
+    """Gradio's metaclass without writing a `.pyi` next to the class's file."""
 
     def __new__(
         cls, name: str, bases: tuple[type, ...], attributes: dict[str, Any], **options: Any
@@ -28,13 +28,13 @@ class _NoStub(ComponentMeta):
 
 
 class Slider(gr.Slider, metaclass=_NoStub):
-    """`gr.Slider` that hands on whatever number was typed, and None for an emptied box."""
+    """`gr.Slider` that passes on any typed number, and None for an empty box."""
 
     # As Gradio's own templates (gr.TextArea and others) do: the browser draws the class above.
     is_template = True
 
     def preprocess(self, payload: float | None) -> Any:
-        """The number as it was typed, rounded as `precision` says; nothing is out of bounds."""
+        """The typed number, rounded to `precision`, without a range check."""
         if not isinstance(payload, (int, float)) or isinstance(payload, bool):
             return payload
         return Number.round_to_precision(payload, self.precision)

@@ -1,6 +1,6 @@
-"""Steering a board: stepping, playing and selecting in the run that it shows.
+"""Moves through the run that a board shows: stepping, playing, selecting.
 
-Handlers as plain functions of (board, desk, ...), then wiring.
+Handlers as plain functions of (board, session, ...), then wiring.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from ui.shared.playback import play_mode
 __all__ = ["move", "set_pace", "play_on", "select_node", "told_again", "wire_board"]
 
 
-def move(board: Board, desk: TabSession, name: str) -> Values:
-    """One press of a button of the playback bar."""
+def move(board: Board, session: TabSession, name: str) -> Values:
+    """One click on a button of the playback bar."""
 
     def work() -> None:
-        player = desk.player
+        player = session.player
         if player is None:
             return
         moves: dict[str, Callable[[], None]] = {
@@ -37,62 +37,62 @@ def move(board: Board, desk: TabSession, name: str) -> Values:
         }
         moves[name]()
 
-    return board.once(desk, work)
+    return board.once(session, work)
 
 
-def select_node(board: Board, desk: TabSession, data: Any) -> Values:
+def select_node(board: Board, session: TabSession, data: Any) -> Values:
     """A round, and perhaps a node, was clicked in a picture; `data` comes from the browser."""
 
     def work() -> None:
         number, node = data.get("round"), data.get("node")
-        if desk.player is not None and isinstance(number, int):
-            desk.player.select(number, node if isinstance(node, int) else None)
+        if session.player is not None and isinstance(number, int):
+            session.player.select(number, node if isinstance(node, int) else None)
 
-    return board.once(desk, work)
+    return board.once(session, work)
 
 
 def play_on(
-    board: Board, desk: TabSession, mode: str, rate: float, rewind: bool
+    board: Board, session: TabSession, mode: str, rate: float, rewind: bool
 ) -> Iterator[Values]:
-    """Play on, where what stood still at `step` moves in slow motion; or go to the start, where
-    who steps waits for the first step."""
+    """Play on (from `step`, in slow motion), or go to the start, where `step` waits for the first
+    step."""
 
     def frames() -> Iterator[object]:
         pace = Pace(play_mode(mode, rewind), rate)
-        if desk.player is None:
+        if session.player is None:
             yield None
             return
-        desk.player.set_pace(pace)
+        session.player.set_pace(pace)
         if rewind:
-            desk.player.rewind()
-        yield from play(desk)
+            session.player.rewind()
+        yield from play(session)
 
-    return board.stream(desk, frames())
+    return board.stream(session, frames())
 
 
-def told_again(board: Board, desk: TabSession) -> Any:
-    """The notice anew while the log is paused; a run that moves says it with its next frame."""
-    player = desk.player
+def told_again(board: Board, session: TabSession) -> Any:
+    """The notice again while the log is paused; a playing run updates it with its next frame."""
+    player = session.player
     if player is not None and not player.resting and player.pace.mode != "step":
         return gr.skip()
-    return board.current_notice(desk)
+    return board.current_notice(session)
 
 
-def set_pace(board: Board, desk: TabSession, mode: str, rate: float) -> Iterator[Values]:
-    """The speed was changed: a run that rests moves on unless it is stepped."""
+def set_pace(board: Board, session: TabSession, mode: str, rate: float) -> Iterator[Values]:
+    """The speed was changed: a run that stands still plays on, unless the mode is `step`."""
 
     def frames() -> Iterator[object]:
-        pace, player = Pace(mode, rate), desk.player
+        pace, player = Pace(mode, rate), session.player
         resting = player is None or player.resting
         if player is not None:
             player.set_pace(pace)
         if player is not None and resting and not player.resting:
-            yield from play(desk)
+            yield from play(session)
         elif resting:
             yield None
 
     drawn = False
-    for values in board.stream(desk, frames()):
+    for values in board.stream(session, frames()):
         drawn = True
         yield values
     if not drawn:
@@ -127,41 +127,41 @@ def wire_board(board: Board) -> None:
 
 def _button_handler(board: Board, name: str) -> Callable[..., list[Any]]:
     def press(request: gr.Request) -> list[Any]:
-        desk = board.desk(request)
-        return [*move(board, desk, name), *board.place(desk)]
+        session = board.session(request)
+        return [*move(board, session, name), *board.place(session)]
 
     return press
 
 
 def _tick_handler(board: Board) -> Callable[..., Any]:
     def tick(request: gr.Request) -> Any:
-        return told_again(board, board.desk(request))
+        return told_again(board, board.session(request))
 
     return tick
 
 
 def _select_handler(board: Board) -> Callable[..., Values]:
     def select(request: gr.Request, event: gr.EventData) -> Values:
-        return select_node(board, board.desk(request), event._data or {})
+        return select_node(board, board.session(request), event._data or {})
 
     return select
 
 
 def _regret_handler(board: Board) -> Callable[..., Iterator[Values]]:
     def count(request: gr.Request) -> Iterator[Values]:
-        desk = board.desk(request)
-        yield from board.stream(desk, measure_regret(board.context.hub, desk, ""))
+        session = board.session(request)
+        yield from board.stream(session, measure_regret(board.context.hub, session, ""))
 
     return count
 
 
 def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any]]]:
     def press(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        desk = board.desk(request)
+        session = board.session(request)
         # Told once, with the first frame: from then on the choice is the visitor's again.
-        speed: Any = play_mode(mode, rewind) if desk.player is not None else gr.skip()
-        for values in play_on(board, desk, mode, rate, rewind):
-            yield [*values, *board.place(desk), speed]
+        speed: Any = play_mode(mode, rewind) if session.player is not None else gr.skip()
+        for values in play_on(board, session, mode, rate, rewind):
+            yield [*values, *board.place(session), speed]
             speed = gr.skip()
 
     return press
@@ -169,20 +169,20 @@ def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any
 
 def _pace_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
     def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        desk = board.desk(request)
-        for values in set_pace(board, desk, mode, rate):
-            yield [*values, *board.place(desk)]
+        session = board.session(request)
+        for values in set_pace(board, session, mode, rate):
+            yield [*values, *board.place(session)]
 
     return change
 
 
 def _rate_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
     def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        desk = board.desk(request)
+        session = board.session(request)
         # Only the rate: whoever leaves its box by pressing "From the start" plays slowly by now,
         # whatever speed was chosen before.
-        mode = desk.player.pace.mode if desk.player is not None else mode
-        for values in set_pace(board, desk, mode, rate):
-            yield [*values, *board.place(desk)]
+        mode = session.player.pace.mode if session.player is not None else mode
+        for values in set_pace(board, session, mode, rate):
+            yield [*values, *board.place(session)]
 
     return change

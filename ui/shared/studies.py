@@ -1,8 +1,8 @@
-"""Studies as one visitor may see them: begun, stopped, resumed, opened, listed, deleted.
+"""Studies as one visitor may see them: begin, stop, resume, open, list, delete.
 
-For the tabs and the endpoints alike, so that the same rules hold for both: a visitor who may see
-all runs may see all studies, others their own (ui/server/visitors.py); a study that is visible may
-also be stopped, resumed and deleted. Knows no component; lab/ defines what a study is.
+Used by the tabs and the endpoints, so that both have the same rules: a visitor who may see all runs
+may see all studies, others their own (ui/server/visitors.py); a visible study may also be stopped,
+resumed and deleted. Knows no component; lab/ defines what a study is.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXCERPT = 60
 
 
 class OpenedStudy(NamedTuple):
-    """A study now: what is measured, the cells kept so far, its line in the list (a
+    """A study at present: its definition, the cells measured so far, its line in the list (a
     storage.StudyRow: study_id, kind, title, state, reason, created_utc, done, total)."""
 
     study: Study
@@ -52,9 +52,8 @@ def new_study(
     title: str = "",
     axes: Sequence[Axis] = (),
 ) -> Study:
-    """A study of the loaded models, with an id and a time of its own, and a seed: where none is
-    asked for a new one is drawn, so that the study tells which it was. `axes`: of a grid. Raises
-    ConfigError."""
+    """A study of the loaded models with a new id and time; without a seed one is drawn, so that the
+    study records it. `axes`: of a grid. Raises ConfigError."""
     seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
     return Study(
         study_id=f"study-{uuid.uuid4().hex[:12]}",
@@ -72,7 +71,8 @@ def new_study(
 
 
 def title_of(configurations: Sequence[Configuration], prompts: Sequence[StudyPrompt]) -> str:
-    """What is measured on what, in a line: `plain decoding, specinfer: Once upon a time`."""
+    """What is measured on which prompts, in a line: `plain decoding, specinfer: Once upon a
+    time`."""
     names = ", ".join(one.name for one in configurations)
     if len(names) > EXCERPT:
         names = f"{len(configurations)} configurations"
@@ -87,8 +87,8 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Studies:
-    """The studies that a visitor may see. `owner`: the only owner allowed, None for all; `key`:
-    whom a study that they begin belongs to."""
+    """The studies that a visitor may see. `owner`: the only owner whose studies are visible, None
+    for all; `key`: the owner of studies that the visitor begins."""
 
     context: Context
     owner: str | None
@@ -97,12 +97,12 @@ class Studies:
     # -- measuring --
 
     def begin(self, study: Study) -> None:
-        """Keep a new study and measure it, whether or not a tab shows it. Raises StudyError while
-        another is measured, and where it is of other models than the loaded ones."""
+        """Store a new study and measure it, whether or not a tab shows it. Raises StudyError while
+        another is measured, or if it is for other models than the loaded ones."""
         self.context.conductor.begin(study, self.key)
 
     def resume(self, study_id: str) -> None:
-        """Measure what is missing. Raises StudyError as `begin` does, and where nothing is."""
+        """Measure what is missing. Raises StudyError as `begin` does, and if nothing is missing."""
         row, plain = self._find(study_id)
         if row.done >= row.total:
             raise StudyError(f"study {study_id} is complete: all {row.total} runs are kept")
@@ -111,32 +111,33 @@ class Studies:
         self.context.conductor.resume(Study.from_plain(plain), row.owner)
 
     def stop(self, study_id: str) -> None:
-        """End between two runs, one under way broken off; nothing happens to one at rest."""
+        """Stop between two runs, interrupting a running one; no effect on a study that is not
+        running."""
         self._find(study_id)
         self.context.conductor.stop(study_id)
 
     def progress(self) -> Progress:
-        """State of the study that is measured now, or was last. Of another visitor's there are only
-        the numbers: its `study_id` and `cell` are empty."""
-        found = self.context.conductor.progress()
-        if self.owner is None or found.owner == self.owner:
-            return found
+        """State of the study that is measured now or was measured last. Of another visitor's study
+        only numbers: `study_id` and `cell` are empty."""
+        progress = self.context.conductor.progress()
+        if self.owner is None or progress.owner == self.owner:
+            return progress
         return Progress(
-            kind=found.kind,
-            state=found.state,
-            done=found.done,
-            total=found.total,
-            left_s=found.left_s,
+            kind=progress.kind,
+            state=progress.state,
+            done=progress.done,
+            total=progress.total,
+            left_s=progress.left_s,
         )
 
     # -- reading --
 
     def line(self, study_id: str) -> Any:
-        """Its line alone. UnknownStudyError also where it is another's."""
+        """Its line in the list. UnknownStudyError also for another visitor's."""
         return self._find(study_id)[0]
 
     def of_run(self, run_id: str) -> Any | None:
-        """The line of the study that a run was made for; None where there is none, or another's."""
+        """The line of a run's study; None if it has none, or for another visitor's."""
         study_id = self.context.store.studies.of_run(run_id)
         try:
             return self.line(study_id) if study_id else None
@@ -144,10 +145,10 @@ class Studies:
             return None
 
     def open(self, study_id: str) -> OpenedStudy:
-        """One study with its results so far. UnknownStudyError also where it is another's."""
+        """A study with its results so far. UnknownStudyError also for another visitor's."""
         row, plain = self._find(study_id)
-        found = self.context.store.studies.results(study_id)
-        results = {Cell(*key): Measured.from_plain(value) for key, value in found.items()}
+        stored = self.context.store.studies.results(study_id)
+        results = {Cell(*key): Measured.from_plain(value) for key, value in stored.items()}
         return OpenedStudy(Study.from_plain(plain), results, row)
 
     def rows(self, kind: str = "", limit: int = 50, offset: int = 0) -> tuple[Any, ...]:
@@ -164,7 +165,7 @@ class Studies:
     # -- both --
 
     def delete(self, study_id: str) -> None:
-        """Remove a study and its figures; its runs stay. StudyError while it is measured."""
+        """Delete a study and its figures; its runs stay. StudyError while it is measured."""
         row, _ = self._find(study_id)
         measured = self.context.conductor.progress()
         if (measured.live and measured.study_id == study_id) or row.elsewhere:
@@ -172,8 +173,8 @@ class Studies:
         self.context.store.studies.delete(study_id)
 
     def _find(self, study_id: str) -> tuple[Any, dict[str, Any]]:
-        """Line and contents. One answer for what is not there and for what is another's: it must
-        not tell which ids other visitors' studies have."""
+        """Line and contents. The error is the same for unknown studies and for other visitors', so
+        that it does not reveal which ids exist."""
         before = self.context.conductor.progress()
         nothing = f"study_id is {study_id!r}: no such study" + (" of yours" * bool(self.owner))
         try:
@@ -185,9 +186,9 @@ class Studies:
         return self._as_it_stands(row, before), plain
 
     def _as_it_stands(self, row: Any, before: Progress) -> Any:
-        """A line that says `running` though nobody measures it, as it is: its end could not be
-        written yet, or its server died. `before`: what was measured before the line was read, for
-        a study may begin or end meanwhile."""
+        """Corrects a line that says `running` although the study is not being measured: its end
+        could not be written yet, or its server died. `before`: the progress read before the line,
+        since a study may begin or end in between."""
         now = self.context.conductor.progress()
         if row.state != "running" or row.elsewhere:
             return row

@@ -1,21 +1,21 @@
-"""What Compare, Tune and Prompts share: a study's state, Stop and Go on, the past studies.
+"""The part that Compare, Tune and Prompts share: a study's state, Stop and Go on, past studies.
 
-A study is the server's: this board only looks. It follows whatever is measured now, in any tab,
-after a reload and after a restart, and hands what is kept so far to the tab's own pictures. The
-browser asks again by itself (assets/progress.js): each second while something is measured and the
-board can be seen, seldom otherwise. Where a tab stands is its desk's `study`.
+Studies belong to the server; this board only shows them. It shows whatever is measured now, in any
+tab, after a reload and after a restart, and passes the results so far to the tab's own pictures.
+The browser polls (assets/progress.js): each second while something is measured and the board is
+visible, otherwise rarely. The study that a tab shows is its session's `study`.
 
 For a tab of its own:
 
     board = build_study_board(context, "tune", "tune")    # inside the layout: bar, buttons
-    board.studies.render()                                # where the list is to stand
+    board.studies.render()                                # at the list's place
     drawn = StudyPictures((heat_map, table), draw)        # draw(opened) -> a value for each
     wire_study_board(board, visitor, tab, drawn)
     wire_begin(board, visitor, button.click, make, inputs, drawn)
 
-`draw(opened)` gets an OpenedStudy (`study`, `results`, `row`), None where no study is selected. It
-is called when something has changed, not each second. `make(*inputs)` gives the Study to measure
-(`new_study` of ui/shared/studies.py) or raises ConfigError, which the board shows.
+`draw(opened)` gets an OpenedStudy (`study`, `results`, `row`), or None if no study is selected; it
+is called only when something has changed. `make(*inputs)` returns the Study to measure (`new_study`
+of ui/shared/studies.py) or raises ConfigError, which the board shows.
 """
 
 from __future__ import annotations
@@ -68,19 +68,19 @@ def studies_of(context: Context, request: gr.Request, visitor: str) -> Studies:
 def wire_study_board(
     board: StudyBoard, visitor: gr.BrowserState, tab: gr.Tab, drawn: StudyPictures
 ) -> None:
-    """Connect bar and list; the tab's pictures follow the study that the board looks at."""
+    """Connect bar and list; the tab's pictures show the board's study."""
     outputs = [board.progress, board.studies, *drawn.outputs]
 
     def look(opening: bool) -> Callable[..., list[Any]]:
         def handler(request: gr.Request, key: str) -> list[Any]:
             mine = studies_of(board.context, request, key)
-            return look_at_study(board, board.desk(request), mine, drawn, opening)
+            return look_at_study(board, board.session(request), mine, drawn, opening)
 
         return handler
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> list[Any]:
         mine = studies_of(board.context, request, key)
-        return press_button(board, board.desk(request), mine, drawn, event._data or {})
+        return press_button(board, board.session(request), mine, drawn, event._data or {})
 
     tab.select(look(True), [visitor], outputs, **LATEST)
     board.progress.tick(look(False), [visitor], outputs, **LATEST)
@@ -96,12 +96,12 @@ def wire_begin(
     inputs: Sequence[Component],
     drawn: StudyPictures,
 ) -> Any:
-    """On `trigger` (a component's event, as `button.click`) begin what `make(*inputs)` returns and
-    look at it. Returns the event, for `.then`."""
+    """On `trigger` (a component's event, as `button.click`) begin the study that `make(*inputs)`
+    returns and show it. Returns the event, for `.then`."""
 
     def begin(request: gr.Request, key: str, *values: Any) -> list[Any]:
         mine = studies_of(board.context, request, key)
-        return begin_study(board, board.desk(request), mine, drawn, lambda: make(*values))
+        return begin_study(board, board.session(request), mine, drawn, lambda: make(*values))
 
     outputs = [board.progress, board.studies, *drawn.outputs]
     return trigger(begin, [visitor, *inputs], outputs, trigger_mode="once", **QUICK)

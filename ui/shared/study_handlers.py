@@ -1,7 +1,5 @@
-"""The board of studies: its parts, and what a look at it or a press on it does. Plain functions of
-the board, the visitor's desk and the studies that they may see; ui/shared/study_board.py lays it
-out and connects.
-"""
+"""The board of studies: its components and handlers. Plain functions of the board, the tab session
+and the studies that the visitor may see; ui/shared/study_board.py lays it out and connects it."""
 
 from __future__ import annotations
 
@@ -34,15 +32,15 @@ __all__ = [
 
 ROWS = 8
 RESTS = 20
-"""Drawing while a study is measured takes at most one part in so many of the time: what it takes
-from the engine is in the figures."""
+"""While a study is measured, drawing takes at most one part in RESTS of the time, since it slows
+the engine and so changes the figures."""
 PAST = "Past runs are on view"
 GONE = "This study was deleted, in another tab perhaps."
 
 
 @dataclass(frozen=True, slots=True)
 class StudyBoard:
-    """The components of one board. `page` names it in ids and desks, `kind` is lab.study's."""
+    """The components of one board. `page` names it in ids and sessions, `kind` is lab.study's."""
 
     context: Context
     page: str
@@ -50,86 +48,94 @@ class StudyBoard:
     progress: gr.HTML
     studies: gr.HTML
 
-    def desk(self, request: gr.Request) -> TabSession:
+    def session(self, request: gr.Request) -> TabSession:
         """The session of the calling tab."""
-        return self.context.desks.of(request.session_hash, self.page)
+        return self.context.tab_sessions.of(request.session_hash, self.page)
 
 
 @dataclass(frozen=True, slots=True)
 class StudyPictures:
-    """A tab's own pictures: the components, and what they show of a study. Dict values are
-    stamped, so that a late answer does not undo a newer one."""
+    """A tab's own pictures: the components, and a function for their values. Dict values are
+    stamped, so that a late answer does not replace a newer one."""
 
     outputs: tuple[Component, ...]
     draw: Callable[[OpenedStudy | None], Sequence[Any]]
 
 
 def look_at_study(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, opening: bool = False
+    board: StudyBoard,
+    session: TabSession,
+    mine: Studies,
+    drawn: StudyPictures,
+    opening: bool = False,
 ) -> list[Any]:
-    """What board and pictures show now; what has not changed is skipped. `opening`: the tab was
-    opened, so that it turns to what is measured now, or to the newest study."""
+    """The present values of board and pictures; unchanged ones are skipped. `opening`: the tab was
+    opened, so it shows what is measured now, or the newest study."""
 
     def work() -> None:
         if opening:
-            desk.trouble = ""
-            desk.study.drawn = ()
-            _turn(board, desk, mine)
+            session.trouble = ""
+            session.study.drawn = ()
+            _turn(board, session, mine)
 
-    return _answer(board, desk, mine, drawn, work, about="")
+    return _answer(board, session, mine, drawn, work, about="")
 
 
 def begin_study(
     board: StudyBoard,
-    desk: TabSession,
+    session: TabSession,
     mine: Studies,
     drawn: StudyPictures,
     make: Callable[[], Study],
 ) -> list[Any]:
-    """Begin what `make` gives and look at it."""
+    """Begin the study that `make` returns and show it."""
 
     def work() -> None:
-        desk.trouble = ""
+        session.trouble = ""
         study = make()
         mine.begin(study)
-        _look_at(desk, study.study_id)
+        _look_at(session, study.study_id)
 
-    return _answer(board, desk, mine, drawn, work)
+    return _answer(board, session, mine, drawn, work)
 
 
 def press_button(
-    board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures, told: dict[str, Any]
+    board: StudyBoard,
+    session: TabSession,
+    mine: Studies,
+    drawn: StudyPictures,
+    event_data: dict[str, Any],
 ) -> list[Any]:
-    """A button of the bar or the list was pressed; `told` comes from the browser."""
-    study_id = str(told.get("study", ""))
+    """Handles a click on a button of the bar or the list; `event_data` comes from the browser."""
+    study_id = str(event_data.get("study", ""))
 
     def delete() -> None:
         mine.delete(study_id)
-        if desk.study.study_id == study_id:
-            _look_at(desk, "")
+        if session.study.study_id == study_id:
+            _look_at(session, "")
 
     def turn_page() -> None:
-        desk.study.page = max(0, desk.study.page + (1 if told.get("by") == 1 else -1))
+        session.study.page = max(0, session.study.page + (1 if event_data.get("by") == 1 else -1))
 
     actions: dict[str, Callable[[], object]] = {
         "stop": lambda: mine.stop(study_id),
         "go": lambda: _go_on(mine, study_id),
-        "show": lambda: _look_at(desk, study_id),
-        "open": lambda: _look_at(desk, study_id),
+        "show": lambda: _look_at(session, study_id),
+        "open": lambda: _look_at(session, study_id),
         "delete": delete,
         "page": turn_page,
     }
 
     def work() -> None:
-        desk.trouble = ""
-        desk.study.drawn = ()
-        actions.get(str(told.get("do")), lambda: None)()
+        session.trouble = ""
+        session.study.drawn = ()
+        actions.get(str(event_data.get("do")), lambda: None)()
 
-    return _answer(board, desk, mine, drawn, work, about=study_id or None)
+    return _answer(board, session, mine, drawn, work, about=study_id or None)
 
 
 def _go_on(mine: Studies, study_id: str) -> None:
-    """A second click of two in quick succession finds that it goes on already."""
+    """Resume; the second of two quick clicks finds the study already running, which is no error."""
     standing = mine.progress()
     if not (standing.live and standing.study_id == study_id and standing.state != "stopping"):
         mine.resume(study_id)
@@ -137,152 +143,155 @@ def _go_on(mine: Studies, study_id: str) -> None:
 
 def _answer(
     board: StudyBoard,
-    desk: TabSession,
+    session: TabSession,
     mine: Studies,
     drawn: StudyPictures,
     work: Callable[[], None],
     about: str | None = None,
 ) -> list[Any]:
-    """Do `work`, then show; what goes wrong is told on the board, which shows what there is.
-    `about`: StudyPlace's."""
+    """Call `work`, then show the board, with an error as its notice. `about`: as in StudyPlace."""
 
     def refusal(message: str) -> list[Any]:
-        desk.trouble = message
-        desk.study.about = about
-        desk.study.then = _stands(about, mine.progress()) if about else ()
+        session.trouble = message
+        session.study.about = about
+        session.study.then = _stands(about, mine.progress()) if about else ()
         unseen = [gr.skip() for _ in drawn.outputs]
-        return [_bar(board, desk, mine.progress(), message), gr.skip(), *unseen]
+        return [_bar(board, session, mine.progress(), message), gr.skip(), *unseen]
 
     def work_and_show() -> list[Any]:
         work()
-        return _values(board, desk, mine, drawn)
+        return _values(board, session, mine, drawn)
 
-    with desk.drawing:
+    with session.drawing:
         return guard_once(work_and_show, refusal)
 
 
-def _turn(board: StudyBoard, desk: TabSession, mine: Studies) -> None:
+def _turn(board: StudyBoard, session: TabSession, mine: Studies) -> None:
     # What another tab asked for is shown, not what is measured now.
-    if desk.study.asked:
-        desk.study.asked = False
+    if session.study.asked:
+        session.study.asked = False
         return
     standing = mine.progress()
     if standing.live and standing.kind == board.kind and standing.study_id:
-        _look_at(desk, standing.study_id)
-    elif not desk.study.study_id and not desk.study.past:
-        _look_at(desk, mine.latest(board.kind))
+        _look_at(session, standing.study_id)
+    elif not session.study.study_id and not session.study.past:
+        _look_at(session, mine.latest(board.kind))
 
 
-def asked_for(desk: TabSession, study_id: str) -> None:
-    """Another tab's press: the board shows this study once its own tab is opened."""
-    _look_at(desk, study_id)
-    desk.study.asked = True
+def asked_for(session: TabSession, study_id: str) -> None:
+    """Called by another tab: the board shows this study when its own tab is opened."""
+    _look_at(session, study_id)
+    session.study.asked = True
 
 
-def _look_at(desk: TabSession, study_id: str) -> None:
-    desk.study.study_id, desk.study.row, desk.study.drawn = study_id, None, ()
-    desk.study.past = None
+def _look_at(session: TabSession, study_id: str) -> None:
+    session.study.study_id, session.study.row, session.study.drawn = study_id, None, ()
+    session.study.past = None
 
 
-def past_study_values(desk: TabSession, values: Sequence[Any]) -> list[Any]:
-    """Values of the pictures that show `desk.study.past`, stamped as those of a study are."""
-    return [_stamp(desk, str(i), value) for i, value in enumerate(values, start=1)]
+def past_study_values(session: TabSession, values: Sequence[Any]) -> list[Any]:
+    """Values of the pictures that show `session.study.past`, stamped as those of a study are."""
+    return [_stamp(session, str(i), value) for i, value in enumerate(values, start=1)]
 
 
-def _values(board: StudyBoard, desk: TabSession, mine: Studies, drawn: StudyPictures) -> list[Any]:
-    """Bar, list, pictures; a study is read only where something has changed."""
+def _values(
+    board: StudyBoard, session: TabSession, mine: Studies, drawn: StudyPictures
+) -> list[Any]:
+    """Bar, list, pictures; a study is read only if something has changed."""
     # Taken first: what is kept after it differs from it and is drawn by the next look.
-    standing, place = mine.progress(), desk.study
+    standing, place = mine.progress(), session.study
     if place.about is not None and place.then != _stands(place.about, standing):
-        desk.trouble, place.about = "", None
-    shelf = _shelf(board, desk, mine)
+        session.trouble, place.about = "", None
+    shelf = _shelf(board, session, mine)
     news = (place.study_id, place.page, shelf, standing.study_id, standing.live, standing.done)
     rest: list[Any] = [gr.skip() for _ in (board.studies, *drawn.outputs)]
     # A change in `done` alone is drawn as seldom as RESTS says, all else at once.
     if news != place.drawn and (news[:-1] != place.drawn[:-1] or time.monotonic() > place.rests):
         began = time.monotonic()
-        opened = _open_study(desk, mine)
+        opened = _open_study(session, mine)
         place.row = opened.row if opened else None
-        kept = [gr.skip() for _ in drawn.outputs]
-        values = [_list_value(board, desk, mine), *(kept if place.past else drawn.draw(opened))]
-        rest = [_stamp(desk, str(i), value) for i, value in enumerate(values)]
+        skips = [gr.skip() for _ in drawn.outputs]
+        values = [_list_value(board, session, mine), *(skips if place.past else drawn.draw(opened))]
+        rest = [_stamp(session, str(i), value) for i, value in enumerate(values)]
         place.drawn = news
         place.rests = time.monotonic() + RESTS * (time.monotonic() - began)
-    return [_bar(board, desk, standing, desk.trouble), *rest]
+    return [_bar(board, session, standing, session.trouble), *rest]
 
 
-def _bar(board: StudyBoard, desk: TabSession, standing: Progress, trouble: str) -> dict[str, Any]:
-    """State of the study that the pictures show; none where they show past runs."""
-    if desk.study.past:
+def _bar(
+    board: StudyBoard, session: TabSession, standing: Progress, trouble: str
+) -> dict[str, Any]:
+    """State of the study in the pictures; none if they show past runs."""
+    if session.study.past:
         value = {**progress_value(None, standing, board.kind, trouble), "title": PAST}
     else:
-        value = progress_value(desk.study.row, standing, board.kind, trouble)
-    return desk.stamps.on("progress", value)
+        value = progress_value(session.study.row, standing, board.kind, trouble)
+    return session.stamps.on("progress", value)
 
 
-def turned_to_past(board: StudyBoard, desk: TabSession, mine: Studies) -> list[Any]:
-    """Bar and list while past runs are on view: no study is."""
+def turned_to_past(board: StudyBoard, session: TabSession, mine: Studies) -> list[Any]:
+    """Bar and list while past runs are shown: no study is selected."""
 
     def work() -> list[Any]:
-        rows = _stamp(desk, "0", _list_value(board, desk, mine))
-        return [_bar(board, desk, mine.progress(), desk.trouble), rows]
+        rows = _stamp(session, "0", _list_value(board, session, mine))
+        return [_bar(board, session, mine.progress(), session.trouble), rows]
 
     def refusal(message: str) -> list[Any]:
-        return [_bar(board, desk, mine.progress(), message), gr.skip()]
+        return [_bar(board, session, mine.progress(), message), gr.skip()]
 
-    with desk.drawing:
+    with session.drawing:
         return guard_once(work, refusal)
 
 
-def _shelf(board: StudyBoard, desk: TabSession, mine: Studies) -> tuple[str, ...]:
-    """The studies that the list has now: one may be begun or deleted in another tab, or by another
-    server. One that is looked at and is not there any more is let go."""
-    place = desk.study
-    found = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
-    if place.study_id and place.study_id not in found:
+def _shelf(board: StudyBoard, session: TabSession, mine: Studies) -> tuple[str, ...]:
+    """The studies in the list: one may be begun or deleted in another tab or by another server. A
+    displayed study that is no longer there is deselected."""
+    place = session.study
+    ids = tuple(row.study_id for row in mine.rows(board.kind, ROWS + 1, ROWS * place.page))
+    if place.study_id and place.study_id not in ids:
         try:
             mine.line(place.study_id)
         except UnknownStudyError:
             place.study_id, place.row, place.drawn = "", None, ()
-            desk.trouble = GONE
-    return found
+            session.trouble = GONE
+    return ids
 
 
 def _stands(study_id: str, standing: Progress) -> tuple[object, ...]:
-    """What changes when this study moves on; what never was, where no study is meant."""
+    """A value that changes when this study makes progress; constant if no study is displayed."""
     mine = study_id == standing.study_id
     return (standing.live, standing.done) if mine and study_id else ("at rest",)
 
 
-def _stamp(desk: TabSession, name: str, value: Any) -> Any:
-    """A value with its number; Gradio's own updates are dicts too, and stay what they are."""
+def _stamp(session: TabSession, name: str, value: Any) -> Any:
+    """A value with its stamp; Gradio's own updates are dicts too, but are returned unchanged."""
     plain = isinstance(value, dict) and "__type__" not in value
-    return desk.stamps.on(name, value) if plain else value
+    return session.stamps.on(name, value) if plain else value
 
 
-def _open_study(desk: TabSession, mine: Studies) -> OpenedStudy | None:
-    if not desk.study.study_id:
+def _open_study(session: TabSession, mine: Studies) -> OpenedStudy | None:
+    if not session.study.study_id:
         return None
     try:
-        return mine.open(desk.study.study_id)
+        return mine.open(session.study.study_id)
     except UnknownStudyError:
-        _look_at(desk, "")
-        desk.trouble = GONE
+        _look_at(session, "")
+        session.trouble = GONE
         return None
 
 
-def _list_value(board: StudyBoard, desk: TabSession, mine: Studies) -> dict[str, Any]:
-    place = desk.study
+def _list_value(board: StudyBoard, session: TabSession, mine: Studies) -> dict[str, Any]:
+    place = session.study
     # One row more than is shown: whether there is a next page.
-    found = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
-    if not found and place.page:
+    rows = mine.rows(board.kind, ROWS + 1, ROWS * place.page)
+    if not rows and place.page:
         # The last row of the page was deleted.
         place.page -= 1
-        return _list_value(board, desk, mine)
+        return _list_value(board, session, mine)
     standing = mine.progress()
     return {
-        "rows": {str(i): row_value(row, standing) for i, row in enumerate(found[:ROWS])},
+        "rows": {str(i): row_value(row, standing) for i, row in enumerate(rows[:ROWS])},
         "opened": "" if place.past else place.study_id,
         "newer": place.page > 0,
-        "older": len(found) > ROWS,
+        "older": len(rows) > ROWS,
     }

@@ -1,4 +1,4 @@
-"""A tab's position among the studies."""
+"""A tab session's place among the studies."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ __all__ = ["StudyPlace"]
 
 @dataclass(slots=True)
 class StudyPlace:
-    """A tab session's position among the studies: the one shown and its line in the log, the page
-    of the list, what of all that its pictures show (`drawn`), and the time (monotonic, s) before
-    which partial results are not drawn anew. `asked`: it was turned to this study from elsewhere,
-    and opening the tab keeps it. `about`: the study of which the desk's trouble tells, empty where
-    it is that there was nothing to see, None where it stays until the next press; `then`: how that
-    study stood. `past`: a look at past runs, which its pictures show instead of the study until
-    one is chosen."""
+    """The study that a tab shows, and its line in the log; the page of the list; what its pictures
+    show (`drawn`); and the time (monotonic, s) before which partial results are not drawn again.
+    `asked`: another tab chose this study, and opening the tab keeps it. `about`: the study that the
+    session's `trouble` is about, empty if it is that there is no study, None if it stays until the
+    next click; `then`: that study's state at the time. `past`: past runs, which the pictures show
+    instead of the study until a study is chosen."""
 
     study_id: str = ""
     row: Any = None

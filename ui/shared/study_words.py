@@ -24,16 +24,17 @@ STATES = {
 }
 WARMING = "Warming up: short runs that are not counted"
 LIVE_MS, REST_MS = 1000, 5000
-"""How soon the browser asks again while something is measured, and while nothing is."""
+"""Seconds between the browser's polls while something is measured, and otherwise."""
 
 
 def machine_words(results: Results) -> str:
-    """What a study's runs came to that no configuration asks for: the trees of
-    `max_tree_nodes=auto`, the schedule; empty where nothing hangs on it."""
+    """What a study's runs had from the server and not from their configurations: the trees of
+    `max_tree_nodes=auto` and the schedule; empty if neither applies."""
     return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
 
 
 def _auto_words(results: Results) -> str:
+    """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
     nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
     if nodes is None:
         return ""
@@ -54,7 +55,7 @@ def _schedule_words(results: Results) -> str:
 
 
 def left_words(seconds: float | None) -> str:
-    """`about 40 s left`; empty before there is a measure of it."""
+    """`about 40 s left`; empty before there is an estimate."""
     if seconds is None:
         return ""
     for unit, size in (("h", 3600), ("min", 60)):
@@ -64,7 +65,7 @@ def left_words(seconds: float | None) -> str:
 
 
 def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -> dict[str, Any]:
-    """What assets/progress.js draws of the study in `row` (None: none is opened)."""
+    """The value of assets/progress.js for the study in `row` (None: none is opened)."""
     live = standing.live
     mine = row is not None and standing.study_id == row.study_id and live
     value: dict[str, Any] = {"trouble": trouble, "ask_ms": LIVE_MS if live else REST_MS}
@@ -76,11 +77,11 @@ def progress_value(row: Any, standing: Progress, kind: str, trouble: str = "") -
 
 
 def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
-    """`standing` where this study is the one that is measured."""
+    """`standing`: given if this study is the one that is measured."""
     state = standing.state if standing else row.state
-    done = standing.done if standing else row.done
+    num_done = standing.done if standing else row.done
     warming = standing is not None and standing.warming and state == "running"
-    parts = [f"{done} of {row.total}"]
+    parts = [f"{num_done} of {row.total}"]
     if standing:
         parts.append(left_words(standing.left_s))
     at_rest = standing is None and row.state != "running"
@@ -91,7 +92,7 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
         "state_words": WARMING if warming else STATES.get(state, state),
         "words": ", ".join(part for part in parts if part),
         "more": _more(standing) if standing else row.reason,
-        "done": done,
+        "done": num_done,
         "total": row.total,
         "stop": bool(standing) and state != "stopping",
         "go": at_rest and row.done < row.total,
@@ -99,23 +100,23 @@ def _of_row(row: Any, standing: Progress | None) -> dict[str, Any]:
 
 
 def _more(standing: Progress) -> str:
-    told = [standing.log] if standing.log else []
+    sentences = [standing.log] if standing.log else []
     if standing.cell is not None:
-        told.append(f"Now: {standing.cell.words}.")
+        sentences.append(f"Now: {standing.cell.words}.")
     if standing.lost:
         runs = "1 run was" if standing.lost == 1 else f"{standing.lost} runs were"
-        told.append(f"{runs} broken off for a visitor's and measured again.")
-    return " ".join(told)
+        sentences.append(f"{runs} broken off for a visitor's and measured again.")
+    return " ".join(sentences)
 
 
 def _other_study_notice(standing: Progress, kind: str) -> dict[str, Any]:
-    """That another study is measured now; one of this kind can be shown if it may be seen."""
+    """The notice that another study is being measured, with a link if it may be seen."""
     which = f"Another {KINDS.get(standing.kind, 'study')}"
     parts = [f"{standing.done} of {standing.total}", left_words(standing.left_s)]
-    told = ", ".join(part for part in parts if part)
+    counts = ", ".join(part for part in parts if part)
     whose = "" if standing.study_id else ", another visitor's,"
     return {
-        "beside": f"{which}{whose} is being measured now: {told}. One runs at a time.",
+        "beside": f"{which}{whose} is being measured now: {counts}. One runs at a time.",
         "beside_study": standing.study_id if standing.kind == kind else "",
     }
 

@@ -1,7 +1,7 @@
-"""Stamps: numbers what a tab is shown, so that its browser can tell late answers from new ones.
+"""Stamps: version numbers of the values a tab gets, so that its browser can discard late answers.
 
-Answers to presses in quick succession travel apart and may overtake each other. A browser leaves
-out a value with a lower number than the one it shows. Knows no picture.
+Answers to clicks in quick succession are sent separately and may overtake each other. A browser
+ignores a value with a lower number than the one it shows. Knows no picture.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ __all__ = ["Stamps"]
 
 
 class Stamps:
-    """One tab's. Not for several threads at once."""
+    """The stamps of one tab. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[dict[str, Any], int]] = {}
         self._number = 0
 
     def on(self, name: str, value: dict[str, Any]) -> dict[str, Any]:
-        """`value` of the component `name` with its number `n`; what has not changed keeps its own,
-        so that nothing is sent or drawn anew."""
+        """`value` of the component `name` with its number `n`; an unchanged value keeps its number,
+        so that it is neither sent nor drawn again."""
         before = self._last.get(name)
         if before is None or before[0] != value:
             # By the clock, so that a page that outlives its server goes on with the next one.

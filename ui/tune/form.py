@@ -45,7 +45,7 @@ __all__ = [
 LIVE = "Live's settings"
 NO_FIELD = ""
 PICKED = ("draft", "combine", "routing", "weights", "length", "verify", "pipeline")
-"""Fields with a few allowed values: those are picked, all others are typed."""
+"""Fields with a few allowed values, which are picked; values of other fields are typed."""
 TYPED = MappingProxyType(
     {
         "drafters": "first | all | all,ngram",
@@ -60,7 +60,7 @@ TYPED = MappingProxyType(
         "confidence_threshold": "0.2, 0.4, 0.6",
     }
 )
-"""Values to begin with."""
+"""Initial values of an axis, by field."""
 FIRST = ("speculation_length", "expansion", NO_FIELD)
 TOKENS, REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each further one has the next. Empty: one is drawn and recorded."
@@ -81,7 +81,7 @@ class AxisControls:
 
 @dataclass(frozen=True, slots=True)
 class TuneForm:
-    """The controls; `inputs` in the order that `study_request` takes their values."""
+    """The controls; `inputs`: in the order in which `study_request` takes their values."""
 
     base: gr.Dropdown
     axes: tuple[AxisControls, ...]
@@ -97,7 +97,7 @@ class TuneForm:
 
 @dataclass(frozen=True, slots=True)
 class GridRequest:
-    """What the form asks for: the study, and the points that are left out of it."""
+    """The study that the form describes, and the points that cannot be in it."""
 
     study: Study
     refused: tuple[Refused, ...]
@@ -150,7 +150,7 @@ def _axis(number: int, field: str, context: Context) -> AxisControls:
 
 
 def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr.Dropdown]:
-    """Where an axis' values are given: typed, or picked where a field has only a few."""
+    """The control for an axis' values: a text box, or a menu for a field with few values."""
     choices = list(choices_of(field)) if field in PICKED else []
     how = "Values with | between them." if "|" in TYPED.get(field, "") else "Values with commas."
     if field == "drafters":
@@ -173,7 +173,7 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
 
 
 def base_menu(own: dict[str, Any] | None) -> gr.Dropdown:
-    """The bases there are: presets that draft, the visitor's own, Live's form."""
+    """The possible bases: presets that draft, the visitor's own, Live's form."""
     return gr.Dropdown(choices=_bases(own))
 
 
@@ -191,8 +191,8 @@ def study_request(
     live: Sequence[Any],
     values: Sequence[Any],
 ) -> GridRequest:
-    """Values of `TuneForm.inputs` -> the study. `live`: those of Live's form. Raises ConfigError
-    where nothing could be measured; the message names the field."""
+    """Values of `TuneForm.inputs` -> the study. `live`: the values of Live's form. Raises
+    ConfigError, which names the field, if nothing could be measured."""
     base, rest = values[0], list(values[1:])
     axes = axes_of([rest[3 * i : 3 * i + 3] for i in range(AXES)])
     rest = rest[3 * AXES :]
@@ -207,10 +207,10 @@ def study_request(
     return grid_study(context, speculation, axes, prompts, sampling, whole_number(rest[-1]), chat)
 
 
-def axes_of(given: Sequence[Sequence[Any]]) -> list[Axis]:
+def axes_of(entries: Sequence[Sequence[Any]]) -> list[Axis]:
     """(field, typed, picked) of each axis -> the axes that have a field."""
     axes = []
-    for field, typed, picked in given:
+    for field, typed, picked in entries:
         if field in PICKED:
             axes.append(axis_of(field, list(picked or [])))
         elif field:
@@ -229,37 +229,40 @@ def grid_study(
     repeats: int,
     chat: bool,
 ) -> GridRequest:
-    """The study of a grid, plain decoding first. Runs share no state and record no
-    alternatives: what one costs is not what another is measured by."""
+    """The study of a grid, plain decoding first. Runs share no state and record no alternatives, so
+    that no run's cost affects another's figures."""
     if len(axes) > AXES:
         raise ConfigError.of("fields", len(axes), f"at most {AXES}")
     still = replace(base, carry_over=False, record_top_k=0)
-    made = grid(still, axes, sampling, context.drafter_names)
+    measured_grid = grid(still, axes, sampling, context.drafter_names)
     study = new_study(
         context,
         "tune",
         sampling,
-        (plain_configuration(), *made.configurations),
+        (plain_configuration(), *measured_grid.configurations),
         prompts,
         repeats=repeats,
         chat=chat,
-        title=grid_title(made, len(prompts)),
-        axes=made.axes,
+        title=grid_title(measured_grid, len(prompts)),
+        axes=measured_grid.axes,
     )
     for axis in axes:
-        _check_used(axis, made.configurations, sampling.temperature)
-    return GridRequest(study, made.refused)
+        _check_used(axis, measured_grid.configurations, sampling.temperature)
+    return GridRequest(study, measured_grid.refused)
 
 
-def _check_used(axis: Axis, made: Sequence[Configuration], temperature: float) -> None:
+def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
     """ConfigError for an axis that changes nothing in any point: noise would choose among its
     values."""
-    idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in made]
+    idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
     if not all(idle):
         return
-    presets = (SpeculationConfig.preset(name, temperature) for name in PRESETS)
-    drafting = {n: one for n, one in zip(PRESETS, presets, strict=True) if not one.never_drafts}
-    users = [n for n, one in drafting.items() if axis.field not in idle_fields(one.to_plain())]
+    presets = {name: SpeculationConfig.preset(name, temperature) for name in PRESETS}
+    users = [
+        name
+        for name, preset in presets.items()
+        if not preset.never_drafts and axis.field not in idle_fields(preset.to_plain())
+    ]
     why = idle[0].removeprefix("Not used: ").removesuffix(".")
     instead = f"; a preset that uses it is one of {', '.join(users)}" if users else ""
     raise ConfigError.of(axis.field, list(axis.values), f"no values here, since {why}{instead}")

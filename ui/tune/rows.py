@@ -1,6 +1,7 @@
 """A grid as plain rows, for files and endpoints: a line for each point, a line for each run. Pure.
 
-What was not measured is None; the interval of one group, which would be a point, too.
+Values that were not measured are None; so is the interval of a single group, which would be a
+point.
 """
 
 from __future__ import annotations
@@ -24,32 +25,32 @@ __all__ = ["run_rows", "summary_rows", "to_csv"]
 Row = dict[str, Any]
 
 
-def summary_rows(found: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
-    """Plain decoding, then each point; `found` says which is the best, and which are as good.
+def summary_rows(tuned: Tuned, refused: Sequence[Refused] = ()) -> list[Row]:
+    """Plain decoding, then each point; `tuned` says which is the best and which are as good.
 
-    `refused`: where known, all points that were; a study tells those between points that ran.
+    `refused`: all points that cannot run, if known; a study has only those between points that ran.
     """
-    alone = _figures(found.plain, None, found.over)
-    rows = [{"configuration": PLAIN, **_fields(found, None), **alone, "found": ""}]
-    for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
-        mark = "best" if i == found.best else "within noise" if i in found.as_good else ""
-        figures = _figures(row, found.lengths[i], found.over)
-        rows.append({"configuration": row.name, **_fields(found, point), **figures, "found": mark})
-    for one in refused or found.grid.refused:
-        nothing = {**_fields(found, one.point), **dict.fromkeys(alone)}
+    alone = _figures(tuned.plain, None, tuned.over)
+    rows = [{"configuration": PLAIN, **_fields(tuned, None), **alone, "found": ""}]
+    for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
+        mark = "best" if i == tuned.best else "within noise" if i in tuned.as_good else ""
+        figures = _figures(row, tuned.lengths[i], tuned.over)
+        rows.append({"configuration": row.name, **_fields(tuned, point), **figures, "found": mark})
+    for one in refused or tuned.grid.refused:
+        nothing = {**_fields(tuned, one.point), **dict.fromkeys(alone)}
         rows.append({"configuration": one.name, **nothing, "found": f"refused: {one.reason}"})
     return rows
 
 
-def run_rows(study: Study, results: Results, found: Tuned) -> list[Row]:
+def run_rows(study: Study, results: Results, tuned: Tuned) -> list[Row]:
     """Each measured run, in the order of measuring."""
-    names = [one.name for one in found.grid.configurations]
-    points = dict(zip(names, found.grid.points, strict=True))
+    names = [one.name for one in tuned.grid.configurations]
+    points = dict(zip(names, tuned.grid.points, strict=True))
     domains = {prompt.id: prompt.domain for prompt in study.prompts}
     return [
         {
             "configuration": cell.contestant,
-            **_fields(found, points.get(cell.contestant)),
+            **_fields(tuned, points.get(cell.contestant)),
             "prompt": cell.item,
             "domain": domains[cell.item],
             "repeat": cell.repeat + 1,
@@ -61,7 +62,7 @@ def run_rows(study: Study, results: Results, found: Tuned) -> list[Row]:
 
 
 def to_csv(rows: Sequence[Row]) -> str:
-    """Rows of one shape, with a line of names above them."""
+    """Rows with the same fields as CSV, with a header."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -69,8 +70,8 @@ def to_csv(rows: Sequence[Row]) -> str:
     return out.getvalue()
 
 
-def _fields(found: Tuned, point: dict[str, Any] | None) -> Row:
-    fields = [axis.field for axis in found.grid.axes]
+def _fields(tuned: Tuned, point: dict[str, Any] | None) -> Row:
+    fields = [axis.field for axis in tuned.grid.axes]
     return {field: None if point is None else value_text(point[field]) for field in fields}
 
 

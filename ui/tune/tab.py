@@ -1,6 +1,6 @@
-"""The Tune tab: a grid of settings over prompts, measured by the laboratory; the best found.
+"""The Tune tab: measures a grid of settings over prompts and shows the best.
 
-The board shows the progress; here is what is asked for and what its figures show.
+The board shows the progress; here are the request and the results.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ class Tune:
 
 
 def build_tune(context: Context) -> Tune:
-    """What to measure, its progress, what was found, the past grids."""
+    """The settings, the progress, the results, the past grids."""
     form = build_tune_form(context)
     plan = notice("tune-plan")
     start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
     board = build_study_board(context, "tune", "tune")
-    found = notice("tune-found")
+    message_box = notice("tune-found")
     with gr.Row(equal_height=False):
         with gr.Column(min_width=360):
             speed = GridSpeed(elem_id="tune-speed")
@@ -100,7 +100,7 @@ def build_tune(context: Context) -> Tune:
         form=form,
         plan=plan,
         start=start,
-        found=found,
+        found=message_box,
         speed=speed,
         length=length,
         points=points,
@@ -120,7 +120,7 @@ def build_tune(context: Context) -> Tune:
 def asked_for(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> GridRequest:
-    """Values of the form, with Live's beside them, as a study. Raises ConfigError."""
+    """The form's values, and Live's, as a study. Raises ConfigError."""
     with spoken_empty():
         return study_request(context, own, live, values)
 
@@ -128,11 +128,14 @@ def asked_for(
 def plan_values(
     context: Context, own: dict[str, Any] | None, live: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
-    """What Start would do, in words, and whether there is anything to start."""
+    """A sentence on what Start would measure, and whether Start is possible."""
 
     def work() -> list[Any]:
-        made = asked_for(context, own, live, values)
-        return [notice_value(plan_lines(made.study, made.refused)), gr.Button(interactive=True)]
+        study_request = asked_for(context, own, live, values)
+        return [
+            notice_value(plan_lines(study_request.study, study_request.refused)),
+            gr.Button(interactive=True),
+        ]
 
     def refusal(message: str) -> list[Any]:
         return [notice_value([Line("error", message)]), gr.Button(interactive=False)]
@@ -141,16 +144,16 @@ def plan_values(
 
 
 def drawn_of(opened: OpenedStudy | None) -> list[Any]:
-    """What was found so far: words, both pictures, the table."""
+    """The results so far: sentences, both pictures, the table."""
     if opened is None:
         return [notice_value([]), {}, {}, {}]
     study, results, _ = opened
-    found = tuning_result(study, results)
+    tuned = tuning_result(study, results)
     return [
-        notice_value([*found_lines(study, found, len(results)), *_auto_lines(results)]),
-        pack(grid_value(study, found, "speed")),
-        pack(grid_value(study, found, "length")),
-        pack(points_value(study, found)),
+        notice_value([*found_lines(study, tuned, len(results)), *_auto_lines(results)]),
+        pack(grid_value(study, tuned, "speed")),
+        pack(grid_value(study, tuned, "length")),
+        pack(points_value(study, tuned)),
     ]
 
 
@@ -160,19 +163,19 @@ def _auto_lines(results: Results) -> list[Line]:
 
 
 def point_beside(opened: OpenedStudy | None) -> list[Any]:
-    """Panel, choice and button of the point: empty without a study. Of one that is there the table
-    asks for its point (assets/points.js)."""
+    """The point's panel, choice and button; empty without a study. With one, the table's script
+    requests its point (assets/points.js)."""
     if opened is not None:
         return [gr.skip(), gr.skip(), gr.skip()]
     return [gr.update(value={}), None, gr.Button(interactive=False)]
 
 
-def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The point that was chosen in the browser: its figures with its runs, and which it is."""
+def point_shown(mine: Studies, event_data: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The point that was chosen in the browser: its figures with its runs, and its identity."""
 
     def work() -> tuple[dict[str, Any], dict[str, Any]]:
-        study, results, _ = mine.open(str(told.get("study", "")))
-        point = told.get("point")
+        study, results, _ = mine.open(str(event_data.get("study", "")))
+        point = event_data.get("point")
         if not isinstance(point, int):
             return {}, {}
         value = point_value(study, results, tuning_result(study, results), point)
@@ -183,7 +186,7 @@ def point_shown(mine: Studies, told: dict[str, Any]) -> tuple[dict[str, Any], di
 
 
 def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
-    """The chosen point as Live would run it: on the study's first prompt, with the seed of its
+    """The chosen point as a request for Live: on the study's first prompt, with the seed of its
     first repeat. Raises ConfigError."""
     if not chosen:
         raise ConfigError.of(
@@ -197,11 +200,11 @@ def request_of_point(mine: Studies, chosen: dict[str, Any]) -> Request:
 
 
 def file_of(mine: Studies, study_id: str, what: str) -> dict[str, Any]:
-    """The CSV of the study that is looked at: of its `points`, or of every run."""
+    """A CSV of the displayed study: of its `points`, or of every run."""
     if not study_id:
         raise ConfigError(NO_STUDY)
     study, results, _ = mine.open(study_id)
-    found = tuning_result(study, results)
-    rows = summary_rows(found) if what == "points" else run_rows(study, results, found)
+    tuned = tuning_result(study, results)
+    rows = summary_rows(tuned) if what == "points" else run_rows(study, results, tuned)
     name = f"specscope-{study_id}-{what}.csv"
     return {"name": name, "media_type": "text/csv", "text": to_csv(rows)}

@@ -1,7 +1,7 @@
 """What Tune shows of a grid: the values of its two pictures, its table and a point's runs.
 
 Pure: a study with its results in, dicts out. `assets/grid.js`, `points.js` and `point.js` draw
-them. Two axes make a map (the values of a third are chosen from), one makes a line.
+them. Two axes make a map (with a menu for the values of a third), one axis a line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ui.words.spreads import spread_words
 __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
 
 AXES = 3
-"""So many axes a picture has room for: rows, columns, and layers to choose from."""
+"""The most axes of a picture: rows, columns, and layers to choose from."""
 PLAIN_POINT, REFUSED_POINT = -1, -2
 """Plain decoding's number in the table, where a grid's points are numbered from 0, and that of the
 first point that cannot run, from which on they go down."""
@@ -30,7 +30,7 @@ first point that cannot run, from which on they go down."""
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A point's figure with its spread, None where there is none, and what that is a spread of."""
+    """A point's figure and its spread, or None; and over what the spread is."""
 
     value: float | None
     low: float | None
@@ -39,22 +39,23 @@ class _Figure:
 
 
 def axes_of(grid: Grid) -> tuple[Axis, ...]:
-    """The axes to draw: rows, columns, layers. One with a single value is none, unless all are."""
+    """The axes to draw: rows, columns, layers. An axis with a single value is left out, unless all
+    have one."""
     several = tuple(axis for axis in grid.axes if len(axis.values) > 1)
     return several[:AXES] or grid.axes[:1]
 
 
-def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
+def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     """The picture of one `measure`, `speed` or `length` (tokens per pass).
 
-    A map has `columns`, a line has none; `layers` are the values of a third axis. `cells`: a
-    measured, waiting or refused point each, by its place: layer by layer, row by row. The scale
-    `low` to `high` is that of all layers, so that they can be compared.
+    A map has `columns`, a line has none; `layers`: the values of a third axis. `cells`: measured,
+    waiting or refused points by their place, layer by layer, row by row. The scale from `low` to
+    `high` is the same for all layers, so that they can be compared.
     """
-    axes = axes_of(found.grid)
-    figures = [_figure(found, i, measure) for i in range(len(found.rows))]
-    known = [figure.value for figure in figures if figure.value is not None]
-    rated = measure == "speed" and any(row.ratio for row in found.rows)
+    axes = axes_of(tuned.grid)
+    figures = [_figure(tuned, i, measure) for i in range(len(tuned.rows))]
+    values = [figure.value for figure in figures if figure.value is not None]
+    rated = measure == "speed" and any(row.ratio for row in tuned.rows)
     one = 1.0 if rated else None
     texts = [_by_number(map(value_text, axis.values)) for axis in axes]
     fields = [axis.field for axis in axes]
@@ -68,19 +69,19 @@ def grid_value(study: Study, found: Tuned, measure: str) -> dict[str, Any]:
         "columns": texts[1] if len(axes) > 1 else {},
         "layers": texts[2] if len(axes) > 2 else {},
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
-        "cells": _cells(found, axes, figures, measure),
-        "low": min(known, default=None),
-        "high": max(known, default=None),
-        "base": found.plain.mean_acceptance_length if measure == "length" else one,
-        "best": -1 if found.best is None else found.best,
+        "cells": _cells(tuned, axes, figures, measure),
+        "low": min(values, default=None),
+        "high": max(values, default=None),
+        "base": tuned.plain.mean_acceptance_length if measure == "length" else one,
+        "best": -1 if tuned.best is None else tuned.best,
     }
 
 
 def _cells(
-    found: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], measure: str
+    tuned: Tuned, axes: tuple[Axis, ...], figures: list[_Figure], measure: str
 ) -> dict[str, Any]:
     cells: dict[int, dict[str, Any]] = {}
-    pairs = zip(found.grid.configurations, found.grid.points, strict=True)
+    pairs = zip(tuned.grid.configurations, tuned.grid.points, strict=True)
     for i, (configuration, point) in enumerate(pairs):
         cells[_place(axes, point)] = {
             "point": i,
@@ -89,11 +90,11 @@ def _cells(
             "low": figures[i].low,
             "high": figures[i].high,
             "spread": figures[i].spread,
-            "runs": found.rows[i].cells,
+            "runs": tuned.rows[i].cells,
             # "Within noise of the fastest" is said of speeds only.
-            "mark": _mark(found, i) if measure == "speed" or i == found.best else "",
+            "mark": _mark(tuned, i) if measure == "speed" or i == tuned.best else "",
         }
-    for one in found.grid.refused:
+    for one in tuned.grid.refused:
         cells[_place(axes, one.point)] = {"point": -1, "name": one.name, "refused": one.reason}
     return {str(place): cell for place, cell in sorted(cells.items())}
 
@@ -107,17 +108,17 @@ def _place(axes: tuple[Axis, ...], point: dict[str, Any]) -> int:
     return (layer * rows + row) * columns + column
 
 
-def _mark(found: Tuned, i: int) -> str:
-    return "best" if i == found.best else "near" if i in found.as_good else ""
+def _mark(tuned: Tuned, i: int) -> str:
+    return "best" if i == tuned.best else "near" if i in tuned.as_good else ""
 
 
-def _figure(found: Tuned, i: int, measure: str) -> _Figure:
-    """A speed is the ratio to plain decoding where it is known, tokens a second else."""
-    row = found.rows[i]
+def _figure(tuned: Tuned, i: int, measure: str) -> _Figure:
+    """A speed is the ratio to plain decoding if that is known, else tokens per second."""
+    row = tuned.rows[i]
     if measure == "length":
-        return _of(row.mean_acceptance_length, found.lengths[i], found.over)
-    if any(one.ratio for one in found.rows):
-        return _of(row.ratio.value if row.ratio else None, row.ratio, found.over)
+        return _of(row.mean_acceptance_length, tuned.lengths[i], tuned.over)
+    if any(one.ratio for one in tuned.rows):
+        return _of(row.ratio.value if row.ratio else None, row.ratio, tuned.over)
     return _Figure(row.speed, row.slowest, row.fastest, "slowest to fastest run")
 
 
@@ -135,24 +136,23 @@ def _by_number(texts: Iterable[str]) -> dict[str, str]:
 # -- the table --
 
 
-def points_value(study: Study, found: Tuned) -> dict[str, Any]:
-    """A row for plain decoding, each point and each that cannot run; a column for each axis and
-    figure. A cell has its text `t` and, where it is a number, the number `v` that it is sorted by.
-    """
-    best = found.best
-    heads = [axis.field for axis in found.grid.axes]
+def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
+    """A row for plain decoding, for each point and for each point that cannot run; a column for
+    each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
+    best = tuned.best
+    heads = [axis.field for axis in tuned.grid.axes]
     heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
-    rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(found.grid.axes) - 1), found.plain)}
-    for i, (point, row) in enumerate(zip(found.grid.points, found.rows, strict=True)):
-        texts = [point[axis.field] for axis in found.grid.axes]
+    rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(tuned.grid.axes) - 1), tuned.plain)}
+    for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
+        texts = [point[axis.field] for axis in tuned.grid.axes]
         rows[str(i + 1)] = _row(i, texts, row)
-        rows[str(i + 1)]["mark"] = _mark(found, i)
-    for i, one in enumerate(found.grid.refused):
-        rows[str(len(found.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, found.grid, one)
-    spread = "" if best is None else spread_words(found.rows[best].ratio, found.over)
+        rows[str(i + 1)]["mark"] = _mark(tuned, i)
+    for i, one in enumerate(tuned.grid.refused):
+        rows[str(len(tuned.rows) + 1 + i)] = _refused_row(REFUSED_POINT - i, tuned.grid, one)
+    spread = "" if best is None else spread_words(tuned.rows[best].ratio, tuned.over)
     return {
         "study": study.study_id,
-        "words": _measured_words(study, found, spread),
+        "words": _measured_words(study, tuned, spread),
         "heads": _by_number(heads),
         "spread": spread,
         "rows": rows,
@@ -160,17 +160,17 @@ def points_value(study: Study, found: Tuned) -> dict[str, Any]:
     }
 
 
-def _measured_words(study: Study, found: Tuned, spread: str) -> str:
-    """The head of the file above its table: what was measured, and with what."""
+def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
+    """The head of the file above its table: what was measured, and how."""
     sampling = study.sampling
     counted = (
-        (len(found.rows), "point"),
+        (len(tuned.rows), "point"),
         (len(study.prompts), "prompt"),
         (study.repeats, "repeat"),
     )
-    told = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
+    counts = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
     with_ = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens at most"
-    return f"{told}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
+    return f"{counts}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
 
 
 def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def _row(point: int, values: list[Any], row: ConfigurationRow) -> dict[str, Any]
 
 
 def _refused_row(number: int, grid: Grid, one: Refused) -> dict[str, Any]:
-    """A point that cannot run: its values, then why in the place of its figures."""
+    """A point that cannot run: its values, and the reason in place of its figures."""
     values = [one.point[axis.field] for axis in grid.axes]
     cells = [*(_cell(value_text(value), value) for value in values), _cell(one.reason)]
     return {
@@ -213,11 +213,11 @@ def _cell(text: str, value: Any = None) -> dict[str, Any]:
 # -- one point --
 
 
-def point_value(study: Study, results: Results, found: Tuned, point: int) -> dict[str, Any]:
-    """A point's figures and its runs, prompt by prompt; {} where there is no such point."""
-    if not 0 <= point < len(found.rows):
+def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dict[str, Any]:
+    """A point's figures and its runs, prompt by prompt; {} if there is no such point."""
+    if not 0 <= point < len(tuned.rows):
         return {}
-    row = found.rows[point]
+    row = tuned.rows[point]
     runs = {
         str(i): _run(study, results, cell)
         for i, cell in enumerate(c for c in study.cells() if c.contestant == row.name)
@@ -236,7 +236,7 @@ def point_value(study: Study, results: Results, found: Tuned, point: int) -> dic
         "study": study.study_id,
         "point": point,
         "name": row.name,
-        "mark": _mark(found, point),
+        "mark": _mark(tuned, point),
         "figures": {str(i): {"name": n, "text": t} for i, (n, t) in enumerate(figures.items())},
         "runs": runs,
     }

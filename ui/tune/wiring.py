@@ -1,4 +1,4 @@
-"""Tune's controls connected to what they do."""
+"""Wiring of the Tune tab."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def wire_tune(
     tabs: gr.Tabs,
     sessions: Sessions,
 ) -> None:
-    """Connect everything of the tab; a point goes into Live, a run opens in Sessions."""
+    """Connect the tab's components; a point goes into Live, a run opens in Sessions."""
     context = tune.board.context
     _wire_form(tune, own, tab, live)
     wire_study_board(tune.board, visitor, tab, tune.pictures)
 
-    def make(kept: dict[str, Any] | None, *values: Any) -> Study:
+    def make(form_values: dict[str, Any] | None, *values: Any) -> Study:
         count = len(live.form.inputs)
-        return asked_for(context, kept, values[:count], values[count:]).study
+        return asked_for(context, form_values, values[:count], values[count:]).study
 
     inputs = [own, *live.form.inputs, *tune.form.inputs]
     wire_begin(tune.board, visitor, tune.start.click, make, inputs, tune.pictures)
@@ -60,8 +60,8 @@ def _wire_form(tune: Tune, own: gr.BrowserState, tab: gr.Tab, live: Live) -> Non
     tab.select(base_menu, own, form.base, **LATEST)
     count = len(live.form.inputs)
 
-    def plan(kept: dict[str, Any] | None, *values: Any) -> list[Any]:
-        return plan_values(context, kept, values[:count], values[count:])
+    def plan(form_values: dict[str, Any] | None, *values: Any) -> list[Any]:
+        return plan_values(context, form_values, values[:count], values[count:])
 
     inputs = [own, *live.form.inputs, *form.inputs]
     # One event for all of them: the last change is answered last, whichever control it was of.
@@ -98,14 +98,14 @@ def _point_handler(tune: Tune) -> Callable[..., Any]:
     board = tune.board
 
     def choose(request: gr.Request, event: gr.EventData, key: str) -> Any:
-        desk, told = board.desk(request), event._data or {}
+        session, event_data = board.session(request), event._data or {}
 
         def work() -> tuple[Any, Any, Any]:
             mine = studies_of(board.context, request, key)
-            value, chosen = point_shown(mine, told)
-            return desk.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
+            value, chosen = point_shown(mine, event_data)
+            return session.stamps.on("point", value), chosen, gr.Button(interactive=bool(chosen))
 
-        return desk.presses.last("point", told, work)
+        return session.clicks.last("point", event_data, work)
 
     return choose
 
@@ -114,13 +114,13 @@ def _file_handler(tune: Tune, what: str) -> Callable[..., Any]:
     board = tune.board
 
     def write(request: gr.Request, key: str) -> list[Any]:
-        desk = board.desk(request)
+        session = board.session(request)
 
         def work() -> list[Any]:
             mine = studies_of(board.context, request, key)
             # A number of its own each time: the same file may be wanted twice.
-            number = desk.stamps.on("file", {"again": object()})["n"]
-            return [{**file_of(mine, desk.study.study_id, what), "n": number}, notice_value([])]
+            number = session.stamps.on("file", {"again": object()})["n"]
+            return [{**file_of(mine, session.study.study_id, what), "n": number}, notice_value([])]
 
         return guard_once(work, lambda message: [gr.skip(), notice_value([Line("error", message)])])
 

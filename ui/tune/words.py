@@ -1,6 +1,6 @@
-"""What a grid says in sentences: how many runs it will be, what cannot run, what was found.
+"""Sentences about a grid: the number of runs, what cannot run, the results.
 
-Pure: no store, no component. A slower result is said plainly, and so is what noise hides.
+Pure: no store, no component. It says plainly if a result is slower, or if noise hides a difference.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from ui.words.spreads import spread_words, where_words
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
 
 NAMED = 3
-"""So many points are named in a sentence; the rest are counted."""
+"""The most points that a sentence names; the rest are counted."""
 
 
 def grid_title(grid: Grid, prompts: int) -> str:
-    """What is tuned on what, for the list of studies."""
+    """Which fields are tuned on how many prompts, for the list of studies."""
     axes = " x ".join(f"{axis.field} ({_count(len(axis.values), 'value')})" for axis in grid.axes)
     return f"{axes} on {_count(prompts, 'prompt')}"
 
@@ -74,18 +74,19 @@ def _refused_lines(refused: Sequence[Refused]) -> list[Line]:
 # -- after --
 
 
-def found_lines(study: Study, found: Tuned, done: int) -> list[Line]:
-    """The best, what is as good within noise, whether it pays, and whether the text is the same."""
-    if found.best is None:
-        return [Line("info", "Nothing is measured yet."), *_refused_lines(found.grid.refused)]
-    row = found.rows[found.best]
-    so_far = "Best" if done >= len(study) else "Best so far"
-    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row, found.over)}")]
-    lines += _noise_lines(found, row)
-    lines += _worth_lines(found, row)
-    lines += _alike_lines(found)
-    lines += _same_lines(found.rows, done >= len(study))
-    return lines + _refused_lines(found.grid.refused)
+def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
+    """The best point, those as good within noise, whether it pays, and whether the text is the
+    same."""
+    if tuned.best is None:
+        return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
+    row = tuned.rows[tuned.best]
+    so_far = "Best" if num_done >= len(study) else "Best so far"
+    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row, tuned.over)}")]
+    lines += _noise_lines(tuned, row)
+    lines += _worth_lines(tuned, row)
+    lines += _alike_lines(tuned)
+    lines += _same_lines(tuned.rows, num_done >= len(study))
+    return lines + _refused_lines(tuned.grid.refused)
 
 
 def _best_figures(row: ConfigurationRow, over: str) -> str:
@@ -105,39 +106,39 @@ def _interval(ratio: Estimate, over: str) -> str:
     return f" ({spread_words(ratio, over)}: {ratio.low:.2f}x to {ratio.high:.2f}x)"
 
 
-def _noise_lines(found: Tuned, best: ConfigurationRow) -> list[Line]:
+def _noise_lines(tuned: Tuned, best: ConfigurationRow) -> list[Line]:
     once = best.ratio is None or best.ratio.groups < 2
     words = "It was measured once: no spread is known, and a faster point may be chance."
     lines = [Line("warn", f"{words} More prompts or repeats would tell.")] if once else []
-    names = [found.rows[i].name for i in found.as_good]
+    names = [tuned.rows[i].name for i in tuned.as_good]
     if names:
-        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(found)}"))
-    elif not once and len(found.rows) > 1:
+        lines.append(Line("warn", f"Within noise of it: {_names(names)}. {_as_good_words(tuned)}"))
+    elif not once and len(tuned.rows) > 1:
         lines.append(Line("info", "No other point comes within its noise."))
     return lines
 
 
-def _as_good_words(found: Tuned) -> str:
-    """Why a point counts as as good as the best: by their intervals, or by what they drafted."""
-    twins = {i for group in found.alike if found.best in group for i in group}
+def _as_good_words(tuned: Tuned) -> str:
+    """Why a point counts as equally good: by its interval, or since it drafted the same."""
+    twins = {i for group in tuned.alike if tuned.best in group for i in group}
     apart = "these measurements cannot tell which is faster"
-    if twins.issuperset(found.as_good):
+    if twins.issuperset(tuned.as_good):
         return f"They drafted and accepted as much as it in every round: {apart}."
     why = "Their intervals overlap, or they drafted alike" if twins else "Their intervals overlap"
     return f"{why}: {apart}. More prompts or repeats would tell more."
 
 
-def _alike_lines(found: Tuned) -> list[Line]:
-    """Settings whose rounds came to the same numbers: what else lies between their speeds is noise,
-    or what such a setting costs beside the drafts."""
+def _alike_lines(tuned: Tuned) -> list[Line]:
+    """Settings whose rounds had the same drafts: a difference between their speeds is noise, or the
+    setting's own cost."""
     lines = []
-    for group in sorted(found.alike, key=len, reverse=True)[:NAMED]:
-        speeds = [row.speed for i in group if (row := found.rows[i]).speed]
+    for group in sorted(tuned.alike, key=len, reverse=True)[:NAMED]:
+        speeds = [row.speed for i in group if (row := tuned.rows[i]).speed]
         apart = f" Their speeds differ by {max(speeds) / min(speeds) - 1:.0%}." if speeds else ""
-        names = _names([found.rows[i].name for i in group])
+        names = _names([tuned.rows[i].name for i in group])
         words = (
             "drafted nothing at all"
-            if all(found.grid.configurations[i].plain for i in group)
+            if all(tuned.grid.configurations[i].plain for i in group)
             else "drafted and accepted as much in every round (max_tree_nodes may cut their trees "
             "to the same)"
         )
@@ -145,14 +146,14 @@ def _alike_lines(found: Tuned) -> list[Line]:
     return lines
 
 
-def _worth_lines(found: Tuned, row: ConfigurationRow) -> list[Line]:
+def _worth_lines(tuned: Tuned, row: ConfigurationRow) -> list[Line]:
     """Whether the best is faster than plain decoding at all."""
-    if row.ratio is None or found.best is None:
+    if row.ratio is None or tuned.best is None:
         return []
-    if found.grid.configurations[found.best].plain:
-        return [Line("warn", _idle_words(found))]
+    if tuned.grid.configurations[tuned.best].plain:
+        return [Line("warn", _idle_words(tuned))]
     if row.ratio.value < 1:
-        return [Line("warn", _slower_words(found, row, row.ratio))]
+        return [Line("warn", _slower_words(tuned, row, row.ratio))]
     if row.ratio.groups > 1 and row.ratio.low <= 1:
         return [
             Line("warn", "1.00x lies in its interval: it may be no faster than plain decoding.")
@@ -160,24 +161,25 @@ def _worth_lines(found: Tuned, row: ConfigurationRow) -> list[Line]:
     return []
 
 
-def _idle_words(found: Tuned) -> str:
-    """The best is plain decoding under another name, as with a speculation_length of 0."""
+def _idle_words(tuned: Tuned) -> str:
+    """The sentence for a best point that is plain decoding in effect, as with speculation_length
+    0."""
     words = (
         "The best point drafts nothing, as plain decoding: what lies between their speeds is "
         "noise, or what a setting costs that then has nothing to do."
     )
     drafting = any(
         not one.plain and row.ratio is not None
-        for one, row in zip(found.grid.configurations, found.rows, strict=True)
+        for one, row in zip(tuned.grid.configurations, tuned.rows, strict=True)
     )
     return words + " No point that drafts was measured faster than it." * drafting
 
 
-def _slower_words(found: Tuned, row: ConfigurationRow, best: Estimate) -> str:
+def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
     measured = f"the best is {best.value:.2f}x"
     if best.groups < 2:
         return f"No point was faster than plain decoding in its one run: {measured}."
-    reaching = [one.name for one in found.rows if one.ratio is not None and one.ratio.high >= 1]
+    reaching = [one.name for one in tuned.rows if one.ratio is not None and one.ratio.high >= 1]
     if reaching:
         return (
             f"No point was measured faster than plain decoding here: {measured}. But 1.00x lies in "
@@ -185,7 +187,7 @@ def _slower_words(found: Tuned, row: ConfigurationRow, best: Estimate) -> str:
         )
     share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
     return (
-        f"No point was faster than plain decoding {where_words(best, found.over)}: {measured}, "
+        f"No point was faster than plain decoding {where_words(best, tuned.over)}: {measured}, "
         f"drafting costs more than it saves{share}. "
         f"Shorter drafts, smaller trees or fewer drafters cost less."
     )

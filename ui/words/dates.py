@@ -1,4 +1,4 @@
-"""When something was, in the server's local time."""
+"""Dates and times in the server's local time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["local_time"]
 
 
 def local_time(created_utc: str) -> str:
-    """The server's local time, to the second, with how far it is from UTC."""
+    """The server's local time, to the second, with its offset from UTC."""
     try:
         at = datetime.fromisoformat(created_utc).astimezone()
     except ValueError:

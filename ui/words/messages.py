@@ -1,7 +1,7 @@
-"""What the page says about a run in words: its state, what went wrong, what to change.
+"""What the page says about a run: its state, problems, what to change.
 
-Pure: a Frame and what is known beside it in, lines out. Each line has a kind (`info`, `good`,
-`warn`, `error`) that the page shows by glyph and colour. Text of models and prompts is quoted data.
+Pure: a Frame and further facts in, lines out. Each line has a kind (`info`, `good`, `warn`,
+`error`) that the page shows by glyph and colour. Texts of models and prompts are quoted data.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FINISHED = {
 }
 NOTES_SHOWN = 3
 AS_FAST = 0.99
-"""Two runs of the same thing differ by as much."""
+"""Two runs of the same thing differ by this fraction."""
 
 assert set(STAGE_WORDS) == set(STAGES)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing to say."""
+    """One line of a notice."""
 
     kind: str
     text: str
@@ -56,7 +56,7 @@ def ordinal(number: int) -> str:
 def run_lines(
     frame: Frame, baseline: Baseline | None = None, answer: Answer | None = None
 ) -> list[Line]:
-    """Everything to say about the run that is looked at."""
+    """All lines about the displayed run."""
     lines = [Line("error" if frame.view.state == "failed" else "info", position_sentence(frame))]
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
@@ -98,8 +98,8 @@ def _final_round_note(frame: Frame) -> list[Line]:
 
 
 def _notes(frame: Frame) -> list[Line]:
-    """What the engine noted on the way, as far as the visitor has come: the latest, in order. What
-    went wrong is a warning, what `auto` found when it tried the other way is none."""
+    """The engine's latest notes up to the displayed position, in order. Faults are warnings,
+    results of `auto`'s trials are not."""
     noted = [
         Line("warn" if is_fault(note) else "info", f"Round {line.number + 1}: {in_words(note)}.")
         for line in frame.view.rounds
@@ -112,7 +112,7 @@ def _notes(frame: Frame) -> list[Line]:
 
 
 def _company(frame: Frame) -> list[Line]:
-    """That `across` had nothing to overlap with, as long as no round shows that it had."""
+    """The note that `across` had nothing to overlap with, unless a round shows that it had."""
     rounds = frame.view.rounds
     alone = any(is_alone(note) for line in rounds for note in line.notes)
     overlapped = any(line.ahead for line in rounds)
@@ -120,7 +120,7 @@ def _company(frame: Frame) -> list[Line]:
 
 
 def position_sentence(frame: Frame) -> str:
-    """One sentence: the run's state and the visitor's position in it."""
+    """One sentence: the run's state and the displayed position."""
     if not frame.run_id:
         return "Press Run, or r: the text appears here, every token with its story."
     if not frame.known:

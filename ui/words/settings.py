@@ -1,6 +1,6 @@
-"""Which settings made a run, in few words: the preset that they are, or what is not as usual.
+"""A run's settings in few words: its preset, or its differences from the defaults.
 
-Pure: a recorded request in, words out. `asked`, not what became of it: `auto` was the choice.
+Pure: a recorded request in, words out. Of the request as made, not as resolved: `auto` stays.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["OWN", "Settings", "settings_line", "settings_of"]
 
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")
-"""Left out: drafters are shown beside the settings; `record_top_k` changes no text."""
+"""Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`name` of the preset, or OWN with the fields that `differ` from the defaults (`field=value`).
 
-    `sampling`: how tokens were drawn, the temperature first.
+    `sampling`: the sampling parameters, the temperature first.
     """
 
     name: str
@@ -35,48 +35,48 @@ class Settings:
     sampling: tuple[str, ...]
 
     def brief(self, most: int) -> str:
-        """Name and differences, at most so many of them."""
+        """The name and at most `most` differences."""
         more = len(self.differ) - most
         parts = [*self.differ[:most], *([f"{more} more"] if more > 0 else [])]
         return f"{self.name}: {', '.join(parts)}" if parts else self.name
 
 
-def settings_of(asked: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
-    """Of a request as it was asked, where these SSMs were loaded."""
-    sampling = asked.get("sampling", {})
-    told = _sampling(sampling)
+def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Settings:
+    """The settings of a request as made, with these SSMs loaded."""
+    sampling = request_fields.get("sampling", {})
+    words = _sampling(sampling)
     try:
-        config = SpeculationConfig.from_plain(asked["speculation"])
+        config = SpeculationConfig.from_plain(request_fields["speculation"])
         temperature = float(sampling.get("temperature", 0.0))
     except (ConfigError, KeyError):
-        return Settings("settings of another version", (), told)
+        return Settings("settings of another version", (), words)
     meant = _comparable(config, ssms)
     for name in PRESETS:
         if meant == _comparable(SpeculationConfig.preset(name, temperature), ssms):
-            return Settings(name, (), told)
+            return Settings(name, (), words)
     usual = SpeculationConfig().to_plain()
     differ = [
         f"{field}={_value(value)}"
         for field, value in config.to_plain().items()
         if field not in NOT_TOLD and value != usual[field]
     ]
-    return Settings(OWN, tuple(differ), told)
+    return Settings(OWN, tuple(differ), words)
 
 
 def settings_line(view: View) -> str:
-    """What made the run that is looked at, in a sentence; empty before there is one."""
+    """The displayed run's settings in a sentence; empty without a run."""
     if view.started is None:
         return ""
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
     settings = settings_of(view.started.asked, ssms)
-    who = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
+    drafters = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
     shared = schedule_words(view.rounds)
-    how = f"; {shared}" if shared else ""
-    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{who}{how}."
+    schedule = f"; {shared}" if shared else ""
+    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{drafters}{schedule}."
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:
-    """A configuration with its drafters by name, and without what does not matter."""
+    """A configuration with its drafters by name, without fields that have no effect."""
     plain = config.to_plain()
     plain["record_top_k"] = 0
     whole = {"all": list(ssms), "first": list(ssms[:1])}

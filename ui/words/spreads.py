@@ -1,6 +1,7 @@
-"""What an interval of repeats or prompts is called: what it tells depends on how many there are.
+"""The name of an interval over repeats or prompts, which depends on their number.
 
-Pure. Resampled medians of fewer than six reach from the lowest to the highest: that is no 95 %.
+Pure. For fewer than six groups, resampled medians reach from the lowest to the highest value, which
+is no 95 % interval.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ __all__ = ["spread_words", "where_words"]
 
 def spread_words(estimate: Estimate | None, noun: str) -> str:
     """`95 % of resamples of 8 prompts`, `lowest to highest of 3 repeats`, `one repeat: no
-    interval`; empty where nothing is measured. `noun`: what one group of the estimate is."""
+    interval`; empty without a measurement. `noun`: what one group of the estimate is."""
     if estimate is None:
         return ""
     if estimate.groups < 2:
@@ -22,7 +23,7 @@ def spread_words(estimate: Estimate | None, noun: str) -> str:
 
 
 def where_words(estimate: Estimate, noun: str) -> str:
-    """Of what a result is said: of few repeats or prompts nothing follows for others."""
+    """What a result is valid for: few repeats or prompts say nothing about others."""
     if estimate.groups < 2:
         return f"in this one {noun}"
     return f"in these {estimate.groups} {noun}s" if estimate.groups < FEW else "here"

@@ -1,6 +1,5 @@
-"""Text from a visitor or a model, safe in a line of the page: characters that are invisible or
-reverse the line are replaced by a sign. Same as `prose` of components/assets/text.js.
-"""
+"""Makes text of a visitor or a model safe for a line of the page: characters that are invisible or
+reverse the line are replaced by a sign. Same as `prose` of components/assets/text.js."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ UNSEEN = re.compile(f"[{''.join(SIGNS)}\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]")
 
 def visible(text: str) -> str:
     """`text` with a sign for each such character; blanks, tabs, line ends and joiners stay."""
-    return UNSEEN.sub(lambda found: _sign(found[0]), text)
+    return UNSEEN.sub(lambda match: _sign(match[0]), text)
 
 
 def _sign(character: str) -> str:

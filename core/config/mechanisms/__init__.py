@@ -16,7 +16,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.config.mechanisms.combine_rules import COMBINE_RULES, CombineRule, PictureWords
-from core.config.mechanisms.draft_kinds import DRAFT_KINDS, MODEL_FREE, NGRAM, SUFFIX, DraftKind
+from core.config.mechanisms.draft_kinds import (
+    DRAFT_KINDS,
+    MODEL_FREE,
+    NGRAM,
+    SUFFIX,
+    TABLE,
+    DraftKind,
+)
 from core.config.mechanisms.length_policies import LENGTH_POLICIES, LengthPolicyRecord
 from core.config.mechanisms.records import implementation_of
 from core.config.mechanisms.round_rules import (
@@ -36,6 +43,7 @@ __all__ = [
     "MODEL_FREE",
     "NGRAM",
     "SUFFIX",
+    "TABLE",
     "PIPELINE_MODES",
     "PRESETS",
     "VERIFY_RULES",

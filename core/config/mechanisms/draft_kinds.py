@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from core.config.mechanisms.records import by_name
 
-__all__ = ["DRAFT_KINDS", "MODEL_FREE", "NGRAM", "SUFFIX", "DraftKind"]
+__all__ = ["DRAFT_KINDS", "MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "DraftKind"]
 
-NGRAM, SUFFIX = "ngram", "suffix"
-MODEL_FREE = (NGRAM, SUFFIX)
+NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
+MODEL_FREE = (NGRAM, SUFFIX, TABLE)
 """Drafters that are no SSMs and cost no model pass: they go on as this text did before (`ngram`:
-prompt lookup), or as this or an earlier one did (`suffix`)."""
+prompt lookup), or as this or an earlier one did (`suffix`), or as the LLM's texts mostly do behind
+the last tokens (`table`)."""
 
 
 @dataclass(frozen=True, slots=True)

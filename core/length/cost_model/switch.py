@@ -75,9 +75,9 @@ class Switch:
             return None
         baseline = self._baseline.typical([steps for _, steps in self._trial])
         now, before = round(baseline * math.exp(trial), 3), round(baseline, 3)
-        found = (now, before) if self.on else (before, now)
+        on_and_off_ms = (now, before) if self.on else (before, now)
         self._settle(won)
-        return found
+        return on_and_off_ms
 
     def _settle(self, won: bool) -> None:
         if won:

@@ -107,16 +107,16 @@ def _sweep(
     llm: LanguageModel, row: int, counts: Sequence[int], patience_s: float
 ) -> dict[int, float]:
     """Milliseconds of one pass of each size; after `patience_s` hopeless sizes are left out."""
-    found: dict[int, float] = {}
+    pass_ms: dict[int, float] = {}
     began = time.perf_counter()
     for n in counts:
         start = time.perf_counter()
         # The copy to the host is part of every round and waits for the device.
         llm.forward([chain(row, [0] * (n + 1))])[0].argmax(dim=-1).tolist()
         end = time.perf_counter()
-        found[n] = (end - start) * 1000
+        pass_ms[n] = (end - start) * 1000
         # Forgets the nodes: every pass of a sweep has the same context.
         llm.commit(row, [])
-        if end - began > patience_s and found[n] > HOPELESS * found[0]:
+        if end - began > patience_s and pass_ms[n] > HOPELESS * pass_ms[0]:
             break
-    return found
+    return pass_ms

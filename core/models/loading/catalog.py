@@ -11,13 +11,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import HfApi
 from huggingface_hub import errors as hub_errors
 
 from core.errors import ModelLoadError, VocabMismatchError
-from core.events import ModelInfo
+
+if TYPE_CHECKING:
+    from core.models.protocol import LanguageModel
 
 __all__ = [
     "ALLOWED",
@@ -29,9 +31,11 @@ __all__ = [
     "SMOLLM2_ID",
     "Family",
     "ModelSource",
+    "bundled_folder",
     "bundled_llm",
     "bundled_ssms",
     "cached_models",
+    "family_folder",
     "check_embedding",
     "check_same_vocabulary",
     "is_gguf",
@@ -108,9 +112,15 @@ def bundled_llm() -> Path:
     return bundled_folder() / "llm"
 
 
-def bundled_ssms() -> tuple[Path, ...]:
-    """Every bundled SSM's folder, by name."""
-    return ssms_in(bundled_folder())
+def family_folder(llm: str) -> Path:
+    """SSMs and counts that come with SpecScope for this LLM: those of SmolLM2 by its name, for any
+    other the bundled ones."""
+    return bundled_folder() / SMOLLM2 if llm == SMOLLM2 else bundled_folder()
+
+
+def bundled_ssms(llm: str = BUNDLED) -> tuple[Path, ...]:
+    """The folder of every SSM that comes with SpecScope for this LLM, by name."""
+    return ssms_in(family_folder(llm))
 
 
 def ssms_in(family: Path) -> tuple[Path, ...]:
@@ -137,8 +147,8 @@ def snapshot(source: str) -> Path | None:
 
 def cached_models() -> tuple[str, ...]:
     """Hub ids with a configuration in the local cache, usable without a network."""
-    found = hub_cache().glob("models--*/snapshots/*/config.json")
-    folders = {path.parents[2].name.removeprefix("models--") for path in found}
+    files = hub_cache().glob("models--*/snapshots/*/config.json")
+    folders = {path.parents[2].name.removeprefix("models--") for path in files}
     return tuple(sorted(folder.replace("--", "/", 1) for folder in folders))
 
 
@@ -227,8 +237,8 @@ def _only_in_the_cache(hub_id: str) -> bool:
     except unreachable() as error:
         if snapshot(hub_id) is not None:
             return True
-        known = isinstance(error, hub_errors.RepositoryNotFoundError)
-        reason = "the hub shows none of this name" if known else "the hub cannot be reached"
+        is_unknown = isinstance(error, hub_errors.RepositoryNotFoundError)
+        reason = "the hub shows none of this name" if is_unknown else "the hub cannot be reached"
         raise ModelLoadError(
             f"model is {hub_id!r}: no such folder, not in the local cache, and {reason}; {ALLOWED}"
         ) from error
@@ -255,16 +265,16 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
             )
 
 
-def check_embedding(tokenizer: Any, model: ModelInfo) -> None:
+def check_embedding(tokenizer: Any, model: LanguageModel) -> None:
     """Every token must have a row in the model's embedding; more rows are padding.
 
     Raises VocabMismatchError naming both sizes.
     """
     highest = max(tokenizer.get_vocab().values(), default=0)
-    if highest >= model.vocab_size:
+    if highest >= model.num_embeddings:
         raise VocabMismatchError(
-            f"vocabulary of {model.name} is {model.vocab_size} tokens: its tokenizer's highest id "
-            f"is {highest}, and every id needs a row"
+            f"vocabulary of {model.info.name} is {model.num_embeddings} tokens: its tokenizer's "
+            f"highest id is {highest}, and every id needs a row"
         )
 
 

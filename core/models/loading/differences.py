@@ -72,13 +72,13 @@ def _configured_context(module: Any) -> int:
     config = module.config.get_text_config()
     fields = (getattr(config, name, None) for name in POSITION_FIELDS)
     # The first name that a configuration has; the smallest of it and of all position tables counts.
-    found = [value for value in fields if isinstance(value, int) and value > 0][:1]
+    lengths = [value for value in fields if isinstance(value, int) and value > 0][:1]
     tables = [
         part.num_embeddings
         for name, part in module.named_modules()
         if isinstance(part, nn.Embedding) and _is_position_table(name)
     ]
-    return min(min([*found, *tables], default=UNLIMITED), LARGEST)
+    return min(min([*lengths, *tables], default=UNLIMITED), LARGEST)
 
 
 def _is_position_table(name: str) -> bool:
@@ -121,16 +121,16 @@ def load_warnings(module: Any) -> tuple[str, ...]:
             f"context is {switch} tokens, not {whole}: behind them the model's rotary frequencies "
             "change for the whole text, cached keys included"
         )
-    asked = [
+    fields = [
         f"{name}={value!r}"
         for name, neutral in GENERATION_FIELDS.items()
         if (value := getattr(getattr(module, "generation_config", None), name, None)) not in neutral
     ]
-    if asked:
-        settable = [name for name in SETTABLE if any(one.startswith(f"{name}=") for one in asked)]
+    if fields:
+        settable = [name for name in SETTABLE if any(one.startswith(f"{name}=") for one in fields)]
         hint = f"; {' and '.join(settable)} can be set for a request" if settable else ""
         warnings.append(
-            f"the model's generation config asks for {', '.join(asked)}: transformers' generate "
+            f"the model's generation config asks for {', '.join(fields)}: transformers' generate "
             f"follows it, this engine does not{hint}"
         )
     return tuple(warnings)

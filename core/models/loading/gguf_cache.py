@@ -255,9 +255,9 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
     refused where it is not that of the tensors."""
     from transformers import AutoModelForCausalLM
 
-    made: Any = AutoModelForCausalLM
+    model_class: Any = AutoModelForCausalLM
     with torch.device("meta"):  # no memory, whatever the sizes
-        module = made.from_config(config)
+        module = model_class.from_config(config)
     described: int = sum(weight.numel() for weight in module.parameters())
     buffers = max((buffer.numel() for buffer in module.buffers()), default=0)
     if described > header.parameters or buffers > LARGEST_BUFFER:
@@ -271,11 +271,11 @@ def _parameters_described(file: Path, header: GgufHeader, config: Any) -> int:
 def _exact_weights(module: Any) -> dict[str, torch.Tensor]:
     """The module's weights by name, those that are tied once, each in the narrowest dtype that
     holds its values."""
-    kept: dict[int, str] = {}
+    tied: dict[int, str] = {}
     weights = module.state_dict()
     for name, weight in weights.items():
-        kept.setdefault(weight.data_ptr(), name)
-    return {name: narrow_exactly(weights[name]) for name in kept.values()}
+        tied.setdefault(weight.data_ptr(), name)
+    return {name: narrow_exactly(weights[name]) for name in tied.values()}
 
 
 def check_complete(report: dict[str, Any]) -> None:
@@ -305,7 +305,7 @@ def _report_shares(say: Say) -> Iterator[None]:
     """Says which share of the tensors is dequantized, in the place of transformers' own bar."""
     from transformers import modeling_gguf_pytorch_utils as reader
 
-    def counted(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
+    def reporting_progress(tensors: Iterable[Any], **_: Any) -> Iterator[Any]:
         listed = list(tensors)
         shares = [100 * i // len(listed) for i in range(len(listed))]
         for i, tensor in enumerate(listed):
@@ -314,7 +314,7 @@ def _report_shares(say: Say) -> Iterator[None]:
             yield tensor
 
     before = vars(reader).get("tqdm")
-    vars(reader)["tqdm"] = counted
+    vars(reader)["tqdm"] = reporting_progress
     try:
         yield
     finally:

@@ -143,13 +143,13 @@ class _Reader:
 
     def _metadata(self, entries: int) -> dict[str, Any]:
         """Numbers and texts by name; of an array its length."""
-        found: dict[str, Any] = {}
+        metadata: dict[str, Any] = {}
         for _ in range(entries):
             name = self._text(LONGEST_NAME)
-            if name in found:
+            if name in metadata:
                 _refuse(self.file, f"its metadata has {name} twice")
-            found[name] = self._value(name, self._number(U32))
-        return found
+            metadata[name] = self._value(name, self._number(U32))
+        return metadata
 
     def _value(self, name: str, kind: int) -> Any:
         if kind in FORMATS:
@@ -203,14 +203,14 @@ class _Reader:
         shape = [self._number(U64) for _ in range(dimensions)]
         kind, offset = self._number(U32), self._number(U64)
         try:
-            known = self.gguf.GGMLQuantizationType(kind)
+            kind_of = self.gguf.GGMLQuantizationType(kind)
         except ValueError:
             _unsupported(self.file, f"tensor {name} is of type {kind}, which no package here knows")
-        block, size = self.gguf.GGML_QUANT_SIZES[known]
+        block, size = self.gguf.GGML_QUANT_SIZES[kind_of]
         values = math.prod(shape)
         if not values or values > block * self.size or (shape or [1])[0] % block:
-            _refuse(self.file, f"tensor {name} has shape {shape} as {known.name}")
-        return name, values, known.name, offset, values // block * size
+            _refuse(self.file, f"tensor {name} has shape {shape} as {kind_of.name}")
+        return name, values, kind_of.name, offset, values // block * size
 
     def _check_types(self, types: Mapping[str, int]) -> None:
         for name in types:

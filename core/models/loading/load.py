@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import CRITICAL
+from pathlib import Path
 from pickle import UnpicklingError
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 
 from core.config.checks import choice, names
@@ -28,14 +30,18 @@ from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
     ALLOWED,
     BUNDLED,
+    SMOLLM2,
     ModelSource,
     check_embedding,
     check_same_vocabulary,
+    family_folder,
     shown_name,
 )
+from core.models.loading.count_file import read_counts
 from core.models.loading.differences import context_length_of, load_warnings
 from core.models.loading.finding import find
 from core.models.loading.gguf_cache import check_complete, recorded_warnings
+from core.models.loading.narrow_head import narrow_head
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
@@ -79,13 +85,15 @@ Say = Callable[[str], None]
 class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
 
-    `warnings`: what differs from transformers' `generate`; every run repeats it."""
+    `warnings`: what differs from transformers' `generate`; every run repeats it. `counts`: rows for
+    the drafter `table` (`core.drafters.count_table`) that came with the LLM."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
     tokenizer: Any
     eos_ids: tuple[int, ...]
     warnings: tuple[str, ...] = ()
+    counts: np.ndarray | None = None
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -128,7 +136,8 @@ def _load_all(
 ) -> LoadedModels:
     say("Looking for the models")
     llm_source = find(llm, _about(say, "LLM", llm))
-    sources = [find(name, _about(say, "SSM", name)) for ssm in ssms for name in expand_bundled(ssm)]
+    small_names = [name for ssm in ssms for name in expand_bundled(ssm, llm)]
+    sources = [find(name, _about(say, "SSM", name)) for name in small_names]
     say("Comparing the tokenizers")
     tokenizer = load_tokenizer(llm_source)
     for source in sources:
@@ -136,18 +145,24 @@ def _load_all(
     # Together: each of them alone may fit.
     check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
     big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", str(llm_source)))
-    check_embedding(tokenizer, big.info)
+    check_embedding(tokenizer, big)
     small: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         about = _about(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, place, about)
-        check_embedding(tokenizer, model.info)
+        check_embedding(tokenizer, model)
         name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
         small[name] = model.rename(name)
     # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))
     warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
-    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings)
+    counts = read_counts(_companions(llm, llm_source), big.vocab_size)
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings, counts)
+
+
+def _companions(llm: str, source: ModelSource) -> Path:
+    """The folder of what comes with an LLM besides its weights."""
+    return family_folder(llm) if llm == SMOLLM2 else Path(source.name)
 
 
 def _about(say: Say, role: str, name: str) -> Say:
@@ -183,14 +198,14 @@ def load_one(
             f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
         )
     config.return_dict = True  # as `generate` asks for, whatever the folder says
-    wanted = dtype_of(dtype, source.name, device)
+    torch_dtype = dtype_of(dtype, source.name, device)
     check_memory([need_of(source.name, dtype, device)], device)
     say("weights")
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.name,
             config=config,
-            dtype=wanted,
+            dtype=torch_dtype,
             attn_implementation=_attention_of(config),
             output_loading_info=True,
             **where,
@@ -198,8 +213,10 @@ def load_one(
         module, report = loaded
         # transformers would fill missing weights with random numbers and only warn.
         check_complete(report)
+        if role == "ssm":
+            narrow_head(module)
         module = module.to(device).eval()
-        info = _info(module, source, role, wanted, device)
+        info = _info(module, source, role, torch_dtype, device)
     except UnpicklingError as error:
         raise ModelLoadError(
             f"model is {str(source)!r}: its pickled weights hold more than tensors, and nothing of "
@@ -286,10 +303,10 @@ def _unreadable(what: str, source: ModelSource, error: Exception) -> str:
     return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
 
 
-def _unique_name(name: str, taken: set[str]) -> str:
-    if name not in taken:
+def _unique_name(name: str, used: set[str]) -> str:
+    if name not in used:
         return name
-    return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in taken)
+    return next(f"{name}-{i}" for i in itertools.count(2) if f"{name}-{i}" not in used)
 
 
 def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
@@ -297,9 +314,9 @@ def _eos_ids(model: HfModel, tokenizer: Any) -> tuple[int, ...]:
     ids = getattr(generation, "eos_token_id", None)
     if ids is None:
         ids = tokenizer.eos_token_id
-    found = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
-    if not all(isinstance(i, int) for i in found):
+    all_ids = [] if ids is None else ids if isinstance(ids, (list, tuple)) else [ids]
+    if not all(isinstance(i, int) for i in all_ids):
         raise ModelLoadError(
             f"eos_token_id of {model.info.name} is {ids!r}: a whole number or a list of them"
         )
-    return tuple(found)
+    return tuple(all_ids)

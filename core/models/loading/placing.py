@@ -119,11 +119,12 @@ def resolve_llm(llm: str) -> str:
     return str(bundled_llm()) if llm == BUNDLED else llm
 
 
-def expand_bundled(ssm: str) -> tuple[str, ...]:
-    """All bundled SSMs' folders for `bundled`, one's for its name; any other name unchanged."""
+def expand_bundled(ssm: str, llm: str = BUNDLED) -> tuple[str, ...]:
+    """The folders of all SSMs that come with SpecScope for this LLM for `bundled`, one's for its
+    name; any other name unchanged."""
     if ssm == BUNDLED:
-        return tuple(map(str, bundled_ssms()))
-    return (next((str(path) for path in bundled_ssms() if path.name == ssm), ssm),)
+        return tuple(map(str, bundled_ssms(llm)))
+    return (next((str(path) for path in bundled_ssms(llm) if path.name == ssm), ssm),)
 
 
 # -- memory --
@@ -139,24 +140,24 @@ def need_of(name: str, dtype: str, device: torch.device) -> Need:
         name = locate(name).name
         if is_gguf(name):
             return _need_of_file(name, dtype, device)
-    wanted = dtype_of(dtype, name, device)
-    size = weight_bytes(name, wanted)
+    torch_dtype = dtype_of(dtype, name, device)
+    size = weight_bytes(name, torch_dtype)
     parameters = _parameters(name)
     return Need(
         name=name,
         parameters=parameters,
-        dtype=str(wanted).removeprefix("torch."),
+        dtype=str(torch_dtype).removeprefix("torch."),
         # Weights that are here count by their files' headers, others by the catalog.
-        bytes=size or parameters * wanted.itemsize,
+        bytes=size or parameters * torch_dtype.itemsize,
         here=size > 0 or is_path(name) or snapshot(name) is not None,
     )
 
 
 def _need_of_file(name: str, dtype: str, device: torch.device) -> Need:
     parameters = read_header(Path(name)).parameters
-    wanted = _dtype_for(dtype, parameters, device)
-    size = parameters * wanted.itemsize
-    return Need(name, parameters, str(wanted).removeprefix("torch."), size, here=True)
+    torch_dtype = _dtype_for(dtype, parameters, device)
+    size = parameters * torch_dtype.itemsize
+    return Need(name, parameters, str(torch_dtype).removeprefix("torch."), size, here=True)
 
 
 def free_bytes(device: torch.device) -> int | None:

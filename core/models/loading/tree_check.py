@@ -35,15 +35,19 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
     Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError where
     the weights give no numbers.
     """
-    seen = [f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)]
+    unknown_layers = [
+        f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)
+    ]
     # Chunked or local layers would pass the check, whose prefix is short, and fail past it.
     # A wrong kind of mask shows as an error or as a difference; the next one is tried.
-    for masks in mask_kinds(module.config) if not seen else ():
+    for masks in mask_kinds(module.config) if not unknown_layers else ():
         try:
             model = HfModel(module, info, masks)
             error = tree_error(model, module)
         except MODEL_FAULTS as failure:  # without our kind of cache, mask or position ids
-            seen.append(f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:200]}")
+            unknown_layers.append(
+                f"{type(failure).__name__}: {(str(failure).splitlines() or [''])[0][:200]}"
+            )
             continue
         if error <= tolerance(model.dtype):
             return _leanest(model, module)
@@ -52,9 +56,9 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
                 f"model {info.name} gives values that are no numbers (NaN or infinite): its "
                 "weights are broken, or too large for this dtype; whole weights are allowed"
             )
-        seen.append(f"tree and plain passes differ by {error:.2g}")
+        unknown_layers.append(f"tree and plain passes differ by {error:.2g}")
     raise UnsupportedModelError(
-        f"model {info.name} has architecture {info.architecture} ({'; '.join(seen)}): "
+        f"model {info.name} has architecture {info.architecture} ({'; '.join(unknown_layers)}): "
         "a decoder-only model with softmax attention, full or sliding, and rotary or learned "
         "positions is allowed"
     )

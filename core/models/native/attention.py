@@ -89,15 +89,15 @@ def _dispatch(
     begin = builder.gep(kept.data, [builder.add(part.base, part.begin)])
     slots = cgutils.unpack_tuple(builder, seen.shape)[0]
     own_at = builder.gep(own.data, [part.begin])
-    taken = [begin, part.size, seen.data, slots, weights.data, own_at, part.onto]
+    call_args = [begin, part.size, seen.data, slots, weights.data, own_at, part.onto]
     end = builder.append_basic_block("done")
-    chosen = builder.switch(arguments[0], end)
+    branches = builder.switch(arguments[0], end)
     # A constant count lets LLVM keep every accumulator in a register.
     for count in range(1, MAX_VECTORS + 1):
         block = builder.append_basic_block(f"of_{count}")
-        chosen.add_case(ir.IntType(64)(count), block)
+        branches.add_case(ir.IntType(64)(count), block)
         with builder.goto_block(block):
-            builder.call(emit(builder.module, count, kind), taken)
+            builder.call(emit(builder.module, count, kind), call_args)
             builder.branch(end)
     builder.position_at_end(end)
 
@@ -108,8 +108,8 @@ class _SlotLoop:
     def __init__(self, module: Any, name: str, kind: Kind, count: int) -> None:
         self.int64, self.float32 = int64, float32 = ir.IntType(64), ir.FloatType()
         numbers, slots = float32.as_pointer(), ir.IntType(32).as_pointer()
-        taken = [kind.kept.as_pointer(), int64, slots, int64, numbers, numbers, int64]
-        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), name)
+        arg_types = [kind.kept.as_pointer(), int64, slots, int64, numbers, numbers, int64]
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), arg_types), name)
         # Internal and not inlined: one copy serves all callers, or compiling takes seconds more.
         self.function.linkage = "internal"
         self.function.attributes.add("noinline")
@@ -252,12 +252,12 @@ def _emit_value_sums(module: Any, count: int, kind: Kind) -> Any:
     one_more = further(even, so_far[0])
     builder.branch(end)
     builder.position_at_end(end)
-    found = loop.phis(builder)
-    _add_incoming(found, (so_far[0], left), (one_more, last))
+    sums_out = loop.phis(builder)
+    _add_incoming(sums_out, (so_far[0], left), (one_more, last))
     # Even and odd sums are added last, in one order.
     for other in so_far[1:]:
-        found = [builder.fadd(*two) for two in zip(found, other, strict=True)]
-    for one, place in zip(found, places, strict=True):
+        sums_out = [builder.fadd(*two) for two in zip(sums_out, other, strict=True)]
+    for one, place in zip(sums_out, places, strict=True):
         builder.store(one, place).align = 4
     builder.ret_void()
     return loop.function

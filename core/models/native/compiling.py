@@ -92,14 +92,14 @@ def cached_entry(function: F) -> F:
 
 def inline(function: F) -> F:
     """Inlined into its callers, which saves compiling it by itself too."""
-    made: Any = njit(inline="always")(function)
-    return cast(F, made)
+    inlined: Any = njit(inline="always")(function)
+    return cast(F, inlined)
 
 
 def _compile(function: F, math: tuple[str, ...], **options: bool) -> F:
     make: Any = njit
-    made = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
-    return cast(F, made(function))
+    compiled = make(fastmath=set(math), nogil=True, error_model="numpy", **UNCOUNTED, **options)
+    return cast(F, compiled(function))
 
 
 LINE = 64
@@ -159,36 +159,36 @@ def interleaves_weights() -> bool:
 
 
 @intrinsic
-def number(typing, kept):
+def number(typing, storage_type):
     """A stored number as float32; 16 bits are the upper half of it (bfloat16)."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         # float32 arrays need nothing; both branches are chosen while compiling.
-        if kept != types.uint16:
+        if storage_type != types.uint16:
             return arguments[0]
         bits = builder.zext(arguments[0], ir.IntType(32))
         return builder.bitcast(builder.shl(bits, ir.IntType(32)(16)), ir.FloatType())
 
-    return types.float32(kept), generate
+    return types.float32(storage_type), generate
 
 
 @intrinsic
 def round_like(typing, like, x):
     """A float32 as an array of this type stores it: as bfloat16 rounded to nearest, ties to
     even."""
-    kept = like.dtype
+    like_dtype = like.dtype
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if kept != types.uint16:
+        if like_dtype != types.uint16:
             return arguments[1]
         bits, one = ir.IntType(32), ir.IntType(32)(1)
-        found = builder.bitcast(arguments[1], bits)
+        value = builder.bitcast(arguments[1], bits)
         # Ties to even: adding 0x7FFF + the last bit that stays carries exactly where it must.
-        odd = builder.and_(builder.lshr(found, bits(16)), one)
-        nearest = builder.add(found, builder.add(odd, bits(0x7FFF)))
+        odd = builder.and_(builder.lshr(value, bits(16)), one)
+        nearest = builder.add(value, builder.add(odd, bits(0x7FFF)))
         return builder.trunc(builder.lshr(nearest, bits(16)), ir.IntType(16))
 
-    return kept(like, types.float32), generate
+    return like_dtype(like, types.float32), generate
 
 
 @intrinsic

@@ -1,9 +1,9 @@
-"""What drafting does between forward passes, as native code: takes in logits, chooses children,
-decides on another level, writes the next pass's inputs. In Python this takes longer than a small
-model's pass.
+"""The part of drafting between two forward passes, as native code: reads logits, adds children,
+decides whether to draft another level, writes the next pass's inputs. In Python this takes longer
+than a small model's pass.
 """
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc, untyped-decorator"
-# numba types these functions, by what they are called with.
+# numba infers the types of these functions from their arguments.
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ IMPOSSIBLE = -1e4
 @cache
 def draft_step(keep: bool) -> Callable[..., tuple[int, int, int]]:
     """The compiled function that runs between two passes; see `step`. `keep` as in `kernel`."""
-    made: Any = _compile_step(
+    step: Any = _compile_step(
         source_hash_of(Path(__file__).parent), cached_entry if keep else entry
     )
-    return made  # type: ignore[no-any-return]
+    return step  # type: ignore[no-any-return]
 
 
 def empty_batch() -> DraftBatch:
@@ -78,36 +78,36 @@ def slice_inputs(inputs: BatchInputs, sizes: tuple[int, int, int]) -> BatchInput
 
 
 @exact
-def compute_utilities(logits, noise, noise_at, temperature, found):
+def compute_utilities(logits, noise, noise_at, temperature, utilities):
     """Utilities by which children are chosen: the logit, or for coupled drafts logit / T + Gumbel
     noise, which is log q + G up to a constant."""
     if noise_at < 0:
         for i in range(logits.shape[0]):
-            found[i] = logits[i]
+            utilities[i] = logits[i]
     else:
         for i in range(logits.shape[0]):
-            # Division in float32 and addition in float64, as the torch path does, so that ties fall
-            # alike.
-            found[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
+            # Division in float32 and addition in float64, as in the torch path, so that ties are
+            # broken in the same way.
+            utilities[i] = np.float64(logits[i] / temperature) + noise[noise_at + i]
 
 
 @exact
 def largest(utilities, wide, ids, values):
     """The `wide` largest utilities, descending, the lower id first among equals, into `ids` and
     `values`; returns how many."""
-    found = 0
+    count = 0
     for i in range(utilities.shape[0]):
         value = utilities[i]
         # Insertion into a short sorted list; equal values keep the lower id, which came first.
-        if found == wide and value <= values[found - 1]:
+        if count == wide and value <= values[count - 1]:
             continue
-        found = min(found + 1, wide)
-        j = found - 1
+        count = min(count + 1, wide)
+        j = count - 1
         while j > 0 and values[j - 1] < value:
             ids[j], values[j] = ids[j - 1], values[j - 1]
             j -= 1
         ids[j], values[j] = i, value
-    return found
+    return count
 
 
 @reassociated
@@ -116,7 +116,7 @@ def softmax_moments(utilities, most, calibration_temperature):
     variance under these weights; and the plain sum of the utilities."""
     total, first, second, whole = np.float64(0), np.float64(0), np.float64(0), np.float64(0)
     for i in range(utilities.shape[0]):
-        # NaN if any utility is: comparisons skip a NaN, so it could not be seen otherwise.
+        # NaN if any utility is: the comparisons below ignore NaN, so only this sum shows it.
         whole += utilities[i]
         # -inf would give 0 x inf = NaN in the moments.
         below = max(utilities[i] - most, IMPOSSIBLE)
@@ -212,12 +212,12 @@ def add_children(batch, i, g, level, parent, logits, row, outputs):
     compute_utilities(
         logits[at : at + count], batch.noise, noise_at, batch.temperature[i], utilities
     )
-    found = largest(utilities, wide, g.ids, g.values)
+    num_children = largest(utilities, wide, g.ids, g.values)
     total, mean, variance, whole = softmax_moments(utilities, g.values[0], calibration_temperature)
     g.moments[row, MEAN], g.moments[row, VARIANCE], g.moments[row, SUM] = mean, variance, whole
     far = FAR if noise_at < 0 else FAR_COUPLED
     path_score = 1.0 if parent == ROOT else g.path_scores[i, parent]
-    for k in range(found):
+    for k in range(num_children):
         # log(score_k / score_0), at most 0; `values` are descending, so the first too small one
         # ends it.
         below = (g.values[k] - g.values[0]) / calibration_temperature
@@ -275,8 +275,8 @@ def absorb_logits(batch, g, level, logits, outputs):
 def _compile_step(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
     def step(batch, g, inputs, logits, outputs, level, row):
-        """Takes in the `logits` (`row` rows so far, outputs), flat, of the pass before `level`, if
-        there was one; writes the next pass's `inputs` and returns their sizes."""
+        """Absorbs the logits of the pass before `level`, if there was one, then writes the next
+        pass's `inputs` and returns their sizes. `logits`: flat (`row` rows so far, outputs)."""
         _ = source_hash
         if level > 0:
             absorb_logits(batch, g, level - 1, logits, outputs)

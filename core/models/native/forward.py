@@ -157,8 +157,8 @@ class CompiledForward:
         self._check(draft_batch.text)
         self._reach(limits.slots)
         outputs = self._shape.outputs
-        found = np.empty((limits.rows, outputs), np.float32)
-        drafted, flat = empty_outputs(draft_batch, limits, outputs), found.reshape(-1)
+        all_logits = np.empty((limits.rows, outputs), np.float32)
+        drafted, flat = empty_outputs(draft_batch, limits, outputs), all_logits.reshape(-1)
         inputs = empty_inputs(limits, self._shape.members)
         passes: list[tuple[float, float]] = []
         row = 0
@@ -168,7 +168,7 @@ class CompiledForward:
             sizes := self._draft_step(draft_batch, drafted, inputs, flat, outputs, len(passes), row)
         )[0]:
             wanted = sizes[2]
-            into = found[row : row + wanted]
+            into = all_logits[row : row + wanted]
             began = time.perf_counter()
             self._run(slice_inputs(inputs, sizes), arena, into)
             ended = time.perf_counter()
@@ -177,22 +177,22 @@ class CompiledForward:
             # is coupled.
             ready(len(passes))
             passes.append((began, ended))
-        return DraftResult(drafted, self._without_padding(found), tuple(passes))
+        return DraftResult(drafted, self._without_padding(all_logits), tuple(passes))
 
     def _run_pass(self, inputs: BatchInputs, arena: KVArena) -> torch.Tensor:
         self._check(inputs.tokens)
         extent = len(inputs.full) // len(inputs.tokens)
         self._reach(extent)  # no position is past its slot
-        found = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
-        self._run(inputs, arena, found)
-        return self._without_padding(found)
+        logits = np.empty((len(inputs.wanted), self._shape.outputs), np.float32)
+        self._run(inputs, arena, logits)
+        return self._without_padding(logits)
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
         self._pool.run(self._shape, self._parts, self._weights, inputs, arena, logits)
 
-    def _without_padding(self, found: Array) -> torch.Tensor:
+    def _without_padding(self, padded: Array) -> torch.Tensor:
         """The kernel's outputs are padded to whole blocks; only the vocabulary's logits."""
-        logits = torch.from_numpy(found)
+        logits = torch.from_numpy(padded)
         return logits if self._shape.outputs == self._vocabulary else logits[:, : self._vocabulary]
 
     def _check(self, tokens: Array) -> None:

@@ -229,10 +229,10 @@ def embed(shape, w, member, tokens, x):
 @cache
 def kernel(keep: bool) -> Callable[..., None]:
     """The compiled pass; see `run` below. `keep`: cached on disk, which needs a writable folder."""
-    found: Callable[..., None] = _compile_kernel(
+    compiled_kernel: Callable[..., None] = _compile_kernel(
         source_hash_of(Path(__file__).parent), cached_entry if keep else entry
     )
-    return found
+    return compiled_kernel
 
 
 def source_hash_of(folder: Path) -> int:
@@ -256,7 +256,7 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
             near_seen = list_slots(inputs.near, n, extent, own.near)
         # All int64: for another type numba would compile every callee once more.
         zero = np.int64(0)
-        stage, done, w_at, v_at = zero, zero, zero, zero
+        stage, num_outputs, w_at, v_at = zero, zero, zero, zero
         for m in range(shape.members):
             first, count = inputs.first[m], inputs.first[m + 1] - inputs.first[m]
             span = (first, count)
@@ -271,15 +271,17 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
                 w_at, v_at = at.w_end, at.v_end
             # `wanted` is ascending, and tokens are grouped by member: this member's part begins
             # here.
-            begin = done
+            begin = num_outputs
             norm = stretch(w.vectors, v_at, hidden)
-            while done < inputs.wanted.shape[0] and inputs.wanted[done] < first + count:
-                mine = stretch(own.x, (inputs.wanted[done] - first) * hidden, hidden)
-                rms_norm(mine, norm, w.eps, stretch(own.h, (done - begin) * hidden, hidden))
-                done += 1
+            while (
+                num_outputs < inputs.wanted.shape[0] and inputs.wanted[num_outputs] < first + count
+            ):
+                mine = stretch(own.x, (inputs.wanted[num_outputs] - first) * hidden, hidden)
+                rms_norm(mine, norm, w.eps, stretch(own.h, (num_outputs - begin) * hidden, hidden))
+                num_outputs += 1
             products(
                 own.h, zero, hidden, w.matrices, w_at,
-                logits, begin * shape.outputs, shape.outputs, done - begin, part, own.halved,
+                logits, begin * shape.outputs, shape.outputs, num_outputs - begin, part, own.halved,
             )  # fmt: skip
             w_at, v_at = w_at + hidden * shape.outputs, v_at + hidden
         # Logits are complete when the first thread returns.

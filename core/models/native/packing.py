@@ -58,11 +58,13 @@ def pack_weights(
     shape, members = shape_of(weights), _members(weights)
     # All or none: one kernel has one format of weights.
     half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
-    kept = _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
+    storage_type = (
+        _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
+    )
     cos, sin = rotation_tables(weights, positions)
     return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
-        matrices=_pack_matrices(members, shape, kept),
+        matrices=_pack_matrices(members, shape, storage_type),
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
         cos=cos,
         sin=sin,
@@ -82,7 +84,7 @@ def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
     return np.int16 if interleaves_weights() else np.uint16
 
 
-def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]) -> Array:
+def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, storage_type: type[Any]) -> Array:
     """All matrices of all members; packed one at a time, to bound the memory of copies."""
     qkv = _round_up((shape.heads + 2 * shape.kv_heads) * shape.size, BLOCK)
     back = _round_up(shape.hidden, BLOCK)
@@ -91,21 +93,21 @@ def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, kept: type[Any]
     layer += (shape.heads * shape.size + shape.inner) * back
     entries = shape.members * (shape.layers * layer + shape.hidden * shape.outputs)
     # An element holds several weights in pairs and tiles.
-    found = empty_aligned(entries // kind_of_array(kept).inputs, kept)
+    packed = empty_aligned(entries // kind_of_array(storage_type).inputs, storage_type)
     at = 0
     for matrix in (matrix for one in members for matrix in _ordered_matrices(one, shape)):
-        blocks = _blocks(matrix, kept)
-        found[at : at + blocks.size] = blocks.reshape(-1)
+        blocks = _blocks(matrix, storage_type)
+        packed[at : at + blocks.size] = blocks.reshape(-1)
         at += blocks.size
-    assert at == len(found), (at, len(found))
-    return found
+    assert at == len(packed), (at, len(packed))
+    return packed
 
 
-def empty_aligned(entries: int, kept: type[Any]) -> Array:
+def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
     """An uninitialized array that begins at a cache line: a tile's row across two lines takes six
     times as long to load."""
-    size = np.dtype(kept).itemsize
-    room = np.empty(entries + LINE // size, kept)
+    size = np.dtype(storage_type).itemsize
+    room = np.empty(entries + LINE // size, storage_type)
     # Elements to the next cache line.
     begin = -room.ctypes.data % LINE // size
     return room[begin : begin + entries]
@@ -152,12 +154,12 @@ def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
     """Norms and biases, in order; zeros where the model has none."""
     # Keeps the layout alike for all models; the kernel skips norms of heads where there are none.
     none = torch.zeros(shape.size)
-    found = []
+    vectors = []
     for layer in weights.layers:
-        found += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
-        found += [_as_float32(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
-        found += _biases(layer, shape)
-    return [*found, _as_float32(weights.norm)]
+        vectors += [_as_float32(layer.input_norm), _as_float32(layer.post_norm)]
+        vectors += [_as_float32(none if n is None else n) for n in (layer.q_norm, layer.k_norm)]
+        vectors += _biases(layer, shape)
+    return [*vectors, _as_float32(weights.norm)]
 
 
 def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
@@ -173,10 +175,10 @@ def _biases(layer: LeanLayer, shape: Shape) -> list[Array]:
 
 
 def _bias(bias: torch.Tensor | None, size: int) -> Array:
-    found = np.zeros(size, np.float32)
+    padded = np.zeros(size, np.float32)
     if bias is not None:
-        found[: len(bias)] = _as_float32(bias)
-    return found
+        padded[: len(bias)] = _as_float32(bias)
+    return padded
 
 
 def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
@@ -187,19 +189,23 @@ def _interleave_gates(gate_up: torch.Tensor, inner: int) -> torch.Tensor:
     return torch.cat(halves, -1).flatten(-2)
 
 
-def _blocks(matrix: torch.Tensor, kept: type[Any]) -> Array:
+def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     """(inputs, outputs) as (blocks, inputs, BLOCK), in int16 interleaved; in pairs and tiles
     (blocks, inputs / 2, BLOCK), of two inputs the first in the lower half."""
-    half = kept is not np.float32
-    found = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
-    inputs, outputs = found.shape
-    wide = np.pad(found, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
+    half = storage_type is not np.float32
+    padded = bits(matrix.detach().to(torch.bfloat16 if half else torch.float32).contiguous())
+    inputs, outputs = padded.shape
+    wide = np.pad(padded, ((0, 0), (0, _round_up(outputs, BLOCK) - outputs)))
     blocks = wide.reshape(inputs, -1, BLOCK).swapaxes(0, 1)
-    if kind_of_array(kept).inputs > 1:
+    if kind_of_array(storage_type).inputs > 1:
         # (blocks, inputs / 2, BLOCK, 2): the two inputs of an output are adjacent, 32 bits.
         pairs = blocks.reshape(len(blocks), inputs // 2, 2, BLOCK).swapaxes(-1, -2)
-        return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(kept)
-    return interleave(blocks, registers()[0]) if kept is np.int16 else np.ascontiguousarray(blocks)
+        return np.ascontiguousarray(pairs).reshape(len(blocks), inputs // 2, -1).view(storage_type)
+    return (
+        interleave(blocks, registers()[0])
+        if storage_type is np.int16
+        else np.ascontiguousarray(blocks)
+    )
 
 
 def _is_half(matrix: torch.Tensor) -> bool:
@@ -210,8 +216,8 @@ def _is_half(matrix: torch.Tensor) -> bool:
 
 
 def _as_float32(tensor: torch.Tensor) -> Array:
-    found: Array = tensor.detach().float().numpy()
-    return found
+    array: Array = tensor.detach().float().numpy()
+    return array
 
 
 def _round_up(size: int, to: int) -> int:

@@ -196,10 +196,10 @@ def multiply(typing, tokens, x, w, y, at):
         ahead = builder.gep(w, [args.ahead])
         counts = args.x_step, args.y_step, args.inputs, args.first, args.pace
         end = builder.append_basic_block("done")
-        chosen = builder.switch(arguments[0], end)
+        branches = builder.switch(arguments[0], end)
         for count in range(1, registers()[1] + 1):
             block = builder.append_basic_block(f"by_{count}")
-            chosen.add_case(ir.IntType(64)(count), block)
+            branches.add_case(ir.IntType(64)(count), block)
             with builder.goto_block(block):
                 builder.call(_sums(builder.module, count, kind), [*begins, ahead, *counts])
                 builder.branch(end)

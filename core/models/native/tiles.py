@@ -105,8 +105,8 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
     x, w, y, x_step, y_step, inputs, first, tokens, tile = function.args
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     # Sums go through memory: tiles cannot be added to y in registers.
-    kept = builder.alloca(ir.ArrayType(float32, 2 * TILE * BLOCK))
-    kept.align = LINE
+    buffer = builder.alloca(ir.ArrayType(float32, 2 * TILE * BLOCK))
+    buffer.align = LINE
     of_token = builder.mul(x_step, _int64(2 * kind.inputs))
     # Bytes from one row of a tile to the next: a token's parts are rows of their own.
     row = builder.udiv(of_token, _int64(kind.parts))
@@ -132,9 +132,9 @@ def _walk(module: Any, kind: Kind, many: int) -> Any:
                 if half == 0:
                     begin = builder.gep(rows[which], [here])
                     builder.call(load, [_byte(ROWS[which]), begin, row])
-                taken = [SUMS[which][half], ROWS[which], number]
-                builder.call(multiply, [_byte(one) for one in taken])
-    begin = builder.bitcast(kept, _byte_pointer())
+                arg_types = [SUMS[which][half], ROWS[which], number]
+                builder.call(multiply, [_byte(one) for one in arg_types])
+    begin = builder.bitcast(buffer, _byte_pointer())
     of_tile = builder.mul(tile, _int64(kind.parts * ROW))
     store = _intrinsic(module, "tilestored64", ir.IntType(8), _byte_pointer(), ir.IntType(64))
     for number in sums:
@@ -168,8 +168,8 @@ def _sum_parts(builder: Any, kind: Kind, begin: Any, to: Any, tokens: Any, first
             builder.store(builder.fadd(before, total), place).align = 4
 
 
-def _intrinsic(module: Any, name: str, *taken: Any) -> Any:
-    kind = ir.FunctionType(ir.VoidType(), taken)
+def _intrinsic(module: Any, name: str, *arg_types: Any) -> Any:
+    kind = ir.FunctionType(ir.VoidType(), arg_types)
     return cgutils.get_or_insert_function(module, kind, f"llvm.x86.{name}")
 
 

@@ -86,9 +86,9 @@ def kind_of(element: Any) -> Kind:
     return Kind("whole", float32, float32, 1, 4, 0, most, 2, _load_vectors, _multiply_add)
 
 
-def kind_of_array(kept: type[Any]) -> Kind:
+def kind_of_array(storage_type: type[Any]) -> Kind:
     """By numpy's type of an element of w."""
-    return kind_of(from_dtype(np.dtype(kept)))
+    return kind_of(from_dtype(np.dtype(storage_type)))
 
 
 def _in_tiles(name: str, element: Any, inputs: int, parts: int) -> Kind:
@@ -126,47 +126,47 @@ def _load_widened(builder: Any, place: Any, lanes: int, count: int) -> list[Any]
     """As float32."""
     # A bfloat16 is the upper half of a float32: widening is a zero extension and a shift.
     half, bits = (ir.VectorType(ir.IntType(size), lanes) for size in (16, 32))
-    found = []
+    vectors = []
     for v in range(count):
         step = builder.gep(place, [ir.IntType(64)(v * lanes)])
         one = builder.load(builder.bitcast(step, half.as_pointer()), align=2)
-        found.append(_upper(builder, builder.zext(one, bits)))
-    return found
+        vectors.append(_upper(builder, builder.zext(one, bits)))
+    return vectors
 
 
 def _load_interleaved(builder: Any, place: Any, lanes: int, count: int) -> list[Any]:
     """Two interleaved vectors from one load, by a shift and a mask, as float32. `_load_widened`
     takes a load, a shuffle and a shift for each."""
     bits, float32s = (ir.VectorType(one, lanes) for one in (ir.IntType(32), ir.FloatType()))
-    found = []
+    vectors = []
     for v in range(0, count, 2):
         step = builder.gep(place, [ir.IntType(64)(v * lanes)])
         two = builder.load(builder.bitcast(step, bits.as_pointer()), align=2)
         # 32 bits hold a of the first vector (lower) and b of the second: b needs no shift, only a
         # mask.
         second = builder.and_(two, ir.Constant(bits, [0xFFFF0000] * lanes))
-        found += [_upper(builder, two), builder.bitcast(second, float32s)]
-    return found
+        vectors += [_upper(builder, two), builder.bitcast(second, float32s)]
+    return vectors
 
 
-def _upper(builder: Any, found: Any) -> Any:
+def _upper(builder: Any, vector: Any) -> Any:
     """Shifts the lower 16 bits up and reads them as float32."""
-    shift = ir.Constant(found.type, [16] * found.type.count)
-    float32s = ir.VectorType(ir.FloatType(), found.type.count)
-    return builder.bitcast(builder.shl(found, shift), float32s)
+    shift = ir.Constant(vector.type, [16] * vector.type.count)
+    float32s = ir.VectorType(ir.FloatType(), vector.type.count)
+    return builder.bitcast(builder.shl(vector, shift), float32s)
 
 
 def _multiply_add(builder: Any, sums: Any, x: Any, w: Any) -> Any:
     # Fused: one rounding for product and sum, on every processor alike.
-    name, taken = f"llvm.fma.v{sums.type.count}f32", [sums.type] * 3
-    return builder.call(_intrinsic(builder, name, sums.type, taken), [x, w, sums])
+    name, arg_types = f"llvm.fma.v{sums.type.count}f32", [sums.type] * 3
+    return builder.call(_intrinsic(builder, name, sums.type, arg_types), [x, w, sums])
 
 
 def _dot_pairs(builder: Any, sums: Any, x: Any, w: Any) -> Any:
     """The second input's product is added first. Numbers too small for a normal float32 are 0."""
-    name, taken = "llvm.x86.avx512bf16.dpbf16ps.512", [sums.type, x.type, w.type]
-    return builder.call(_intrinsic(builder, name, sums.type, taken), [sums, x, w])
+    name, arg_types = "llvm.x86.avx512bf16.dpbf16ps.512", [sums.type, x.type, w.type]
+    return builder.call(_intrinsic(builder, name, sums.type, arg_types), [sums, x, w])
 
 
-def _intrinsic(builder: Any, name: str, result: Any, taken: list[Any]) -> Any:
-    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, taken), name)
+def _intrinsic(builder: Any, name: str, result: Any, arg_types: list[Any]) -> Any:
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(result, arg_types), name)

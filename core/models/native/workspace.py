@@ -88,8 +88,8 @@ def _shared_buffers(shape: Shape, tokens: int) -> SharedBuffers:
     projected = -(-(attended + 2 * shape.kv_heads * shape.size) // BLOCK) * BLOCK
     sizes = projected, attended, back, 2 * shape.inner, shape.inner
     # Uninitialized: each is written whole before it is read.
-    made = (np.empty(tokens * size, np.float32) for size in sizes)
-    return SharedBuffers._make((*made, np.zeros(1, np.int64)))
+    arrays = (np.empty(tokens * size, np.float32) for size in sizes)
+    return SharedBuffers._make((*arrays, np.zeros(1, np.int64)))
 
 
 def _workspace(shape: Shape, parts: int, tokens: int, extent: int) -> Workspace:

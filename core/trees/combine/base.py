@@ -133,20 +133,20 @@ def node_chances(whole: MergedTree, nodes: Sequence[int]) -> list[float]:
     A product of scores and not the best drafter's own chance: two drafters may take turns on a
     path. So a child is at most as likely as its parent, also where `nodes` are several drafters'.
     """
-    found: dict[int, float] = {ROOT: 1.0}
+    chances: dict[int, float] = {ROOT: 1.0}
     tree = whole.tree
     for node in range(len(tree)):
         score = max(proposal.score for proposal in tree.proposals[node])
-        found[node] = found[tree.parents[node]] * min(1.0, max(0.0, score))
-    return [found[node] for node in nodes]
+        chances[node] = chances[tree.parents[node]] * min(1.0, max(0.0, score))
+    return [chances[node] for node in nodes]
 
 
 def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None) -> CombinedTree:
     """The selected part of the trie, without nodes that `keep` rejects."""
     nodes = selection.nodes if keep is None else _worth_verifying(whole, selection.nodes, keep)
     node_weights = selection.node_weights
-    kept = set(nodes)
-    left = [node for node in range(len(whole.tree)) if node not in kept]
+    selected = set(nodes)
+    left = [node for node in range(len(whole.tree)) if node not in selected]
     dropped = [(source, node) for node in left for source in whole.sources[node]]
     tree = whole.tree if not left else _restrict(whole.tree, nodes)
     return CombinedTree(
@@ -161,15 +161,15 @@ def select(whole: MergedTree, selection: Selection, keep: KeepNode | None = None
 def _worth_verifying(whole: MergedTree, nodes: tuple[int, ...], keep: KeepNode) -> tuple[int, ...]:
     """Nodes that `keep` accepts for one of their drafters, and whose ancestors it accepts too."""
     # Parents come first: a node whose parent was rejected is rejected too.
-    kept: set[int] = {ROOT}
+    selected: set[int] = {ROOT}
     for node in nodes:
         depth = whole.tree.depths[node]
         by = whole.drafters(node)
-        if whole.tree.parents[node] in kept and any(
+        if whole.tree.parents[node] in selected and any(
             keep(drafter, depth, whole.chance(node, drafter)) for drafter in by
         ):
-            kept.add(node)
-    return tuple(node for node in nodes if node in kept)
+            selected.add(node)
+    return tuple(node for node in nodes if node in selected)
 
 
 def _restrict(tree: TokenTree, nodes: tuple[int, ...]) -> TokenTree:

@@ -152,9 +152,9 @@ def offers(inputs: VerifyInput, children: Sequence[int]) -> Iterator[Offer]:
 def _order_proposals(inputs: VerifyInput, children: Sequence[int]) -> list[tuple[Proposal, int]]:
     """By drafter, then by draw. The order must not depend on tokens or probabilities: that would
     bias the result (tests/laws/traps.py has such orders)."""
-    found = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
+    pairs = [(proposal, child) for child in children for proposal in inputs.tree.proposals[child]]
     # A token drawn twice is one node with two rows of children; ranks count within a row.
-    return sorted(found, key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
+    return sorted(pairs, key=lambda offer: (offer[0].drafter, offer[0].row or 0, offer[0].rank))
 
 
 def _distribution(

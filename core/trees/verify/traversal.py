@@ -45,9 +45,9 @@ def traversal(inputs: VerifyInput) -> Verdict:
     """Accepts the first branch, from the leaves up, whose draw succeeds. `trials` lists the
     decisions in order, a node after everything below it."""
     walk = _Walk(inputs)
-    found = walk.branch(ROOT, 1.0, ())
-    assert found is not None, "the root is committed"
-    return replace(found, trials=tuple(walk.trials))
+    verdict = walk.branch(ROOT, 1.0, ())
+    assert verdict is not None, "the root is committed"
+    return replace(verdict, trials=tuple(walk.trials))
 
 
 class _Walk:
@@ -68,18 +68,18 @@ class _Walk:
         left = chance * self._inputs.target.probabilities(node + 1)  # a M of the module's docstring
         decided: set[int] = set()
         for offer in offers(self._inputs, children):
-            p_token, found = float(left[offer.token_id]), None
+            p_token, verdict = float(left[offer.token_id]), None
             # A token proposed twice: its branch is decided with the first proposal.
             if offer.child not in decided:
                 below = (*draws, (offer.drafter, offer.attempt))
-                found = self.branch(offer.child, offer.ratio(p_token), below)
+                verdict = self.branch(offer.child, offer.ratio(p_token), below)
             decided.add(offer.child)
             decision = TrialResult(
-                offer.child, offer.drafter, p_token, offer.q_token, found is not None
+                offer.child, offer.drafter, p_token, offer.q_token, verdict is not None
             )
             self.trials.append(decision)
-            if found is not None:
-                return replace(found, path=(offer.child, *found.path))
+            if verdict is not None:
+                return replace(verdict, path=(offer.child, *verdict.path))
             # (a', a' M'): the next proposal is tried against what this one left.
             chance, left = _rest(chance, left, offer)
         return self._decide_node(node, chance, draws, left)

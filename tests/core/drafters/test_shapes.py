@@ -74,13 +74,14 @@ def test_names_are_resolved_in_order(asked: tuple[str, ...], names: tuple[str, .
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(
-        ConfigError, match=r"^drafters is 'c': one of all, first, a, b, ngram, suffix$"
+        ConfigError, match=r"^drafters is 'c': one of all, first, a, b, ngram, suffix, table$"
     ):
         resolve_drafters(("a", "c"), ("a", "b"))
     for name in ("all", "first"):
         with pytest.raises(ConfigError, match=rf"^drafters is '{name}': no SSM .*--ssm.*ngram"):
             resolve_drafters((name,), ())
-    assert resolve_drafters(("ngram",), ()) == ("ngram",)
+    # `best` is usable with any LLM.
+    assert resolve_drafters(("all", "ngram"), ()) == ("ngram",)
 
 
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
@@ -88,7 +89,7 @@ def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
     models = loaded_tables(tables[0], tables[1:])
     drafters = make_drafters(SsmPool(models.ssms, models.llm.vocab_size))
     assert {name: drafter.name for name, drafter in drafters.items()} == {
-        "a": "a", "b": "b", "ngram": "ngram", "suffix": "suffix",
+        "a": "a", "b": "b", "ngram": "ngram", "suffix": "suffix", "table": "table",
     }  # fmt: skip
 
 

@@ -51,8 +51,8 @@ def test_the_budget_is_the_optimum_over_all_ancestor_closed_choices(seed: int) -
     ("across", "begins"),
     [
         (0, ""),
-        (4, "2 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
-        (2, "3 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
+        (4, "at most 2 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
+        (2, "at most 3 of 4 requests share a pass, SSMs draft for the others meanwhile; "),
     ],
 )
 def test_the_reason_says_that_half_are_drafted_meanwhile(across: int, begins: str) -> None:
@@ -154,7 +154,7 @@ def test_the_guard_backs_off_and_forgives() -> None:
     waits = []
     for _ in range(7):
         while not guard.observe_drafted(1.3):
-            assert guard.allowed
+            assert guard.allows_drafts
         rounds = 1
         while not guard.observe_plain():
             rounds += 1

@@ -1,4 +1,5 @@
-"""The guided lessons: words, runs, questions. Data and pure functions; no component, no engine."""
+"""The guided lessons: their texts, runs and questions. Data and pure functions; no component, no
+engine."""
 
 from __future__ import annotations
 
@@ -19,5 +20,5 @@ LESSONS = (
 
 
 def lesson_of(number: float | None) -> Lesson:
-    """Lesson `number`, counted from 1; the nearest one where there is none."""
+    """Lesson `number`, counted from 1; numbers out of range give the first or the last one."""
     return LESSONS[min(len(LESSONS), max(1, int(number or 1))) - 1]

@@ -1,4 +1,4 @@
-"""Is a visitor's answer right? Judged by the runs that they made, never by a figure of ours."""
+"""Judges a visitor's answer by the runs that they made, not by fixed figures."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ui.words.messages import Line
 __all__ = ["is_right", "judge"]
 
 
-def judge(question: Question, evidence: Evidence, given: float | str | None) -> tuple[bool, Line]:
+def judge(question: Question, evidence: Evidence, guess: float | str | None) -> tuple[bool, Line]:
     """Whether the answer is right, and what to say; without a run, what to do first."""
     answer = question.answer(evidence)
     if answer is None:
         return False, Line("info", question.needs)
-    if given is None or given == "":
+    if guess is None or guess == "":
         ask = "Write a number first." if question.numeric else "Choose an answer first."
         return False, Line("info", f"{ask} Where to look: {question.where}")
-    if is_right(question, answer, given):
+    if is_right(question, answer, guess):
         return True, Line("good", f"Right. {question.told(evidence)}")
     return False, Line("warn", f"Not in this run. Where to look: {question.where}")
 
 
-def is_right(question: Question, answer: float | str, given: float | str) -> bool:
-    """A number as near as its decimals, or the allowed share of it; the very name."""
+def is_right(question: Question, answer: float | str, guess: float | str) -> bool:
+    """Whether a number is within its decimals or the allowed fraction; a name must be equal."""
     if isinstance(answer, str):
-        return given == answer
+        return guess == answer
     try:
-        number = float(given)
+        number = float(guess)
     except ValueError:
         return False
     if not math.isfinite(number):

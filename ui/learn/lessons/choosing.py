@@ -19,12 +19,12 @@ VOTING = SpeculationConfig(
     weights="full_information",
 )
 LEVEL = 0.005
-"""Weights that are shown with two decimals and differ by less are level."""
+"""Weights that are shown with two decimals and differ by less count as equal."""
 NO_ONE = "none: the largest weights are level"
 
 
 def heaviest(evidence: Evidence) -> str | None:
-    """The SSM with the largest weight at the end of the run on the board, NO_ONE where two have."""
+    """The SSM with the largest weight at the end of the displayed run; NO_ONE for a tie."""
     if evidence.last is None or not evidence.last.weights:
         return None
     return leader(evidence.last.weights, LEVEL) or NO_ONE
@@ -85,7 +85,7 @@ VOTE = Lesson(
 
 
 def own_tokens(evidence: Evidence) -> float | None:
-    """Tokens of the run on the board that the LLM wrote itself."""
+    """Tokens of the displayed run that the LLM wrote itself."""
     return float(evidence.last.own) if evidence.last else None
 
 
@@ -142,7 +142,7 @@ PLACE = 3
 
 
 def third_place(evidence: Evidence) -> float | None:
-    """In how many of 100 rounds of the fixed length the third drafted token was accepted."""
+    """In how many of 100 rounds with the fixed length the third drafted token was accepted."""
     rows = evidence.of(ALWAYS)
     if not rows:
         return None

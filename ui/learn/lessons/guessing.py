@@ -1,4 +1,4 @@
-"""Lessons 1 to 3: why guessing helps, one small model that guesses, a tree of its guesses."""
+"""Lessons 1 to 3: why guessing helps, drafts of one small model, a tree of drafts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ui.learn.lessons.runs import (
 
 __all__ = ["MEMORY_BOUND", "ONE_SSM", "TREE"]
 
-# A pass over more tokens takes longer; two measurements of it differ by some hundredths.
+# A pass over more tokens takes longer; repeated measurements differ by some percent.
 LEAST = 0.95
 ALONE, EIGHT, SIXTEEN = "1 token a pass", "8 tokens a pass", "16 tokens a pass"
 
 
 def eight_against_one(evidence: Evidence) -> float | None:
-    """How many times as long a pass over 8 tokens took."""
+    """The time of a pass over 8 tokens as a multiple of one over 1 token."""
     rows = evidence.of(ALONE, EIGHT)
     return rows[1].pass_ms / rows[0].pass_ms if rows else None
 
@@ -98,7 +98,7 @@ MEMORY_BOUND = Lesson(
 
 
 def most_accepted(evidence: Evidence) -> float | None:
-    """The most drafted tokens that a round of the run on the board accepted."""
+    """The most drafted tokens accepted in one round of the displayed run."""
     return float(evidence.last.most) if evidence.last else None
 
 
@@ -157,7 +157,7 @@ WIDE, NARROW = "width 3", "width 1"
 
 
 def passes_saved(evidence: Evidence) -> float | None:
-    """How many passes less the tree needed."""
+    """The number of passes that the tree saved."""
     rows = evidence.of(WIDE, NARROW)
     return float(rows[1].stats.num_rounds - rows[0].stats.num_rounds) if rows else None
 

@@ -1,4 +1,4 @@
-"""What one tab has measured in each lesson. Kept in its session, not in the browser."""
+"""The results of each lesson's runs in one tab. Stored in its session, not in the browser."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Runs:
 
 @dataclass(slots=True)
 class Lecture:
-    """`evidence` of a lesson is empty before its first run; a run of the same label replaces the
-    older one and keeps its place.
+    """The results of all lessons. `evidence` of a lesson is empty before its first run; a run with
+    the label of an earlier one replaces it in place.
 
-    Runs of different models are no evidence together: seen are those of the models that `follow`
-    named last. `models` is whatever tells two sets of models apart. `may_schedule`: whether this
-    visitor may choose how all requests share the LLM.
+    Only runs with the models that `follow` named last are visible, since runs of different models
+    cannot be compared. `models`: any value that identifies a set of models. `may_schedule`: whether
+    this visitor may choose the schedule of all requests.
     """
 
     models: Hashable = None
@@ -34,19 +34,19 @@ class Lecture:
     _runs: dict[tuple[str, Hashable], Runs] = field(default_factory=dict)
 
     def follow(self, models: Hashable) -> bool:
-        """From now on these models count. Whether they are others than before."""
+        """Use these models from now on; returns whether they differ from the last ones."""
         changed = self.models != models
         self.models = models
         return changed
 
     def evidence(self, lesson: str) -> Evidence:
-        """What this tab has measured in a lesson so far, with the models that count."""
+        """The results of a lesson in this tab with the present models."""
         runs = self._runs.get((lesson, self.models), Runs())
         rows: Mapping[str, Measured] = MappingProxyType(dict(runs.rows))
         return Evidence(rows, runs.latest)
 
     def others(self, lesson: str) -> int:
-        """How many rows of the lesson other models have made, which are out of sight."""
+        """The number of the lesson's rows that were made with other models and are hidden."""
         return sum(
             len(runs.rows)
             for (key, models), runs in self._runs.items()
@@ -54,14 +54,14 @@ class Lecture:
         )
 
     def look(self, lesson: str, label: str) -> bool:
-        """That run is the one on the board again. Whether there is one."""
+        """Make that row the displayed run; returns whether there is such a row."""
         runs = self._runs.get((lesson, self.models), Runs())
         if label in runs.rows:
             runs.latest = label
         return label in runs.rows
 
     def keep(self, lesson: str, row: Measured, models: Hashable = None) -> None:
-        """One more finished run of `models`; it is the one on the board."""
+        """Add a finished run of `models` and make it the displayed one."""
         runs = self._runs.setdefault((lesson, models), Runs())
         runs.rows[row.label] = row
         runs.latest = row.label

@@ -1,6 +1,6 @@
-"""What a lesson is made of: words, runs to look at, one thing to try, one question. Plain values.
+"""Types of a lesson: texts, runs to look at, one experiment, one question. Plain values.
 
-Knows which models a lesson asks for, not which are loaded, and no result: those are in
+Knows which models a lesson needs, not which are loaded, and no results: those are in
 ui/learn/lessons/measured.py.
 """
 
@@ -33,14 +33,14 @@ class DrafterChoice:
     """Which drafters a run uses, before the loaded ones are known.
 
     `kind`: `none`, `all` (every SSM), `all_and_ngram` (those and the n-gram lookup) or `one` (the
-    SSM whose name has `hint`, else the first).
+    SSM whose name contains `hint`, else the first).
     """
 
     kind: str
     hint: str = ""
 
     def names(self, loaded: Sequence[str]) -> tuple[str, ...]:
-        """Out of the SSMs that are loaded."""
+        """The names among the loaded SSMs."""
         if self.kind == "none":
             return ()
         if self.kind in ("all", "all_and_ngram"):
@@ -50,9 +50,9 @@ class DrafterChoice:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """One run of a lesson. `label` names its row in the table of runs; the drafters of
-    `speculation` are those of `drafters`. `beside`: prompts of requests that run at the same time;
-    `schedule`: how all of them share the LLM, empty for as it is."""
+    """One run of a lesson. `label`: its row in the table of runs; `drafters` replaces those of
+    `speculation`. `beside`: prompts of requests that run at the same time; `schedule`: the schedule
+    of all of them, empty to keep the present one."""
 
     label: str
     prompt: str
@@ -65,7 +65,7 @@ class Setup:
 
 
 def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
-    """The request of a run, for the SSMs that are loaded."""
+    """The request of a run with the loaded SSMs."""
     drafters = setup.drafters.names(loaded)
     speculation = replace(setup.speculation, drafters=drafters, record_top_k=RECORD_TOP_K)
     if not drafters:
@@ -77,9 +77,9 @@ def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """The thing to try: what it is for, the button's words, the run that it starts.
+    """The experiment: its purpose, the button's label, the run that it starts.
 
-    Without a `setup` the LLM writes the run on the board alone, and both texts are compared.
+    Without a `setup` the LLM alone repeats the displayed run, and both texts are compared.
     """
 
     words: str
@@ -89,12 +89,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the visitor reads off their own run. `answer` is None as long as `needs` has not run.
+    """A question about the visitor's own run. `answer` is None until the runs in `needs` are made.
 
-    A number is right if it is as near as `within` (a share of the answer) or `places` decimals
-    allow; without `numeric` the answer is one of the SSMs' names or of `besides`.
-    `point`: the part of the page where it is found, `where`: how, `told`: what it means, with the
-    run's own numbers.
+    A number is right if it is within `within` (a fraction of the answer) or within `places`
+    decimals; without `numeric` the answer is an SSM's name or one of `besides`. `point`: the part
+    of the page that shows the answer; `where`: how; `told`: its explanation, with the run's own
+    numbers.
     """
 
     words: str
@@ -112,7 +112,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A word that a lesson explains, and what it means in a line."""
+    """A term that a lesson explains, with its meaning in a line."""
 
     word: str
     means: str
@@ -120,8 +120,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """`example`: runs one after the other, the last stays on the board. `pictures`: those of the
-    board that matter here; `columns`: those of the table of runs. `ssms`: how many it needs."""
+    """A lesson. `example`: its runs in order; the last stays on the board. `pictures`: the relevant
+    ones of the board; `columns`: those of the table of runs. `ssms`: how many it needs."""
 
     key: str
     title: str
@@ -137,13 +137,13 @@ class Lesson:
 
     @property
     def setups(self) -> tuple[Setup, ...]:
-        """Every run of the lesson: the example's, then the one of the thing to try."""
+        """Every run of the lesson: the example's, then the experiment's."""
         tried = self.attempt.setup
         return (*self.example, *((tried,) if tried else ()))
 
 
 def missing_reason(lesson: Lesson, loaded: Sequence[str]) -> str:
-    """Why the lesson cannot run with the SSMs that are loaded; empty where it can."""
+    """Why the lesson cannot run with the loaded SSMs; empty if it can."""
     if len(loaded) >= lesson.ssms:
         return ""
     needed = "a small model (SSM)" if lesson.ssms == 1 else f"{lesson.ssms} small models (SSMs)"

@@ -1,6 +1,6 @@
-"""What the runs of a lesson came to: one row a run, made of its recorded events and nothing else.
+"""Results of a lesson's runs: one row a run, computed from its recorded events alone.
 
-Pure: a View in, numbers out. The table of runs shows them, the questions are answered from them.
+Pure: a View in, numbers out. The table of runs shows them and the questions are judged by them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ WARMING = 1
 @dataclass(frozen=True, slots=True)
 class Measured:
     """One finished run. `fed`: tokens in a pass of the LLM, `pass_ms`: milliseconds of one, both
-    medians; `round_ms`: the mean time of a round. `most`: the most drafted tokens that one round
-    accepted, `most_written`: the most that one wrote. `weights`: of each SSM at the end. `hits`:
-    drafts made ahead that came true, `early`: all of them. `scores`: of routing, at the end.
-    `drafted`: drafted tokens in a round, `granted`: those of them that the LLM checked, both
+    medians; `round_ms`: the mean time of a round. `most`: the most drafted tokens accepted in one
+    round, `most_written`: the most tokens written in one. `weights`: of each SSM at the end.
+    `hits`: drafts made ahead that were used, `early`: all of them. `scores`: of routing, at the
+    end. `drafted`: drafted tokens in a round, `granted`: those that the LLM verified, both
     means."""
 
     label: str
@@ -91,8 +91,8 @@ def _num_drafted(line: RoundView) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The rows of one lesson by label, in the order of their first run; `latest` is the label of
-    the run on the board."""
+    """The rows of one lesson by label, in the order of their first run; `latest`: the label of the
+    displayed run."""
 
     rows: Mapping[str, Measured]
     latest: str = ""
@@ -102,13 +102,13 @@ class Evidence:
         return self.rows.get(self.latest)
 
     def of(self, *labels: str) -> tuple[Measured, ...] | None:
-        """These rows, None where one of them has not run."""
-        found = tuple(self.rows[label] for label in labels if label in self.rows)
-        return found if len(found) == len(labels) else None
+        """The rows with these labels; None if one of them is missing."""
+        rows = tuple(self.rows[label] for label in labels if label in self.rows)
+        return rows if len(rows) == len(labels) else None
 
 
 def leader(values: Mapping[str, float], within: float) -> str | None:
-    """The name of the largest value; None where another is less than `within` below it."""
+    """The name of the largest value; None if another one is less than `within` below it."""
     top = max(values.values())
     first, *more = (name for name, value in values.items() if top - value < within)
     return None if more else first
@@ -140,8 +140,8 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
 def table_value(
     evidence: Evidence, columns: Iterable[str], planned: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """The table of a lesson's runs: dicts of plain text, row by row; of those `planned` the ones
-    that have not run are `coming`, so that their room is kept."""
+    """The table of a lesson's runs as dicts of plain text; `planned` runs that are not made yet are
+    rows marked `coming`, so that the table does not grow."""
     shown = [(name, *COLUMNS[name]) for name in columns]
     return {
         "head": {

@@ -16,14 +16,19 @@ CHOSEN = SpeculationConfig(
     routing="credit",
     routed_drafters=1,
 )
-CHANGING = "Once upon a time there was a fox.\n\nUser: I want to book a table.\nAssistant:"
+CHANGING = (
+    "Once upon a time there was a fox who lived in a wood with his mother. One day he went to the "
+    "town to eat, and he said:\n\nUser: I want to book a table.\nAssistant:"
+)
+"""The story is long enough for the choice to begin with another SSM than the dialogue's, whichever
+three or more of the bundled SSMs are loaded."""
 LEVEL = 0.005
-"""Scores that differ by a smaller share are shown as the same number."""
+"""Scores that differ by a smaller fraction look equal on the page."""
 NO_ONE = "none: the highest scores are level"
 
 
 def highest(evidence: Evidence) -> str | None:
-    """The SSM with the highest score at the end of the run on the board, NO_ONE where two have."""
+    """The SSM with the highest score at the end of the displayed run; NO_ONE for a tie."""
     if evidence.last is None or not evidence.last.scores:
         return None
     scores = evidence.last.scores

@@ -1,4 +1,4 @@
-"""What the lessons' runs continue, their drafters, and in which shape."""
+"""The prompts, drafters and draft shapes of the lessons' runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE = DrafterChoice("one", "dialogue")
 
 
 def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConfig:
-    """Drafts of a fixed length; `width` tokens for the first place, one behind each."""
+    """Drafts of a fixed length: `width` tokens at the first position, a chain after each."""
     return SpeculationConfig(
         expansion=(width, *(1,) * (length - 1)),
         speculation_length=length,
@@ -47,7 +47,8 @@ def chain(length: int, width: int = 1, pipeline: str = "off") -> SpeculationConf
 
 
 def pass_of(tokens: int) -> SpeculationConfig:
-    """So many tokens in each pass of the LLM: the last one, and guesses for the place behind it."""
+    """A configuration with `tokens` tokens in each LLM pass: the root and guesses for the position
+    after it."""
     guesses = tokens - 1
     return SpeculationConfig(expansion=(guesses,), speculation_length=1, max_tree_nodes=guesses)
 

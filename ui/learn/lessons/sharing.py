@@ -1,4 +1,4 @@
-"""Lesson 10: several requests at once, and what a scheduler grants each of them."""
+"""Lesson 10: several requests at once, and what a scheduler grants to each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OTHERS = (STORY, CODE, "Question: What is twelve times three?\nAnswer:")
 
 
 def left_out(evidence: Evidence) -> float | None:
-    """Drafted tokens of a round that were not checked, with one budget for all."""
+    """Drafted tokens of a round that were not verified, with one budget for all requests."""
     rows = evidence.of(SHARED)
     return rows[0].drafted - rows[0].granted if rows else None
 

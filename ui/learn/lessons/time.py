@@ -22,16 +22,17 @@ TURNS, AHEAD = "one after the other", "draft ahead"
 
 
 def hits(evidence: Evidence) -> float | None:
-    """How many drafts made ahead came true."""
+    """The number of drafts made ahead that were used."""
     rows = evidence.of(AHEAD)
     return float(rows[0].hits) if rows else None
 
 
 def told_of_hits(evidence: Evidence) -> str:
     rows = evidence.of(TURNS, AHEAD)
-    found = evidence.of(AHEAD)
-    assert found is not None
-    hit = f"{found[0].hits} of {found[0].early} drafts that were begun ahead could be used."
+    tokens_ahead = evidence.of(AHEAD)
+    assert tokens_ahead is not None
+    first = tokens_ahead[0]
+    hit = f"{first.hits} of {first.early} drafts that were begun ahead could be used."
     if rows is None:
         return hit
     before, after = (f"{row.round_ms:.1f} ms" for row in rows)
@@ -84,7 +85,7 @@ PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
 def needed_tokens(evidence: Evidence) -> float | None:
-    """Tokens a round of the long drafts has to write to be as fast as the LLM alone."""
+    """Tokens that a round with long drafts has to write to be as fast as the LLM alone."""
     rows = evidence.of(PLAIN, LONG)
     return rows[1].round_ms / rows[0].round_ms if rows else None
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.losses import Distillation, Loss, Total, next_token
+from zoo.parallel_gradients import ParallelGradients
 from zoo.presets import PRESETS
-from zoo.sharing import Sharing
 from zoo.train import Run
 from zoo.trainer import new_model
 
@@ -22,7 +22,7 @@ WINDOWS = torch.randint(0, 64, (5, 17), generator=torch.Generator().manual_seed(
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of two windows for one worker."""
-    monkeypatch.setattr("zoo.sharing.PART", 40)
+    monkeypatch.setattr("zoo.parallel_gradients.PART", 40)
 
 
 def fresh(seed: int) -> nn.Module:
@@ -42,7 +42,7 @@ def found(
 ) -> tuple[float, list[Tensor]]:
     """Loss and gradients of one model and one batch."""
     model = fresh(0)
-    sharing = Sharing(workers, parted=parted)
+    sharing = ParallelGradients(workers, parted=parted)
     mean = sharing.gradients(lambda part: loss(model, part), WINDOWS, list(model.parameters()))
     sharing.close()
     gradients = [each.grad for each in model.parameters()]
@@ -96,7 +96,7 @@ def test_the_threads_and_their_number_do_not_outlast_it() -> None:
 
 
 def test_what_a_part_raises_is_raised() -> None:
-    sharing = Sharing(2)
+    sharing = ParallelGradients(2)
 
     def fails(part: Tensor) -> Total:
         raise RuntimeError("no loss")

@@ -14,25 +14,25 @@ from core.engine.engine import Engine
 from core.errors import ConfigError
 from core.length.cost_model.verify_costs import VerifyCosts
 from core.models.loading.load import load_models
-from zoo import worth
-from zoo.clocked import LONGEST, Clock, Round, Workload
-from zoo.worth import Worth, measure_worth, prompts_of, table
+from zoo import speedup
+from zoo.round_times import LONGEST, RoundMs, RoundTimes, Workload
+from zoo.speedup import Speedup, measure_speedups, prompts_of, table
 
 ROOT = Path(__file__).resolve().parents[2]
 LLM = ROOT / "bundled" / "llm"
 SSM = ROOT / "bundled" / "ssm-dialogue"
 
 
-def clock(*accepted: int, step: float = 0.1, llm: float = 1.0) -> Clock:
-    rounds = [Round(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
-    return Clock(rounds)
+def clock(*accepted: int, step: float = 0.1, llm: float = 1.0) -> RoundTimes:
+    rounds = [RoundMs(llm, 0.2, step * (LONGEST - 1), 0.3, number) for number in accepted]
+    return RoundTimes(rounds)
 
 
-def best_length(drafts: Clock, t: float) -> tuple[int, float]:
+def best_length(drafts: RoundTimes, t: float) -> tuple[int, float]:
     """Beside an LLM whose pass takes `t` times as long with each node more."""
     costs = {n: 1.0 + (t - 1.0) * n for n in range(LONGEST + 1)}
     engine: Any = SimpleNamespace(costs=SimpleNamespace(verify=VerifyCosts(costs, 64)))
-    return worth._best_length(engine, clock(0, 0, step=0.0), drafts)
+    return speedup._best_length(engine, clock(0, 0, step=0.0), drafts)
 
 
 def test_a_shorter_chain_brings_what_the_long_one_would_have_by_then() -> None:
@@ -54,7 +54,7 @@ def test_the_length_is_long_where_drafts_are_good_and_cheap() -> None:
 
 
 def test_sentences_say_what_was_measured() -> None:
-    one = Worth("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21, 1.1, 1.4)
+    one = Speedup("ssm-a", 0.5, 2.0, 0.1, 3, 1.3, 1.21, 1.1, 1.4)
     lines = table([one, replace(one, name="b", measured=1.14, low=None, high=None)])
     row = ["ssm-a", "50%", "2.00", "0.10", "3", "1.30x", "1.21x", "(1.10", "to", "1.40)"]
     assert lines[1].split() == row and lines[2].endswith("1.14x")
@@ -75,15 +75,15 @@ def test_sentences_say_what_was_measured() -> None:
     ],
 )
 def test_a_verdict_needs_an_interval_that_allows_it(measured, low, high, said):
-    found = Worth("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
+    found = Speedup("ssm", 0.0, 1.0, 0.1, 3, 0.3, measured, low, high)
     assert table([found])[-1].startswith(f"ssm: {said}: ")
 
 
 def test_a_ratio_is_taken_within_a_prompt_and_its_interval_over_prompts() -> None:
-    alone, ours = Clock([], [10.0, 20.0, 10.0, 20.0]), Clock([], [10.0, 40.0, 12.0, 44.0])
-    measured, low, high = worth._ratio(ours, alone, 2)
+    alone, ours = RoundTimes([], [10.0, 20.0, 10.0, 20.0]), RoundTimes([], [10.0, 40.0, 12.0, 44.0])
+    measured, low, high = speedup._ratio(ours, alone, 2)
     assert (measured, low, high) == pytest.approx((1.6, 1.1, 2.1))
-    assert worth._ratio(ours, alone, 1) == (1.6, None, None)
+    assert speedup._ratio(ours, alone, 1) == (1.6, None, None)
 
 
 def test_the_llm_foresees_itself_wholly() -> None:
@@ -91,7 +91,7 @@ def test_the_llm_foresees_itself_wholly() -> None:
     agrees."""
     engine = Engine(load_models(str(LLM), [str(LLM), str(SSM)], "float32", "cpu"))
     asked = Workload(["class Stack:\n    def push"], 28, repeats=1)
-    itself, ssm, together = measure_worth(engine, asked, lambda _: None)
+    itself, ssm, together = measure_speedups(engine, asked, lambda _: None)
     assert itself.acceptance == 1.0 and itself.tokens_per_pass == pytest.approx(LONGEST + 1)
     assert ssm.acceptance is not None and 0 <= ssm.acceptance < 1
     assert 1 <= ssm.tokens_per_pass < itself.tokens_per_pass

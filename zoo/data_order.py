@@ -1,7 +1,7 @@
-"""Which windows of tokens a training step sees: a mixture of domains, each read through in a new
-order each time.
+"""The windows of tokens that training steps use: a mixture of domains, each shuffled anew in every
+epoch.
 
-A pure function of seed and position, so a resumed run goes on where the last one stood. Knows
+A pure function of seed and position, so that a resumed run continues with the next batch. Knows
 nothing of models.
 """
 
@@ -18,8 +18,8 @@ __all__ = ["DataOrder"]
 
 
 class DataOrder:
-    """Draws batches of windows. A new one with the `state()` of this one draws the next batch.
-    `shifts`: each pass cuts its windows elsewhere; else the same ones come again."""
+    """Draws batches of windows; `state()` is enough to resume with the next batch. `shifts`: every
+    epoch cuts its windows at other places; else every epoch has the same windows."""
 
     def __init__(
         self, tokens: Mapping[str, np.ndarray], mixture: Mixture, seed: int, *, shifts: bool = True
@@ -36,28 +36,28 @@ class DataOrder:
         self._seed, self._shifts = seed, shifts
         self._num_batches = 0
         self._num_drawn: dict[str, int] = {}  # windows drawn, by "domain/length"
-        self._starts: dict[str, tuple[int, np.ndarray]] = {}  # "domain/length" -> (pass, starts)
+        self._starts: dict[str, tuple[int, np.ndarray]] = {}  # "domain/length" -> (epoch, starts)
 
     def next_batch(self, size: int, length: int) -> np.ndarray:
         """`size` windows of `length` inputs and the token after them: int64, (size, length + 1)."""
         noise = np.random.default_rng((self._seed, self._num_batches))
         self._num_batches += 1
-        chosen = noise.choice(len(self._names), size=size, p=self._probabilities)
-        return np.stack([self._next_window(int(index), length) for index in chosen])
+        picked = noise.choice(len(self._names), size=size, p=self._probabilities)
+        return np.stack([self._next_window(int(index), length) for index in picked])
 
     def state(self) -> dict[str, object]:
-        """Plain values that say how far this order has come."""
+        """The position in the order, as plain values."""
         return {"num_batches": self._num_batches, "num_drawn": dict(self._num_drawn)}
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Goes to where another order of the same tokens, mixture and seed stood."""
+        """Resumes at the position of another order of the same tokens, mixture and seed."""
         num_batches, num_drawn = state["num_batches"], state["num_drawn"]
         assert isinstance(num_batches, int) and isinstance(num_drawn, dict)
         self._num_batches, self._num_drawn = num_batches, dict(num_drawn)
 
     def _next_window(self, index: int, length: int) -> np.ndarray:
         row, key = self._rows[index], f"{self._names[index]}/{length}"
-        # A pass that shifts its window borders by up to a length has room for one less.
+        # An epoch that is shifted by up to `length` tokens has room for one window less.
         num_windows = (len(row) - (length if self._shifts else 1)) // length
         if num_windows < 1:
             raise ConfigError.of(
@@ -67,16 +67,16 @@ class DataOrder:
             )
         drawn = self._num_drawn.get(key, 0)
         self._num_drawn[key] = drawn + 1
-        nth_pass, place = divmod(drawn, num_windows)
-        start = self._pass_starts(index, length, nth_pass, num_windows)[place]
+        epoch, place = divmod(drawn, num_windows)
+        start = self._epoch_starts(index, length, epoch, num_windows)[place]
         return row[start : start + length + 1].astype(np.int64)
 
-    def _pass_starts(self, index: int, length: int, nth_pass: int, num_windows: int) -> np.ndarray:
+    def _epoch_starts(self, index: int, length: int, epoch: int, num_windows: int) -> np.ndarray:
         key = f"{self._names[index]}/{length}"
-        known = self._starts.get(key)
-        if known is None or known[0] != nth_pass:
-            noise = np.random.default_rng((self._seed, index, length, nth_pass))
+        cached = self._starts.get(key)
+        if cached is None or cached[0] != epoch:
+            noise = np.random.default_rng((self._seed, index, length, epoch))
             shift = noise.integers(length) if self._shifts else 0
             starts = shift + noise.permutation(num_windows) * length
-            known = self._starts[key] = (nth_pass, starts)
-        return known[1]
+            cached = self._starts[key] = (epoch, starts)
+        return cached[1]

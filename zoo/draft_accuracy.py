@@ -1,7 +1,7 @@
-"""How much of the LLM's next tokens its drafters foresee, on the LLM's own held-out texts.
+"""How well SSMs predict the LLM's next tokens, on held-out texts that the LLM wrote.
 
-Expected: by both models' distributions, token by token. Measured: by the engine, in tokens per LLM
-pass. Knows nothing of training.
+Computed from both models' distributions, token by token; the engine's own tokens per LLM pass are
+measured by `zoo.speedup`. Knows nothing of training.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from torch import nn
 
 from zoo.losses import log_probabilities
 
-__all__ = ["Foreseen", "coverage", "foreseen", "runs_of"]
+__all__ = ["DraftAccuracy", "coverage", "draft_accuracy", "runs_of"]
 
 _AT_ONCE = 8
 LONGEST = 8
-"""Tokens of the chain that the expectation is for."""
+"""Tokens of the chain that `tokens_per_pass` is computed for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Foreseen:
-    """Of one drafter, over positions behind the prefixes. `agreement`: how often its most probable
-    token is the LLM's; `overlap`: the sum over tokens of the smaller probability, which is how
-    often its draws are accepted; `tokens_per_pass`: 1 and what a greedy chain of LONGEST brings, on
+class DraftAccuracy:
+    """Of one SSM, over the positions after the prefixes. `agreement`: how often its most probable
+    token is the LLM's. `overlap`: sum over v of min(p(v), q(v)), the rate at which its sampled
+    tokens are accepted. `tokens_per_pass`: 1 + the accepted tokens of a greedy chain of LONGEST, on
     texts that the LLM wrote greedily."""
 
     agreement: float
@@ -34,10 +34,10 @@ class Foreseen:
     tokens_per_pass: float
 
 
-def foreseen(
+def draft_accuracy(
     teacher: nn.Module, drafter: nn.Module, texts: Sequence[np.ndarray], prefix: int
-) -> Foreseen:
-    """On texts (n, length), of which every other batch, the first too, was written greedily."""
+) -> DraftAccuracy:
+    """On batches of texts (n, length); batches 0, 2, 4, ... were written greedily."""
     agreements, overlaps, per_pass = [], [], []
     for number, batch in enumerate(texts):
         agrees, overlap = _agreement_and_overlap(teacher, drafter, batch, prefix)
@@ -45,14 +45,14 @@ def foreseen(
         overlaps.append(overlap.mean().item())
         if number % 2 == 0:
             per_pass.append(1.0 + runs_of(agrees, LONGEST).float().mean().item())
-    return Foreseen(_mean(agreements), _mean(overlaps), _mean(per_pass))
+    return DraftAccuracy(_mean(agreements), _mean(overlaps), _mean(per_pass))
 
 
 def coverage(
     teacher: nn.Module, drafters: Mapping[str, nn.Module], texts: Sequence[np.ndarray], prefix: int
 ) -> dict[str, float]:
-    """How often the LLM's most probable token is among n proposals for it: `union`: the first of
-    each of n drafters; and of each drafter alone its first n."""
+    """How often the LLM's most probable token is among n proposals, where n is the number of
+    drafters. `union`: one proposal of each drafter; under a drafter's name: its own n best."""
     count, hits = len(drafters), dict.fromkeys(("union", *drafters), 0.0)
     for batch in texts:
         inputs = _inputs(batch, teacher)
@@ -67,8 +67,8 @@ def coverage(
 
 
 def runs_of(agrees: torch.Tensor, longest: int) -> torch.Tensor:
-    """From each place (n, length - longest + 1) how many agreements follow one another, at most
-    `longest`."""
+    """The number of agreements in a row from each position on, at most `longest`:
+    (n, length - longest + 1)."""
     windows = agrees.unfold(1, longest, 1)
     return windows.int().cumprod(-1).sum(-1)
 
@@ -78,7 +78,8 @@ def _agreement_and_overlap(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     inputs = _inputs(batch, teacher)
     theirs, ours = (_of(model, inputs)[:, prefix - 1 :] for model in (teacher, drafter))
-    overlap = torch.minimum(theirs.exp(), ours.exp()).sum(-1)
+    # Tokens that a narrow head lacks have no share in the overlap.
+    overlap = torch.minimum(theirs[..., : ours.shape[-1]].exp(), ours.exp()).sum(-1)
     return theirs.argmax(-1) == ours.argmax(-1), overlap
 
 
@@ -87,9 +88,9 @@ def _of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     was_training = model.training
     model.train(False)
     starts = range(0, len(inputs), _AT_ONCE)
-    found = torch.cat([log_probabilities(model, inputs[i : i + _AT_ONCE]) for i in starts])
+    log_probs = torch.cat([log_probabilities(model, inputs[i : i + _AT_ONCE]) for i in starts])
     model.train(was_training)
-    return found
+    return log_probs
 
 
 def _inputs(batch: np.ndarray, model: nn.Module) -> torch.Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 from core.errors import ConfigError
+from zoo.data_order import DataOrder
 from zoo.losses import Distillation, log_probabilities
-from zoo.memory import BLOCK, Memory
-from zoo.order import DataOrder
 from zoo.presets import PRESETS
+from zoo.teacher_cache import BLOCK, TeacherCache
 from zoo.trainer import new_model
 
 VOCABULARY, LENGTH = 64, 8
@@ -54,9 +54,9 @@ def rows() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def remember(tmp_path: Path, rows: dict[str, np.ndarray]) -> Callable[..., Memory]:
-    def make(teacher: nn.Module, count: int = 5) -> Memory:
-        return Memory(teacher, tmp_path / "said", rows, LENGTH, count)
+def remember(tmp_path: Path, rows: dict[str, np.ndarray]) -> Callable[..., TeacherCache]:
+    def make(teacher: nn.Module, count: int = 5) -> TeacherCache:
+        return TeacherCache(teacher, tmp_path / "said", rows, LENGTH, count)
 
     return make
 
@@ -68,7 +68,7 @@ def windows_of(rows: dict[str, np.ndarray], size: int = 6) -> torch.Tensor:
 def test_it_says_what_the_teacher_says(rows, remember):
     teacher = model(0)
     inputs = windows_of(rows)[:, :-1]
-    said = remember(teacher).said(inputs)
+    said = remember(teacher).top_tokens(inputs)
     values, ids = log_probabilities(teacher, inputs).topk(5, -1)
     assert torch.equal(said.ids, ids) and said.ids.shape == (6, LENGTH, 5)
     torch.testing.assert_close(said.log_p, values, rtol=1e-5, atol=1e-5)
@@ -79,29 +79,29 @@ def test_the_teacher_is_asked_once_whoever_asks_and_whenever(rows, remember):
     memory, order = remember(teacher), DataOrder(rows, MIXTURE, 1, shifts=False)
     batches = [torch.from_numpy(order.next_batch(8, LENGTH))[:, :-1] for _ in range(40)]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(memory.said, batches))
+        found = list(pool.map(memory.top_tokens, batches))
     every = sum((len(row) - 1) // LENGTH for row in rows.values())
     assert teacher.texts == every == 2 * BLOCK + 3 + 4, "all passes draw from the same windows"
     again = Counted(model(0))
     for batch, before in zip(batches, found, strict=True):
-        after = remember(again).said(batch)
+        after = remember(again).top_tokens(batch)
         assert torch.equal(after.ids, before.ids) and torch.equal(after.log_p, before.log_p)
     assert again.texts == 0, "files tell"
 
 
 def test_asked_beforehand_it_needs_no_teacher_and_goes_on_where_it_was_killed(
-    rows: dict[str, np.ndarray], remember: Callable[..., Memory], tmp_path: Path
+    rows: dict[str, np.ndarray], remember: Callable[..., TeacherCache], tmp_path: Path
 ) -> None:
     every, told = sum((len(row) - 1) // LENGTH for row in rows.values()), []
     teacher, inputs = Counted(model(0)), windows_of(rows, 40)[:, :-1]
     memory = remember(teacher)
-    memory.ask(told.append)
+    memory.fill(told.append)
     assert teacher.texts == every and len(told) == 4
-    memory.said(inputs)
+    memory.top_tokens(inputs)
     assert teacher.texts == every
     next((tmp_path / "said").iterdir()).unlink()
     again, told = Counted(model(0)), []
-    remember(again).ask(told.append)
+    remember(again).fill(told.append)
     assert 0 < again.texts <= BLOCK and len(told) == 1
 
 
@@ -116,7 +116,9 @@ def test_all_but_one_token_kept_is_the_whole_divergence(rows, remember):
     assert none.item() == pytest.approx(0.0, abs=1e-5)
 
 
-def test_positions_weigh_the_same(rows: dict[str, np.ndarray], remember: Callable[..., Memory]):
+def test_positions_weigh_the_same(
+    rows: dict[str, np.ndarray], remember: Callable[..., TeacherCache]
+):
     teacher, student, other, windows = model(0), model(1), model(2), windows_of(rows, 40)
     exact = Distillation(teacher, (other,))(student, windows)
     memory = remember(teacher, VOCABULARY - 1)
@@ -127,18 +129,18 @@ def test_positions_weigh_the_same(rows: dict[str, np.ndarray], remember: Callabl
 
 def test_other_windows_and_broken_files_are_told(rows, remember, tmp_path):
     memory, windows = remember(model(0)), windows_of(rows)
-    memory.said(windows[:, :-1])
+    memory.top_tokens(windows[:, :-1])
     with pytest.raises(KeyError):
-        memory.said(windows[:, 1:])
+        memory.top_tokens(windows[:, 1:])
     for file in (tmp_path / "said").iterdir():
         file.write_bytes(b"half")
-    with pytest.raises(ConfigError, match="a block of what was said; remove it"):
-        remember(model(0)).said(windows[:, :-1])
+    with pytest.raises(ConfigError, match="a readable block of cached tokens; remove it"):
+        remember(model(0)).top_tokens(windows[:, :-1])
 
 
 def test_other_texts_and_counts_have_files_of_their_own(rows, remember, tmp_path):
     inputs = windows_of(rows)[:, :-1]
-    remember(model(0)).said(inputs)
+    remember(model(0)).top_tokens(inputs)
     before = set((tmp_path / "said").iterdir())
-    assert remember(model(0), 6).said(inputs).ids.shape[-1] == 6
+    assert remember(model(0), 6).top_tokens(inputs).ids.shape[-1] == 6
     assert before < set((tmp_path / "said").iterdir())

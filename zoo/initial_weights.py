@@ -1,7 +1,7 @@
-"""The weights a training run begins with.
+"""The weights that a training run starts from.
 
-A folder's, with layers put in between where its recipe has more of them than the folder; or fresh
-ones, if wished with the embeddings of a wider model.
+Either those of a folder, with layers inserted if the recipe has more; or random ones, if wanted
+with the embeddings of a wider model.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ __all__ = ["FRESH", "Start", "initial_model", "deepen", "folders_by_name", "narr
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A `folder` of weights to begin with. Without one: fresh weights, with the `embeddings` of the
-    model in that folder, where one is named. `field`: what a refusal of the folder names."""
+    """The `folder` of weights to start from; None: random weights, with embeddings taken from the
+    model in the folder `embeddings` if that is given. `field`: the argument that errors name."""
 
     folder: Path | None = None
     embeddings: Path | None = None
     field: str = "start"
 
     def identity(self) -> dict[str, str]:
-        """What of it a checkpoint must have been made with."""
+        """What a checkpoint must share to be resumed."""
         if self.folder is not None:
             return {"start": weights_id(self.folder)}
         return {} if self.embeddings is None else {"embeddings": weights_id(self.embeddings)}
@@ -47,8 +47,8 @@ FRESH = Start()
 def initial_model(
     recipe: ModelRecipe, preset: Preset, store: TokenStore, seed: int, start: Start = FRESH
 ) -> Any:
-    """The recipe's model in float32 on the CPU; fresh weights are those of `seed`. ConfigError
-    where the folder's sizes are not the recipe's."""
+    """The recipe's model in float32 on the CPU; `seed` determines random weights. ConfigError where
+    the folder's sizes differ from the recipe's."""
     size = store.manifest.vocab_size
     if start.folder is None:
         fresh: Any = new_model(recipe, preset, size, seed)
@@ -66,31 +66,31 @@ def initial_model(
         ("intermediate_size", recipe.intermediate_size),
         ("num_attention_heads", recipe.num_heads),
     ):
-        found = getattr(model.config, field, wished)  # an architecture may have none of its own
-        if found != wished:
-            told = f"{start.folder.name} with {field} {found}"
-            raise ConfigError.of(start.field, told, f"{field} {wished}")
+        own_value = getattr(model.config, field, wished)  # an architecture may have none of its own
+        if own_value != wished:
+            description = f"{start.folder.name} with {field} {own_value}"
+            raise ConfigError.of(start.field, description, f"{field} {wished}")
     return deepen(model, recipe.num_layers)
 
 
 def narrow_embeddings(wide: torch.Tensor, fresh: torch.Tensor) -> torch.Tensor:
-    """Embeddings like `fresh` (tokens, width) that keep as much as so many directions can of the
-    products between rows of `wide` (tokens, its width): its principal components, not centred. Of
-    a narrower `wide` all is kept, and the directions that are left stay fresh."""
-    squares = wide.T @ wide  # as large as the width, however many tokens there are
+    """Embeddings of the shape of `fresh` (tokens, width) that approximate the dot products between
+    rows of `wide` (tokens, its width) best: its principal components, not centred. If `wide` is
+    narrower, all of it is used and the remaining columns are those of `fresh`."""
+    squares = wide.T @ wide  # (width, width): independent of the number of tokens
     directions = torch.linalg.eigh(squares).eigenvectors.flip(-1)[:, : fresh.shape[1]]
-    kept = wide @ directions
-    return torch.cat([kept, fresh[:, kept.shape[1] :]], 1)
+    projected = wide @ directions
+    return torch.cat([projected, fresh[:, projected.shape[1] :]], 1)
 
 
 @torch.no_grad()
 def deepen(model: Any, num_layers: int) -> Any:
-    """A model with `num_layers` and the logits of `model`, which is Llama-like where it has fewer,
-    and used up.
+    """A model with `num_layers` layers and the same logits. If layers are added, `model` must be
+    Llama-like, and it is changed in place.
 
-    A new layer is a copy of the one before it that adds nothing: what its attention and its
-    feed-forward part put out is multiplied by zero. New ones are spread evenly. ConfigError for
-    fewer layers than there are.
+    A new layer is a copy of the one before it with output projections of zero, so that it adds
+    nothing to the residual stream. New layers are spread evenly. ConfigError if `model` has more
+    layers than `num_layers`.
     """
     old = model.config.num_hidden_layers
     if num_layers < old:
@@ -98,10 +98,10 @@ def deepen(model: Any, num_layers: int) -> Any:
     if num_layers == old:
         return model
     layers: nn.ModuleList = model.model.layers
-    kept = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
+    sources = {(number + 1) * num_layers // old - num_layers // old for number in range(old)}
     spread, before = nn.ModuleList(), iter(layers)
     for place in range(num_layers):
-        spread.append(next(before) if place in kept else _silent(spread[-1]))
+        spread.append(next(before) if place in sources else _silent(spread[-1]))
     one: Any
     for place, one in enumerate(spread):
         one.self_attn.layer_idx = place
@@ -111,17 +111,17 @@ def deepen(model: Any, num_layers: int) -> Any:
 
 
 def _silent(layer: nn.Module) -> Any:
-    made: Any = copy.deepcopy(layer)
-    made.self_attn.o_proj.weight.zero_()
-    made.mlp.down_proj.weight.zero_()
-    return made
+    layer_copy: Any = copy.deepcopy(layer)
+    layer_copy.self_attn.o_proj.weight.zero_()
+    layer_copy.mlp.down_proj.weight.zero_()
+    return layer_copy
 
 
 def folders_by_name(folders: Sequence[Path], recipes: Sequence[ModelRecipe]) -> Mapping[str, Path]:
-    """Each folder by its name, which is a recipe's; ConfigError for another."""
+    """The folders by name; ConfigError for a name that no recipe has."""
     names = tuple(recipe.name for recipe in recipes)
-    found = {folder.resolve().name: folder for folder in folders}
-    for name in found:
+    by_name = {folder.resolve().name: folder for folder in folders}
+    for name in by_name:
         if name not in names:
             raise ConfigError.of("start", name, f"folders of these names: {', '.join(names)}")
-    return found
+    return by_name

@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from core.errors import ConfigError
 from core.models.forward import cache_argument
 from tests.zoo.small import SMALL
-from zoo.beginning import Start, deepen, folders_by_name, initial_model, narrow_embeddings
+from zoo.initial_weights import Start, deepen, folders_by_name, initial_model, narrow_embeddings
 from zoo.models import open_model
 from zoo.presets import ModelRecipe
 from zoo.tokens import TokenStore

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from core.errors import ConfigError
-from zoo.order import DataOrder
+from zoo.data_order import DataOrder
 
 # Token values are positions, so that a window tells where it came from.
 TOKENS = {"a": np.arange(1003, dtype=np.uint16), "b": np.arange(2000, 2500, dtype=np.uint16)}

@@ -15,18 +15,18 @@ from core.models.loading.load import load_models
 from tests.zoo.killing import ROOT, killed_before, killed_when
 from tests.zoo.small import SMALL, Killed, saved_model
 from zoo import __main__ as command
-from zoo import clocked, samples, worth
-from zoo.clocked import Workload
-from zoo.curve import Curve
+from zoo import round_times, samples, speedup
 from zoo.evaluate import as_json, evaluate_folder, measure, trained_models
 from zoo.files import replace_folder, sha256_of
+from zoo.learning_curve import LearningCurve
 from zoo.models import open_model
-from zoo.pieces import UNKEPT, Pieces
 from zoo.prepare import DEFAULT_PROMPTS
 from zoo.presets import PRESETS
+from zoo.result_cache import NO_CACHE, ResultCache
+from zoo.round_times import Workload
+from zoo.speedup import measure_speedups, prompts_of
 from zoo.tokens import TokenStore, open_tokens
 from zoo.trainer import new_model
-from zoo.worth import measure_worth, prompts_of
 
 CPU = torch.device("cpu")
 LLM, SSM = ROOT / "bundled" / "llm", ROOT / "bundled" / "ssm-dialogue"
@@ -97,7 +97,7 @@ def test_what_a_kill_cut_an_evaluation_short_of_is_on_the_curve(undisturbed: Pat
     train = ("train", "--out", undisturbed, "--only", recipe.name, "--minutes", "0.05")
     killed_before("curve.jsonl", *train)
     state = torch.load(run / "checkpoint.pt", weights_only=True)["trainer"]
-    curve = Curve(run / "curve.jsonl")
+    curve = LearningCurve(run / "curve.jsonl")
     assert curve.lines() == ()
     zoo(*train)
     first, *_ = curve.lines()
@@ -168,14 +168,14 @@ def test_what_is_judged_goes_on_from_the_runs_that_were_timed(tmp_path, monkeypa
     killed_when(lambda: any(tmp_path.glob("worth-*/contest/0-0-1.json")), *arguments)
     kept = list(tmp_path.glob("worth-*/*/*.json"))
     assert not (tmp_path / "worth.json").exists()
-    calls, pieces = counting(monkeypatch, clocked, "_run"), 2 + 2 + 3 * 2 * 4
-    chosen = counting(monkeypatch, worth, "_best_length")
+    calls, pieces = counting(monkeypatch, round_times, "_run"), 2 + 2 + 3 * 2 * 4
+    chosen = counting(monkeypatch, speedup, "_best_length")
     zoo(*arguments)
     assert not chosen, "passes timed in another process would choose other lengths"
     assert len(calls) == pieces - len(kept) + 3, "and a warm-up of each"
     assert [path.name for path in tmp_path.iterdir()] == ["worth.json"]
     engine = Engine(load_models(str(LLM), [str(SSM)], "auto", "cpu"))
-    alone, _ = measure_worth(
+    alone, _ = measure_speedups(
         engine, Workload(prompts_of(DEFAULT_PROMPTS, 2), 24, 0.0, 1), lambda _: None
     )
     resumed = read(tmp_path / "worth.json")["pairs"][0]
@@ -200,20 +200,24 @@ def test_samples_go_on_behind_those_that_were_written(tmp_path, monkeypatch, cap
 
 def test_a_piece_is_found_once_and_of_its_own_work(tmp_path: Path) -> None:
     found = iter(range(9))
-    first = Pieces.of(tmp_path / "work", {"of": 1})
-    assert [first.once("a", lambda: next(found)) for _ in range(2)] == [0, 0]
+    first = ResultCache.of(tmp_path / "work", {"of": 1})
+    assert [first.get_or_compute("a", lambda: next(found)) for _ in range(2)] == [0, 0]
     assert first.has("a") and not first.has("b") and not first.part("b").has("a")
-    assert Pieces.of(tmp_path / "work", {"of": 1}).once("a", lambda: next(found)) == 0
-    assert Pieces.of(tmp_path / "work", {"of": 2}).once("a", lambda: next(found)) == 1
-    assert first.part("b").once("a", lambda: next(found)) == 2
-    first.forget()
+    assert (
+        ResultCache.of(tmp_path / "work", {"of": 1}).get_or_compute("a", lambda: next(found)) == 0
+    )
+    assert (
+        ResultCache.of(tmp_path / "work", {"of": 2}).get_or_compute("a", lambda: next(found)) == 1
+    )
+    assert first.part("b").get_or_compute("a", lambda: next(found)) == 2
+    first.clear()
     assert not first.has("a") and not first.part("b").has("a")
-    assert [UNKEPT.once("a", lambda: next(found)) for _ in range(2)] == [3, 4]
-    assert not UNKEPT.part("b").has("a")
+    assert [NO_CACHE.get_or_compute("a", lambda: next(found)) for _ in range(2)] == [3, 4]
+    assert not NO_CACHE.part("b").has("a")
 
 
 def test_a_damaged_piece_is_named(tmp_path: Path) -> None:
-    kept = Pieces(tmp_path)
+    kept = ResultCache(tmp_path)
     (tmp_path / "a.json").write_text("{")
     with pytest.raises(ConfigError, match=r"out is .*a\.json.*: a piece of what was found"):
-        kept.once("a", int)
+        kept.get_or_compute("a", int)

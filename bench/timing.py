@@ -16,10 +16,10 @@ Passes = Callable[[Any], float] | None
 
 
 def time_call(call: Callable[[], T]) -> tuple[T, float]:
-    """What the call returns, and its wall time in seconds."""
+    """The call's result, and its wall time in seconds."""
     start = time.perf_counter()
-    found = call()
-    return found, time.perf_counter() - start
+    result = call()
+    return result, time.perf_counter() - start
 
 
 class PassClock:
@@ -33,8 +33,8 @@ class PassClock:
 
     def take(self) -> dict[str, float]:
         """Milliseconds by role; the counters restart at 0."""
-        taken, self._ms = self._ms, {"llm": 0.0, "ssm": 0.0}
-        return taken
+        times_ms, self._ms = self._ms, {"llm": 0.0, "ssm": 0.0}
+        return times_ms
 
 
 @contextmanager
@@ -55,12 +55,12 @@ def timing_passes(models: LoadedModels, clock: PassClock) -> Iterator[LoadedMode
 
 
 def _with_timer(
-    made: Callable[..., Any], role: str, clock: PassClock, passes: Passes
+    begin: Callable[..., Any], role: str, clock: PassClock, passes: Passes
 ) -> Callable[..., Any]:
-    def call(*asked: Any) -> Any:
-        found, whole = time_call(lambda: made(*asked))
-        clock.add(role, 1000 * (whole if passes is None else passes(found)))
-        return found
+    def call(*arguments: Any) -> Any:
+        result, whole = time_call(lambda: begin(*arguments))
+        clock.add(role, 1000 * (whole if passes is None else passes(result)))
+        return result
 
     return call
 

@@ -1,7 +1,8 @@
-"""What a teacher holds of texts, asked once and kept: on a CPU its passes are most of distilling.
+"""Caches the teacher's most probable tokens for texts: on a CPU its passes take most of the time of
+distilling.
 
-Of windows whose borders are fixed, so that they come again, and of each position the most probable
-tokens. In blocks, each a file of its own, so that a kill costs one. Knows nothing of training.
+Texts are cut into windows at fixed places, so that the same windows come again. Each block of
+windows is a file, so that an interruption loses at most one. Knows nothing of training.
 """
 
 from __future__ import annotations
@@ -18,25 +19,26 @@ from torch import Tensor, nn
 
 from core.errors import ConfigError
 from zoo.files import replace_file
+from zoo.models import autocast
 from zoo.tokenizer import token_type
 
-__all__ = ["Memory", "TopTokens"]
+__all__ = ["TeacherCache", "TopTokens"]
 
 BLOCK = 32  # windows
 AT_ONCE = 4
 
 
 class TopTokens(NamedTuple):
-    """Of each position the teacher's most probable tokens, most probable first, and the logarithms
-    of their probabilities: int64 and float32, (batch, length, count)."""
+    """The teacher's most probable tokens at each position, in descending order: `ids` int64 and
+    log-probabilities float32, both (batch, length, count)."""
 
     ids: Tensor
     log_p: Tensor
 
 
-class Memory:
-    """Of the windows of `length` inputs into which each of the `rows` is cut. `count`: tokens kept
-    of a position. May be asked by several threads."""
+class TeacherCache:
+    """Each of the `rows` is cut into windows of `length` inputs; `count` tokens are stored for each
+    position. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -56,19 +58,18 @@ class Memory:
         for row in rows.values():
             self._add_windows(np.asarray(row), folder)
 
-    def ask(self, say: Callable[[str], None] = lambda _: None) -> None:
-        """Asks the teacher for all that it was not asked before, a block at a time, so that no
-        training step has to wait for it."""
+    def fill(self, say: Callable[[str], None] = lambda _: None) -> None:
+        """Computes all blocks that are not stored yet, so that no training step waits for one."""
         number = len(self._windows)
         for block in range(number):
             new = not self._files[block].is_file()
             self._of(block * BLOCK)
             if new:
-                say(f"asked the LLM about {block + 1} of {number} blocks of text")
+                say(f"computed the LLM's tokens for {block + 1} of {number} blocks of text")
 
-    def said(self, inputs: Tensor) -> TopTokens:
-        """Of windows' inputs (batch, length). Asks the teacher for what it was not asked before.
-        KeyError for a window that is none of the rows'."""
+    def top_tokens(self, inputs: Tensor) -> TopTokens:
+        """For the inputs of windows, (batch, length); computes blocks that are not stored yet.
+        KeyError for a window that is in none of the rows."""
         places = [self._places[_key(window)] for window in inputs.cpu().numpy()]
         ids, log_p = zip(*(self._of(place) for place in places), strict=True)
         device = inputs.device
@@ -78,11 +79,11 @@ class Memory:
         )
 
     def _add_windows(self, row: np.ndarray, folder: Path) -> None:
-        # The last input of a window is followed by the token that it is to foresee.
+        # A window's last input needs a token after it, which is its target.
         number = (len(row) - 1) // self._length
         whole = row[: number * self._length].reshape(number, self._length)
-        told = f"{self._length} {self._count} {hashlib.sha256(whole.tobytes()).hexdigest()}"
-        name = hashlib.sha256(told.encode()).hexdigest()[:16]
+        description = f"{self._length} {self._count} {hashlib.sha256(whole.tobytes()).hexdigest()}"
+        name = hashlib.sha256(description.encode()).hexdigest()[:16]
         for block in range(0, number, BLOCK):
             self._files.append(folder / f"{name}-{block // BLOCK:04}.npz")
             windows = whole[block : block + BLOCK]
@@ -106,10 +107,12 @@ class Memory:
             replace_file(path, lambda file: np.savez(file, ids=ids, log_p=log_p))
             return ids, log_p
         try:
-            with np.load(path) as found:
-                ids, log_p = found["ids"], found["log_p"]
+            with np.load(path) as arrays:
+                ids, log_p = arrays["ids"], arrays["log_p"]
         except (OSError, ValueError, EOFError, KeyError) as error:
-            raise ConfigError.of("out", str(path), "a block of what was said; remove it") from error
+            raise ConfigError.of(
+                "out", str(path), "a readable block of cached tokens; remove it"
+            ) from error
         if ids.shape != shape or log_p.shape != shape:
             raise ConfigError.of("out", str(path), "a block of the same form; remove it")
         return ids, log_p
@@ -117,13 +120,15 @@ class Memory:
     @torch.no_grad()
     def _teacher_top_k(self, windows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         device = next(self._teacher.parameters()).device
-        found = []
+        batches = []
         for start in range(0, len(windows), AT_ONCE):
             part = torch.from_numpy(windows[start : start + AT_ONCE].astype(np.int64))
-            logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
-            found.append(logits.float().log_softmax(-1).topk(self._count, -1))
-        ids = torch.cat([each.indices for each in found]).cpu().numpy()
-        log_p = torch.cat([each.values for each in found]).cpu().numpy()
+            # Its last bits teach nothing, and bfloat16 products are faster where there are any.
+            with autocast(device):
+                logits = self._teacher(input_ids=part.to(device), use_cache=False).logits
+            batches.append(logits.float().log_softmax(-1).topk(self._count, -1))
+        ids = torch.cat([each.indices for each in batches]).cpu().numpy()
+        log_p = torch.cat([each.values for each in batches]).cpu().numpy()
         return ids.astype(token_type(logits.shape[-1])), log_p
 
 

@@ -1,0 +1,308 @@
+"""What the LLM wrote behind the last few tokens, counted: a hash table of 64-byte rows.
+
+A row belongs to a context of one, two or three tokens and holds its likeliest next tokens. It also
+holds those of the shorter contexts, so that back-off costs no second look-up: a candidate's origin
+is the longest context it was counted behind, which is also what tells, without looking, how long a
+context the table has behind it. This is MicroRec's exchange (arXiv 2010.05894, section 3.3): rows
+that are joined beforehand for look-ups that wait for each other.
+
+Memory is constant: where a bucket is full the row of least weight is overwritten. Plain loops over
+arrays: compiled by numba where it is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+try:
+    from core.models.native.compiling import cached_entry as compiled
+except ImportError:  # numba is missing: slower, the same
+    F = TypeVar("F", bound=Callable[..., object])
+
+    def compiled(function: F) -> F:
+        return function
+
+
+__all__ = [
+    "CANDIDATES",
+    "LONGEST_CONTEXT",
+    "ONCE",
+    "add_text",
+    "count_tokens",
+    "grow_tree",
+    "insert_rows",
+    "new_table",
+    "own_weights",
+]
+
+LONGEST_CONTEXT = 3
+# Candidates of a row. Its 16 numbers (int32): their token ids; their weights, times 4, plus their
+# origin; the hash of its context; the context's length, 0 in an empty row.
+CANDIDATES = 7
+_WEIGHT, _HASH, _LENGTH = CANDIDATES, 2 * CANDIDATES, 2 * CANDIDATES + 1
+_ROW = 2 * CANDIDATES + 2
+# Rows that may hold a context; by which power of two each fades when another is overwritten.
+_WAYS, _FADING = 4, 4
+# A token that was counted once weighs so much; a row with a heavier candidate is halved.
+ONCE, _HEAVIEST = 64, 1 << 24
+# What shorter contexts say weighs as much as so many tokens.
+_PRIOR_TOKENS = 3
+_FACTOR, _PRIME = 1103515245, 2147483647
+# Nodes less probable than this are left out.
+_LEAST = 0.005
+
+
+def new_table(rows: int) -> np.ndarray:
+    """An empty table (rows, 16) int32; `rows` is a multiple of four."""
+    return np.zeros((rows, _ROW), np.int32)
+
+
+@compiled
+def _hash_of(tokens: np.ndarray, end: int, length: int) -> int:
+    """Of the `length` tokens before `end`."""
+    code = length
+    for back in range(1, length + 1):
+        code = (code * _FACTOR + tokens[end - back] + 1) % _PRIME
+    return int(code)
+
+
+@compiled
+def _find(table: np.ndarray, code: int, length: int) -> int:
+    """The row of a context; -1: there is none."""
+    first = code % (table.shape[0] // _WAYS) * _WAYS
+    for row in range(first, first + _WAYS):
+        if table[row, _LENGTH] == length and table[row, _HASH] == code:
+            return row
+    return -1
+
+
+@compiled
+def _weight(table: np.ndarray, row: int) -> int:
+    total = 0
+    for place in range(CANDIDATES):
+        total += table[row, _WEIGHT + place] >> 2
+    return int(total)
+
+
+@compiled
+def _lightest(table: np.ndarray, code: int) -> int:
+    """The row that a new context overwrites. The others fade where it was in use: what is not
+    counted again is overwritten in the end."""
+    first = code % (table.shape[0] // _WAYS) * _WAYS
+    best, least = -1, 0
+    for row in range(first, first + _WAYS):
+        if table[row, _LENGTH] == 0:
+            return int(row)
+        weight = _weight(table, row)
+        # Without weight: made for a shorter context of the token that is being counted.
+        if weight > 0 and (best < 0 or weight < least):
+            best, least = row, weight
+    for row in range(first, first + _WAYS):
+        for place in range(CANDIDATES):
+            entry = table[row, _WEIGHT + place]
+            if row != best and entry:
+                faded = (entry >> 2) - (entry >> 2 >> _FADING)
+                table[row, _WEIGHT + place] = faded << 2 | entry & 3
+    return int(best)
+
+
+@compiled
+def _inherit(table: np.ndarray, row: int, shorter: int) -> None:
+    """Gives a row the candidates of a shorter context that it lacks, as its prior."""
+    total = max(1, _weight(table, shorter))
+    for place in range(CANDIDATES):
+        entry = table[shorter, _WEIGHT + place]
+        weight = (entry >> 2) * _PRIOR_TOKENS * ONCE // total
+        if weight == 0:
+            continue
+        token, least, has = table[shorter, place], 0, False
+        for other in range(CANDIDATES):
+            if table[row, _WEIGHT + other] and table[row, other] == token:
+                has = True
+            if table[row, _WEIGHT + other] < table[row, _WEIGHT + least]:
+                least = other
+        if not has and table[row, _WEIGHT + least] >> 2 < weight:
+            table[row, least] = token
+            table[row, _WEIGHT + least] = weight << 2 | entry & 3
+
+
+@compiled
+def _count(table: np.ndarray, row: int, token: int, weight: int, length: int) -> None:
+    """A token was written behind a context of this length. A negative `weight` takes it back."""
+    least = 0
+    for place in range(CANDIDATES):
+        entry = table[row, _WEIGHT + place]
+        if entry and table[row, place] == token:
+            weight = max(0, (entry >> 2) + weight)
+            table[row, _WEIGHT + place] = weight << 2 | length if weight else 0
+            if weight == 0 and _weight(table, row) == 0:
+                table[row, _LENGTH] = 0
+            if weight > _HEAVIEST:
+                for other in range(CANDIDATES):
+                    halved = table[row, _WEIGHT + other]
+                    table[row, _WEIGHT + other] = halved >> 3 << 2 | halved & 3
+            return
+        if entry >> 2 < table[row, _WEIGHT + least] >> 2:
+            least = place
+    entry = table[row, _WEIGHT + least]
+    if weight <= 0:
+        return
+    if entry >> 2 > weight:
+        # What comes again and again replaces it in the end (Misra and Gries).
+        table[row, _WEIGHT + least] = (entry >> 2) - weight << 2 | entry & 3
+        return
+    table[row, least] = token
+    table[row, _WEIGHT + least] = weight << 2 | length
+
+
+@compiled
+def count_tokens(
+    table: np.ndarray, tokens: np.ndarray, first: int, ids: np.ndarray, weights: np.ndarray
+) -> None:
+    """Counts, behind the contexts of each of the `tokens` from `first` on, the `ids` (n, k) with
+    their `weights` (n, k), n tokens from `first` on: the token itself as ONCE, or the LLM's
+    likeliest ones, each as ONCE times its probability."""
+    for at in range(first, tokens.shape[0]):
+        shorter = -1
+        for length in range(1, min(LONGEST_CONTEXT, at) + 1):
+            code = _hash_of(tokens, at, length)
+            row = _find(table, code, length)
+            if row < 0:
+                row = _lightest(table, code)
+                table[row] = 0
+                table[row, _HASH], table[row, _LENGTH] = code, length
+            if shorter >= 0:
+                _inherit(table, row, shorter)
+            shorter = row
+        # Only now, so that no row inherits what is counted in it as well.
+        for length in range(1, min(LONGEST_CONTEXT, at) + 1):
+            row = _find(table, _hash_of(tokens, at, length), length)
+            if row < 0:
+                continue
+            for place in range(ids.shape[1]):
+                if weights[at - first, place] != 0:
+                    _count(table, row, ids[at - first, place], weights[at - first, place], length)
+
+
+def add_text(table: np.ndarray, tokens: np.ndarray, first: int, sign: int = 1) -> None:
+    """Counts the `tokens` (n) int64 from `first` on; with `sign` -1 takes that back."""
+    ids = tokens[first:, None]
+    count_tokens(table, tokens, first, ids, np.full(ids.shape, sign * ONCE, np.int64))
+
+
+@compiled
+def insert_rows(table: np.ndarray, rows: np.ndarray) -> None:
+    """Puts rows of another table in this one, whatever its size; the heaviest stay."""
+    for at in range(rows.shape[0]):
+        code, length = rows[at, _HASH], rows[at, _LENGTH]
+        row = _find(table, code, length)
+        if row < 0:
+            row = _lightest(table, code)
+        if table[row, _LENGTH] == 0 or _weight(table, row) <= _weight(rows, at):
+            for place in range(_ROW):
+                table[row, place] = rows[at, place]
+
+
+def own_weights(table: np.ndarray) -> np.ndarray:
+    """Of each row the weight (rows) of what was counted behind its own context, in tokens."""
+    entries = table[:, _WEIGHT:_HASH]
+    own = (entries & 3) == table[:, _LENGTH, None]
+    return np.asarray(((entries >> 2) * own).sum(1) / ONCE)
+
+
+@compiled
+def _row_behind(table: np.ndarray, path: np.ndarray, end: int, longest: int) -> tuple[int, int]:
+    """The row of the longest context that ends `path[:end]`, at most `longest` tokens, and how many
+    rows were looked for; -1: none has one."""
+    looked = 0
+    for length in range(min(longest, end), 0, -1):
+        looked += 1
+        row = _find(table, _hash_of(path, end, length), length)
+        if row >= 0:
+            return row, looked
+    return -1, looked
+
+
+@compiled
+def grow_tree(
+    table: np.ndarray,
+    tail: np.ndarray,
+    depth: int,
+    budget: int,
+    chain: bool,
+    ends: np.ndarray,
+    rates: np.ndarray,
+    numbers: np.ndarray,
+    chances: np.ndarray,
+    path: np.ndarray,
+    nodes: np.ndarray,
+) -> tuple[int, int]:
+    """The `budget` likeliest nodes behind `tail`, the last LONGEST_CONTEXT tokens of a text;
+    parents first, at most `depth` deep, with `chain` one child each. Behind a token of `ends`
+    nothing follows.
+
+    Fills `nodes` with rows of token, parent, score, rank among siblings, context length; returns
+    their number and that of the look-ups. Score: its share of its row's weight times
+    `rates[context length]`. Scratch: `numbers` (5, n) int64 and `chances` (2, n) for n >= (budget +
+    1) x CANDIDATES; `path` (tail and depth).
+    """
+    token, parent, level, origin, state = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
+    size, count, looked = 0, 0, 0
+    node = -1
+    while True:
+        # The candidates behind the node that was chosen last.
+        above = 0 if node < 0 else level[node]
+        is_end = False
+        if node >= 0:
+            for end in ends:
+                is_end = is_end or token[node] == end
+        if above < depth and not is_end:
+            for i in range(tail.shape[0]):
+                path[i] = tail[i]
+            end, at = tail.shape[0] + above, node
+            for place in range(end - 1, tail.shape[0] - 1, -1):
+                path[place] = token[at]
+                at = parent[at]
+            # Behind a candidate that was counted behind n tokens there is a row of n + 1.
+            longest = LONGEST_CONTEXT if node < 0 else min(origin[node] + 1, LONGEST_CONTEXT)
+            row, rows_read = _row_behind(table, path, end, longest)
+            looked += rows_read
+            if row >= 0:
+                total, before = _weight(table, row), 1.0 if node < 0 else chances[0][node]
+                for place in range(CANDIDATES):
+                    entry = table[row, _WEIGHT + place]
+                    if entry >> 2 == 0:
+                        continue
+                    length = entry & 3
+                    score = rates[length] * (entry >> 2) / total
+                    if before * score < _LEAST or count == token.shape[0]:
+                        continue
+                    token[count], parent[count], level[count] = table[row, place], node, above + 1
+                    origin[count], state[count] = length, -1
+                    chances[0][count], chances[1][count] = before * score, score
+                    count += 1
+        if size == budget:
+            break
+        node = -1
+        for other in range(count):
+            if state[other] < 0 and (node < 0 or chances[0][other] > chances[0][node]):
+                node = other
+        if node < 0:
+            break
+        rank = 0
+        for other in range(count):
+            if other != node and parent[other] == parent[node]:
+                if state[other] >= 0:
+                    rank += 1
+                elif chain:
+                    # Left out: 0 is never chosen before a candidate that counts.
+                    state[other] = budget
+        nodes[size, 0] = token[node]
+        nodes[size, 1] = state[parent[node]] if parent[node] >= 0 else -1
+        nodes[size, 2], nodes[size, 3], nodes[size, 4] = chances[1][node], rank, origin[node]
+        state[node] = size
+        size += 1
+    return size, looked

@@ -1,0 +1,60 @@
+"""Counts that come with an LLM, for the drafter `table`: a file of rows as `core.drafters.table`
+keeps them. Made by `python -m zoo tables`; never written while serving.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from core.errors import ModelLoadError
+
+__all__ = ["FILE", "read_counts", "rows_as_bytes"]
+
+FILE = "counts.safetensors"
+_NAME = "rows"
+# Numbers of a row: seven token ids, seven weights, a hash, a context's length.
+_ROW, _IDS, _LENGTH = 16, slice(0, 7), 15
+_LONGEST_CONTEXT = 3
+# 4 million rows: more than any table holds.
+_LARGEST = 1 << 28
+
+
+def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
+    """The rows (n, 16) int32 in `folder`, None where it has no such file. Raises ModelLoadError for
+    another file, or for token ids that the LLM does not have."""
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise _refusal(path, f"it has more than {_LARGEST} bytes")
+        rows = safetensors.numpy.load_file(path)[_NAME]
+    except (OSError, SafetensorError, KeyError, ValueError, TypeError) as error:
+        raise _refusal(path, " ".join(str(error).split())[:200]) from error
+    if rows.dtype != np.int32 or rows.ndim != 2 or rows.shape[1] != _ROW:
+        raise _refusal(path, f"its rows are {rows.dtype} {rows.shape}")
+    ids, lengths = rows[:, _IDS], rows[:, _LENGTH]
+    if rows.size and (
+        rows.min() < 0
+        or ids.max() >= vocab_size
+        or lengths.min() < 1
+        or lengths.max() > _LONGEST_CONTEXT
+    ):
+        raise _refusal(path, "a token id, weight or length is out of range")
+    return rows
+
+
+def rows_as_bytes(rows: np.ndarray) -> bytes:
+    """The file's contents."""
+    return safetensors.numpy.save({_NAME: np.ascontiguousarray(rows, np.int32)})
+
+
+def _refusal(path: Path, reason: str) -> ModelLoadError:
+    return ModelLoadError(
+        f"counts are {str(path)!r}: they cannot be read ({reason}); a file that `python -m zoo "
+        "tables` wrote for this LLM, or none, is allowed"
+    )

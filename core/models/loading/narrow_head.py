@@ -1,0 +1,59 @@
+"""A head over the first token ids only: most of a small model's pass is its head, and token ids of
+a BPE are in the order of its merges, so that the first ones are most of any text.
+
+`draft_vocab_size` in config.json names their number. The checkpoint is an ordinary one, which
+transformers opens with its whole head. To a drafter that has no logit for a token its q is 0, which
+every verification rule allows. After FR-Spec (arXiv 2502.14856), which takes the most frequent ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from core.config import checks
+
+__all__ = ["FIELD", "NarrowHead", "narrow_head"]
+
+FIELD = "draft_vocab_size"
+
+
+class NarrowHead(nn.Module):
+    """A tied head of the first `size` tokens: a view of the input `embeddings`, so that gradients
+    and later changes reach them."""
+
+    bias = None
+
+    def __init__(self, embeddings: nn.Module, size: int) -> None:
+        super().__init__()
+        # Not registered: its weights would be saved a second time.
+        self._embeddings = (embeddings,)
+        self._size = size
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """(size, hidden)."""
+        rows: torch.Tensor = self._embeddings[0].weight[: self._size]  # type: ignore[index]
+        return rows
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return F.linear(hidden, self.weight)
+
+
+def narrow_head(module: Any) -> None:
+    """Narrows the head of a model whose configuration asks for it. Raises ConfigError for a size
+    that its head does not have or that is no number."""
+    size = getattr(module.config, FIELD, None)
+    if size is None:
+        return
+    head, embeddings = module.get_output_embeddings(), module.get_input_embeddings()
+    checks.integer(FIELD, size, 1, len(head.weight))
+    if head.weight is embeddings.weight:
+        module.set_output_embeddings(NarrowHead(embeddings, size))
+        return
+    head.weight = nn.Parameter(head.weight.detach()[:size].clone(), requires_grad=False)
+    if head.bias is not None:
+        head.bias = nn.Parameter(head.bias.detach()[:size].clone(), requires_grad=False)

@@ -1,0 +1,152 @@
+"""The table of counts: against dictionaries, bounded memory, taking counts back, trees."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence as Many
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.drafters.count_table import (
+    CANDIDATES,
+    LONGEST_CONTEXT,
+    ONCE,
+    add_text,
+    count_tokens,
+    grow_tree,
+    insert_rows,
+    new_table,
+    own_weights,
+)
+
+Tree = dict[tuple[int, ...], tuple[float, int]]
+
+
+def table_of(text: Many[int], rows: int = 1024, first: int = 1) -> np.ndarray:
+    table = new_table(rows)
+    add_text(table, np.array(text, np.int64), first)
+    return table
+
+
+def tree_of(
+    table: np.ndarray, tail: Many[int], depth: int = 3, budget: int = 16, *,
+    chain: bool = False, ends: Many[int] = (), rates: Many[float] = (1.0,) * 4,
+) -> tuple[Tree, int]:  # fmt: skip
+    """By path: score and rank of its last node; and the number of look-ups."""
+    room = (budget + 1) * CANDIDATES
+    nodes = np.empty((budget, 5))
+    size, looked = grow_tree(
+        table, np.array(tail[-LONGEST_CONTEXT:], np.int64), depth, budget, chain,
+        np.array(ends, np.int64), np.array(rates), np.zeros((5, room), np.int64),
+        np.zeros((2, room)), np.zeros(LONGEST_CONTEXT + depth, np.int64), nodes,
+    )  # fmt: skip
+    paths: list[tuple[int, ...]] = []
+    for token, parent in nodes[:size, :2].astype(int).tolist():
+        assert parent < len(paths), "parents come first"
+        paths.append((*(paths[parent] if parent >= 0 else ()), token))
+    values = nodes[:size, 2:4].tolist()
+    return {path: (s, int(rank)) for path, (s, rank) in zip(paths, values, strict=True)}, looked
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=60))
+def test_own_counts_are_those_of_a_dictionary(text: list[int]) -> None:
+    counted: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
+    for at in range(1, len(text)):
+        for length in range(1, min(LONGEST_CONTEXT, at) + 1):
+            counted[tuple(text[at - length : at])][text[at]] += 1
+    table = table_of(text, 1 << 14)
+    rows = table[table[:, -1] > 0]
+    assert len(rows) == len(counted)
+    ours = Counter[tuple[int, int, int]]()
+    for row in rows.tolist():
+        for token, entry in zip(row[:CANDIDATES], row[CANDIDATES : 2 * CANDIDATES], strict=True):
+            if entry and entry & 3 == row[-1]:
+                # A token that was inherited before it was counted keeps the prior's weight.
+                ours[row[-1], token, (entry >> 2) // ONCE] += 1
+    theirs = Counter[tuple[int, int, int]]()
+    for context, tokens in counted.items():
+        for token, count in tokens.items():
+            theirs[len(context), token, count] += 1
+    of_last = {key for key in theirs if key[0] == 1}
+    assert {key: theirs[key] for key in of_last} == {k: ours[k] for k in ours if k[0] == 1}
+    assert sum(ours.values()) == sum(theirs.values())
+
+
+def test_the_longest_context_decides_and_shorter_ones_follow() -> None:
+    table = table_of([5, 2, 3, 4, 0, 6, 2, 3, 4, 0, 1, 2, 3, 9])
+    tree, _ = tree_of(table, [1, 2, 3], depth=1)
+    assert set(tree) == {(9,), (4,)}
+    # 9 was counted once behind 1 2 3; what 2 3 had before counts as three tokens.
+    assert tree[4,][0] == pytest.approx(0.75) and tree[9,][0] == pytest.approx(0.25)
+    assert tree_of(table, [7, 2, 3], depth=1)[0][4,][1] == 0
+    assert sum(score for score, _ in tree.values()) == pytest.approx(1.0)
+
+
+def test_a_row_is_read_once_a_node() -> None:
+    text = np.random.default_rng(0).integers(0, 50, 4000).tolist()
+    table = table_of(text, 1 << 14)
+    tree, looked = tree_of(table, text[1000:1003], depth=6, budget=32)
+    # The root is looked for by length; behind a node its origin says which row there is.
+    assert len(tree) == 32 and looked <= len(tree) + LONGEST_CONTEXT
+
+
+def test_memory_is_bounded_and_what_comes_again_stays() -> None:
+    table = new_table(256)
+    often = [901, 902, 903, 904]
+    for seed in range(300):
+        noise = np.random.default_rng(seed).integers(0, 800, 20).tolist()
+        add_text(table, np.array([*often, *noise], np.int64), 1)
+    assert table.shape == (256, 16)
+    assert tree_of(table, often[:3], depth=1)[0][904,][1] == 0
+
+
+def test_counts_are_taken_back() -> None:
+    kept, gone = [1, 2, 3, 4, 1, 2, 3, 4], [1, 2, 3, 7, 1, 2, 3, 7, 1, 2, 3, 7]
+    table = table_of(kept)
+    before, _ = tree_of(table, [1, 2, 3], depth=1)
+    add_text(table, np.array(gone, np.int64), 1)
+    assert tree_of(table, [1, 2, 3], depth=1)[0][7,][1] == 0
+    add_text(table, np.array(gone, np.int64), 1, sign=-1)
+    after, _ = tree_of(table, [1, 2, 3], depth=1)
+    assert after[4,] == before[4,] and (7,) not in after
+
+
+def test_probabilities_are_counted_as_parts_of_a_token() -> None:
+    table = new_table(64)
+    ids, weights = np.array([[5, 6]]), np.array([[ONCE * 3 // 4, ONCE // 4]])
+    count_tokens(table, np.array([1, 0]), 1, ids, weights)
+    tree, _ = tree_of(table, [1], depth=1)
+    assert {token: score for (token,), (score, _) in tree.items()} == {5: 0.75, 6: 0.25}
+
+
+def test_an_end_of_text_has_no_children_and_a_chain_no_siblings() -> None:
+    text = [1, 2, 3, 1, 2, 4, 1, 2, 3]
+    tree, _ = tree_of(table_of(text), [9, 1], ends=[2])
+    assert set(tree) == {(2,)}
+    chain, _ = tree_of(table_of(text), [9, 1], depth=4, chain=True)
+    assert sorted(map(len, chain)) == [1, 2, 3, 4] and {rank for _, rank in chain.values()} == {0}
+
+
+def test_rates_scale_the_scores_by_context_length() -> None:
+    table = table_of([1, 2, 3, 1, 2, 3])
+    whole, _ = tree_of(table, [8, 2], depth=1)
+    half, _ = tree_of(table, [8, 2], depth=1, rates=(1.0, 0.5, 1.0, 1.0))
+    assert half[3,][0] == pytest.approx(whole[3,][0] / 2)
+
+
+def test_rows_go_into_a_table_of_another_size() -> None:
+    text = np.random.default_rng(1).integers(0, 30, 600).tolist()
+    large = table_of(text, 1 << 12)
+    rows = large[large[:, -1] > 0]
+    again = new_table(1 << 13)
+    insert_rows(again, rows)
+    for at in range(3, 300, 7):
+        tail = text[at - 3 : at]
+        assert tree_of(again, tail)[0] == tree_of(large, tail)[0]
+    small = new_table(64)
+    insert_rows(small, rows)
+    assert own_weights(small).sum() > 0

@@ -1,0 +1,68 @@
+"""Counts beside an LLM: read with it, refused in one line where they are damaged."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from core import load_models
+from core.drafters.count_table import add_text, new_table
+from core.errors import ModelLoadError
+from core.models.loading import count_file
+from core.models.loading.count_file import FILE, read_counts, rows_as_bytes
+from tests.core.models.folders import refusal_of, save_tiny_model
+
+
+def some_rows() -> np.ndarray:
+    table = new_table(64)
+    add_text(table, np.array([1, 2, 3, 4, 2, 3], np.int64), 1)
+    return table[table[:, -1] > 0]
+
+
+@pytest.fixture
+def llm(tmp_path: Path) -> Path:
+    return save_tiny_model(tmp_path / "llm")
+
+
+def test_counts_come_with_the_llm(llm: Path) -> None:
+    assert load_models(str(llm), []).counts is None
+    (llm / FILE).write_bytes(rows_as_bytes(some_rows()))
+    counts = load_models(str(llm), []).counts
+    assert counts is not None and np.array_equal(counts, some_rows())
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        b"",
+        b"not a file of tensors",
+        rows_as_bytes(some_rows())[:-5],
+        pickle.dumps({"rows": [1]}),
+        safetensors.numpy.save({"other": some_rows()}),
+        safetensors.numpy.save({"rows": some_rows()[:, :15].copy()}),
+        safetensors.numpy.save({"rows": some_rows().astype(np.int64)}),
+        safetensors.numpy.save({"rows": some_rows() + (np.arange(16) == 0) * 64}),
+        safetensors.numpy.save({"rows": some_rows() - (np.arange(16) == 9) * 9999}),
+        safetensors.numpy.save({"rows": some_rows() + (np.arange(16) == 15) * 3}),
+    ],
+    ids=[
+        *("empty", "text", "cut", "pickle", "other name", "other width", "other type"),
+        *("token id", "weight", "length"),
+    ],
+)
+def test_damaged_counts_are_refused_in_one_line(llm: Path, contents: bytes) -> None:
+    (llm / FILE).write_bytes(contents)
+    said = refusal_of(ModelLoadError, llm)
+    assert said.startswith(f"counts are '{llm / FILE}': they cannot be read (")
+    assert said.endswith("or none, is allowed")
+
+
+def test_a_file_too_large_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / FILE).write_bytes(rows_as_bytes(some_rows()))
+    monkeypatch.setattr(count_file, "_LARGEST", 64)
+    with pytest.raises(ModelLoadError, match=r"it has more than 64 bytes"):
+        read_counts(tmp_path, 64)

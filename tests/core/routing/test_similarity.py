@@ -1,0 +1,62 @@
+"""How near a drafted token comes to the LLM's, by the LLM's own embeddings, and what a router hears
+of it."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.engine.routing import embedding_similarity
+from core.events import RoundCompleted
+from core.routing.cosine import CosineRouter
+from tests.fakes import TableModel, loaded_tables, random_table
+
+TABLE = torch.tensor([[1.0, 0.0], [0.0, 2.0], [3.0, 3.0], [-1.0, 0.0]])
+
+
+class Embedded(TableModel):
+    """A table with embeddings of its tokens."""
+
+    embeddings = TABLE
+
+
+def tabled(kind: type[TableModel] = Embedded) -> TableModel:
+    return kind("llm", 4, random_table(4, 1), 64)
+
+
+def test_it_is_the_cosine_of_the_llms_embeddings() -> None:
+    similarity = embedding_similarity(tabled())
+    found = similarity([0, 0, 1, 2, 3], [0, 1, 2, 0, 0])
+    assert found == pytest.approx((1.0, 0.0, 0.5**0.5, 0.5**0.5, -1.0))
+    assert similarity([0, 1], [1]) == pytest.approx((0.0,)), "as far as both go"
+    assert similarity([], [1]) == similarity([1], []) == ()
+
+
+def test_without_embeddings_equal_tokens_count() -> None:
+    assert embedding_similarity(tabled(TableModel))([0, 1, 2], [0, 2, 2, 1]) == (1.0, 0.0, 1.0)
+
+
+def test_a_router_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an SSM that always drafts token 3 where the LLM writes 0: as far apart as can be."""
+    heard: list[Any] = []
+    observe = CosineRouter.observe
+    monkeypatch.setattr(
+        CosineRouter, "observe", lambda self, e: (heard.append(e.drafts), observe(self, e))[1]
+    )
+    models = [
+        Embedded(name, 4, lambda context, token=token: [float(t == token) for t in range(4)], 64)
+        for name, token in (("llm", 0), ("right", 0), ("opposite", 3))
+    ]
+    config = SpeculationConfig(
+        expansion=(1,), speculation_length=2, routing="cosine", routed_drafters=2
+    )
+    engine = Engine(loaded_tables(models[0], models[1:]))
+    events = list(engine.generate(Request("w1", SamplingParams(12), config)))
+    assert [set(each) for each in heard] == [{"right", "opposite"}] * len(heard)
+    for drafts in heard:
+        assert set(drafts["right"].similarities) == {1.0}
+        assert set(drafts["opposite"].similarities) == {-1.0}
+    last = [event for event in events if isinstance(event, RoundCompleted)][-1]
+    scores = {one.drafter: one.score for one in last.routing}
+    assert scores["right"] > 0.5 > scores["opposite"]

@@ -1,0 +1,99 @@
+"""What a scheduler grants a request is what it drafts: how deep, by how many SSMs, and nothing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.drafters.ssm_pool import SsmPool
+from core.engine.round_state import ActiveRequest
+from core.events import Drafted
+from core.routing.credit import CreditRouter
+from core.scheduling import FREE, BatchOutcome, Grant, LiveRequest, Plan
+from tests.core.engines import admit_all, engine_of, tables
+from tests.fakes import note_results
+
+PROMPT = " ".join(["w1 w5 w3 w2"] * 4)
+
+
+@dataclass
+class Granting:
+    """See Scheduler: the same grant for all."""
+
+    grant: Grant = FREE
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        return Plan(tuple(range(len(live))), (self.grant,) * len(live))
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return None
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        """Nothing is measured."""
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    found = engine_of(*tables(3))
+    found.schedule = "cosine"
+    yield found
+    found.close()
+
+
+def admitted(engine: Engine, **fields: object) -> ActiveRequest:
+    shape = {"expansion": (1,), "speculation_length": 4, "max_tree_nodes": "uncut"}
+    config = SpeculationConfig(**{**shape, **fields})  # type: ignore[arg-type]
+    (live,) = admit_all(engine, [Request(PROMPT, SamplingParams(32, ignore_eos=True), config)])
+    return live
+
+
+def drafts_within(engine: Engine, live: ActiveRequest, grant: Grant) -> dict[str, int]:
+    """The depth of each SSM's draft in a round under a grant."""
+    engine._schedule._scheduler = Granting(grant)
+    (event,) = [one for one in engine.round([live]) if isinstance(one, Drafted)]
+    return {one.drafter: len(one.token_ids) for one in event.drafts if one.token_ids}
+
+
+@pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
+def test_no_draft_is_deeper_than_granted(engine: Engine, routing: str) -> None:
+    live = admitted(engine, routing=routing)
+    for most in (3, 1, 0, 2):
+        found = drafts_within(engine, live, Grant(length=most))
+        assert {*found.values()} == ({most} if most else set())
+    assert {*drafts_within(engine, live, Grant(length=9)).values()} == {4}, "as it asks for"
+
+
+def test_the_reason_names_the_grant(engine: Engine) -> None:
+    live = admitted(engine)
+    live.grant = Grant(length=2)
+    assert (live.choose().length, live.choose().reason) == (2, "")
+    live = admitted(engine, length="goodput")
+    live.grant = Grant(length=1)
+    assert live.choose().length == 1 and live.choose().reason.endswith("; the batch grants 1")
+
+
+@pytest.mark.parametrize("routing", ["all", "cosine", "credit"])
+def test_no_more_ssms_draft_than_granted(engine: Engine, routing: str) -> None:
+    live = admitted(engine, routing=routing, routed_drafters=3)
+    for most, count in ((2, 2), (1, 1), (3, 3), (0, 1)):
+        assert len(drafts_within(engine, live, Grant(drafters=most))) == count
+
+
+@pytest.mark.parametrize(
+    "fields", [{"routing": "cosine"}, {"routing": "credit"}, {"length": "goodput"}]
+)
+def test_no_audition_before_a_draft_is_granted(
+    engine: Engine, fields: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = note_results(monkeypatch, SsmPool, "audition", lambda found: found)
+    live = admitted(engine, **fields)
+    for _ in range(3):
+        assert not drafts_within(engine, live, Grant(length=0))
+    assert not heard and not live.auditioned
+    # A router that asks for one again and again has to wait as well.
+    monkeypatch.setattr(CreditRouter, "wants_audition", True)
+    assert not drafts_within(engine, live, Grant(length=0)) and not heard
+    monkeypatch.setattr(CreditRouter, "wants_audition", False)
+    assert drafts_within(engine, live, FREE)
+    assert len(heard) == 1 and live.auditioned

@@ -1,0 +1,119 @@
+"""Under `cosine` with pipelining, the event of a round is true of the pass that it belongs to."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import Event, RoundCompleted
+from core.length.cost_model import Switch
+from core.scheduling import BatchOutcome, Grant, LiveRequest, Plan, Scheduler
+from tests.core.engines import admit_all, by_run, ids_of_events, tables, texts_of
+from tests.fakes import loaded_tables
+
+PROMPTS = tuple(" ".join(["w1", "w5", "w3", "w2"] * n) for n in (1, 4, 1, 2, 4, 2, 3))
+QUEUE = (0, 0, 0, *range(1, 18), *(0,) * 200)
+
+
+@dataclass
+class Recorded:
+    """See Scheduler: another one, with its plans."""
+
+    inner: Scheduler
+    plans: list[Plan] = field(default_factory=list)
+    live: Sequence[LiveRequest] = ()
+
+    def plan(self, live: Sequence[LiveRequest], waiting: int) -> Plan:
+        self.live = live
+        self.plans.append(self.inner.plan(live, waiting))
+        return self.plans[-1]
+
+    def budget(self, chances: Sequence[Sequence[float]], context: int) -> int | None:
+        return self.inner.budget(chances, context)
+
+    def observe(self, outcome: BatchOutcome) -> None:
+        self.inner.observe(outcome)
+
+
+def requests(pipeline: Sequence[str]) -> list[Request]:
+    return [
+        Request(
+            prompt,
+            SamplingParams(32 + place, seed=1, ignore_eos=True),
+            SpeculationConfig(expansion=(1,), speculation_length=3, pipeline=mode),
+        )
+        for place, (prompt, mode) in enumerate(zip(PROMPTS, pipeline, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [("across",) * 7, ("auto",) * 7, ("across", "off", "across", "off", "across", "ahead", "auto")],
+)
+def test_the_planned_group_is_verified(
+    pipeline: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("cosine", "each"))
+    engine.costs.pipeline_switch("across", {"same", "ssm-2"}).on = True
+    monkeypatch.setattr(Switch, "observe", lambda *_: None)  # `auto` stays on
+    recorded = Recorded(engine._schedule._scheduler)
+    engine._schedule._scheduler = recorded
+    live = admit_all(engine, requests(pipeline))
+    # Of drafts that wait: what they were granted, and the decision that they are the first to
+    # follow.
+    drafted: dict[str, tuple[Grant, str]] = {}
+    mode = {one.sequence.run_id: one.sequence.speculation.pipeline for one in live}
+    owed: dict[str, str] = {}
+    events: list[Event] = []
+    pooled, decisions = 0, []
+    for waiting in QUEUE:
+        left = [one for one in live if not one.sequence.finish_reason]
+        if not left:
+            break
+        passed = list(engine.round(left, waiting))
+        plan, names = recorded.plans[-1], [one.sequence.run_id for one in left]
+        done = {e.run_id: e.scheduled for e in passed if isinstance(e, RoundCompleted)}
+        assert {*done} == {names[i] for i in plan.group}
+        pooled += len(done.keys() & drafted.keys())
+        across = [name for name in names if mode[name] == "across"]
+        if drafted and len(across) > 1:  # the LLM waits for no draft that a pass could hide
+            assert {*across} & done.keys() <= drafted.keys()
+        if plan.decision:
+            owed |= dict.fromkeys(names, plan.decision)
+        for i in {*plan.group, *(plan.following or ())}:
+            if (name := names[i]) not in drafted:
+                drafted[name] = (plan.grants[i], owed.pop(name, ""))
+        for name, part in done.items():
+            assert part is not None
+            grant, decision = drafted.pop(name)
+            assert Grant(part.length_limit, part.drafter_limit) == grant
+            assert part.num_batch == len(done)
+            assert part.decision == decision
+            if not decision and not plan.decision:
+                assert part.reason == plan.reason
+                size = re.match(r"(\d+) of (\d+) requests ", part.reason)
+                counts = [int(number) for number in size.groups()] if size else [1, len(left)]
+                assert counts == [len(done), len(left)] and (size or len(left) == 1)
+            decisions.append(part.decision)
+        events += passed
+    engine.close()
+    assert pooled > 10 and "fewer" in decisions
+    texts = {run[0].run_id: ids_of_events(run) for run in by_run(events)}
+    assert [texts[one.sequence.run_id] for one in live] == texts_of(
+        plain.generate_many(requests(("off",) * 7))
+    )
+
+
+def test_verified_nodes_are_counted_and_not_depths() -> None:
+    """Trees of three nodes for each two tokens of depth, and chains."""
+    engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
+    recorded = Recorded(engine._schedule._scheduler)
+    engine._schedule._scheduler = recorded
+    shapes = [SpeculationConfig(expansion=e, speculation_length=2) for e in ((1, 2), (1, 1))]
+    sampling = SamplingParams(48, seed=1, ignore_eos=True)
+    live = admit_all(engine, [Request("w1 w2", sampling, shape) for shape in shapes])
+    for _ in range(14):
+        list(engine.round(live))
+    assert [one.width for one in recorded.live] == pytest.approx([1.5, 1.0], abs=0.05)

@@ -1,0 +1,84 @@
+"""Questions for a chat LLM, of several kinds, from which its drafters are distilled.
+
+Templates times topics (`chat_prompts.json`), and templates around passages of the corpora. Knows no
+model.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from core.errors import ConfigError
+from zoo.corpora import Domain
+
+__all__ = ["chat_prompts"]
+
+# By kind, groups of templates and of the topics that each is filled with.
+TOPICS = Path(__file__).with_suffix(".json")
+
+# Around a passage of the domain of this name, by kind.
+_PASSAGES: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(
+    {
+        "writing": (("stories", "Continue this story: {}"),),
+        "how": (("docs", "Explain this to a beginner: {}"),),
+        "text": (
+            ("stories", "Summarise in one sentence: {}"),
+            ("stories", "Who are the people in this text, and what do they want? {}"),
+            ("docs", "Summarise this for a busy reader: {}"),
+            ("dialogue", "What does the customer want in this conversation? {}"),
+            ("math", "Solve this, step by step: {}"),
+        ),
+        "code": (("code", "What does this code do?\n\n{}"),),
+    }
+)
+_PASSAGE_CHARACTERS = 400
+_PASSAGES_OF_A_TEMPLATE = 200
+
+
+def chat_prompts(
+    domains: Sequence[Domain], left_out: Sequence[str], seed: int
+) -> dict[str, list[str]]:
+    """By kind, in a random order: each template with each of its topics, or with passages of the
+    `domains`. None of those `left_out`."""
+    refused = {text.casefold() for text in left_out}
+    documents = {domain.name: domain.documents for domain in domains}
+    found = {}
+    for kind, groups in json.loads(TOPICS.read_text("utf-8")).items():
+        prompts = [*_of_topics(groups), *_of_passages(kind, documents, random.Random(seed))]
+        prompts = [each for each in dict.fromkeys(prompts) if each.casefold() not in refused]
+        random.Random(f"{seed} {kind}").shuffle(prompts)
+        found[kind] = prompts
+    if not any(found.values()):
+        raise ConfigError.of("prompts", 0, "one or more that are not left out")
+    return found
+
+
+def _of_topics(groups: Sequence[Mapping[str, Sequence[str]]]) -> Iterator[str]:
+    for group in groups:
+        for template, topic in itertools.product(group["templates"], group["topics"]):
+            yield template.format(topic)
+
+
+def _of_passages(
+    kind: str, documents: Mapping[str, Sequence[str]], noise: random.Random
+) -> Iterator[str]:
+    for domain, template in _PASSAGES.get(kind, ()):
+        for document in _sample(documents.get(domain, ()), noise):
+            yield template.format(_passage(document, noise))
+
+
+def _sample(documents: Sequence[str], noise: random.Random) -> Sequence[str]:
+    return noise.sample(documents, min(len(documents), _PASSAGES_OF_A_TEMPLATE))
+
+
+def _passage(document: str, noise: random.Random) -> str:
+    """Whole lines or sentences of it, some hundred characters in all."""
+    parts = document.split("\n") if "\n" in document else document.split(". ")
+    first = noise.randrange(max(1, len(parts) - 3))
+    joint = "\n" if "\n" in document else ". "
+    return joint.join(parts[first:])[:_PASSAGE_CHARACTERS].rsplit(joint, 1)[0].strip()

@@ -1,0 +1,63 @@
+"""`python -m zoo tables`: counts for the drafter `table`, which come with an LLM.
+
+Of each position of the texts its distribution of the next token is counted instead of the token
+that it chose: the same texts are then worth about twice as much (docs/results.md, "Tables").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from core.config import checks
+from core.drafters.count_table import ONCE, count_tokens, new_table, own_weights
+from core.errors import ConfigError
+from core.models.loading.count_file import FILE, rows_as_bytes
+from zoo.distil import Teaching
+from zoo.files import replace_file
+from zoo.teacher_cache import TeacherCache
+
+__all__ = ["count_texts", "write_counts"]
+
+# Rows while counting: more than are kept, so that none of these is overwritten.
+WORKING_ROWS = 1 << 22
+
+
+def write_counts(teaching: Teaching, out: Path, num_rows: int) -> str:
+    """Writes the heaviest rows into `out`; returns a line on them. ConfigError where the LLM's
+    distributions are not remembered."""
+    checks.integer("rows", num_rows, 1, WORKING_ROWS)
+    texts = teaching.rows()
+    memory = teaching.memory(texts)
+    if memory is None:
+        raise ConfigError.of("remembered", 0, "1 or more tokens of each position, 8 say")
+    length = teaching.of_one_length().preset.schedule.context
+    rows, num_tokens = count_texts(texts, memory, length)
+    kept = rows[np.argsort(-own_weights(rows), kind="stable")[:num_rows]]
+    path = out / FILE
+    replace_file(path, lambda file: file.write(rows_as_bytes(kept)))
+    return f"{path}: {len(kept):,} of {len(rows):,} rows, of {num_tokens:,} tokens"
+
+
+def count_texts(
+    texts: Mapping[str, np.ndarray], memory: TeacherCache, length: int
+) -> tuple[np.ndarray, int]:
+    """The rows (n, 16) of the texts' windows of `length`, and how many tokens were counted."""
+    table, num_tokens = new_table(WORKING_ROWS), 0
+    for window in _windows(texts, length):
+        said = memory.top_tokens(torch.from_numpy(window[None]))
+        weights = (said.log_p[0].exp() * ONCE).round().long().numpy()
+        # Behind the last token comes the last distribution: its place needs a token, any one.
+        count_tokens(table, np.append(window, 0), 1, said.ids[0].numpy(), weights)
+        num_tokens += length
+    return table[table[:, -1] > 0], num_tokens
+
+
+def _windows(texts: Mapping[str, np.ndarray], length: int) -> Iterator[np.ndarray]:
+    """As `TeacherCache` has cut the texts."""
+    for row in texts.values():
+        for start in range(0, (len(row) - 1) // length * length, length):
+            yield np.asarray(row[start : start + length], np.int64)
