@@ -21,6 +21,7 @@ from core.events import (
     RunFailed,
     RunStarted,
     RunStats,
+    Scheduled,
     Verified,
 )
 from core.events.plain import from_plain, to_plain
@@ -37,7 +38,8 @@ class Measured:
     whose path ended with a rejection after d accepted tokens. `accepted_per_round` in order of the
     rounds, `drafted_per_round` the depth of each tree. `auto_nodes`: what `max_tree_nodes=auto`
     resolved to (lab.budgets), None if it was not used. `idle`: why nothing was drafted although
-    there were drafters; empty if something was.
+    there were drafters; empty if something was. `schedule`: the rule that scheduled its rounds,
+    empty if it had its own budget; `num_others`: the most requests served at the same time.
     """
 
     run_id: str
@@ -51,6 +53,8 @@ class Measured:
     drafted_per_round: tuple[int, ...] = ()
     auto_nodes: int | None = None
     idle: str = ""
+    schedule: str = ""
+    num_others: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """JSON's own types plus tuples."""
@@ -91,6 +95,7 @@ class _Fold:
         self._drafted: list[int] = []
         self._asked: list[int] = []
         self._reason = ""
+        self._scheduled: list[Scheduled] = []
         self._tree: Combined | None = None
         self._verdict: Verified | None = None
         self._last: Event | None = None
@@ -109,6 +114,7 @@ class _Fold:
             self._tokens += event.token_ids
             self._accepted.append(event.num_accepted)
             self._asked.append(event.speculation_length)
+            self._scheduled += [event.scheduled] if event.scheduled is not None else []
             if event.next_speculation_length == 0:
                 self._reason = event.length_reason or self._reason
 
@@ -140,6 +146,8 @@ class _Fold:
             accepted_per_round=tuple(self._accepted),
             drafted_per_round=tuple(self._drafted),
             idle=self._idle(started),
+            schedule=" and ".join(dict.fromkeys(part.schedule for part in self._scheduled)),
+            num_others=max((part.num_live - 1 for part in self._scheduled), default=0),
         )
 
     def _idle(self, started: RunStarted) -> str:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import unicodedata
 from collections import Counter
@@ -11,7 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.events import Combined, Drafted, Event, RoundCompleted, RunStarted, Verified
+from core.events import (
+    Combined,
+    Drafted,
+    Event,
+    RoundCompleted,
+    RunStarted,
+    Scheduled,
+    Verified,
+)
 from storage.export_json import is_thinned
 
 __all__ = ["csv_cell", "rounds_csv"]
@@ -24,6 +33,9 @@ BIDI_CONTROLS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 ESCAPED = ("Cc", "Cs", "Zl", "Zp")
 OWN_LANES = ("combine", "llm", "verify", "commit")
 STAGES = ("draft", *OWN_LANES, "prefill")
+# A column for each field of a grant; two have names that would not be clear beside others.
+SCHEDULED = tuple(field.name for field in dataclasses.fields(Scheduled))
+SCHEDULED_AS = {"decision": "schedule_decision", "reason": "schedule_reason"}
 
 
 def rounds_csv(events: Sequence[Event]) -> str:
@@ -101,6 +113,7 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
         "routed": " ".join(
             o.drafter for o in completed.routing if o.role in ("routed", "explored")
         ),
+        "explored": " ".join(o.drafter for o in completed.routing if o.role == "explored"),
         "routing_reason": completed.routing_reason,
         "tree": "accepted paths only" if thinned else "whole",
         "num_nodes": "" if thinned or not tree else len(tree.token_ids),
@@ -127,23 +140,9 @@ def _row(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[
 def _schedule(completed: RoundCompleted) -> dict[str, Any]:
     """The scheduler's grant to the request; empty if each request had its own budget."""
     part = completed.scheduled
-    limits = (part.length_limit, part.drafter_limit) if part else (None, None)
-    length, drafters = ("" if limit is None else limit for limit in limits)
-    return {
-        "schedule": part.schedule if part else "",
-        "num_live": part.num_live if part else "",
-        "num_batch": part.num_batch if part else "",
-        "num_waiting": part.num_waiting if part else "",
-        "length_limit": length,
-        "drafter_limit": drafters,
-        "num_drafted": part.num_drafted if part else "",
-        "num_granted": part.num_granted if part else "",
-        "batch_drafted": part.batch_drafted if part else "",
-        "batch_granted": part.batch_granted if part else "",
-        "tokens_per_ms": part.tokens_per_ms if part else "",
-        "schedule_decision": part.decision if part else "",
-        "schedule_reason": part.reason if part else "",
-    }
+    values = dict.fromkeys(SCHEDULED, "") if part is None else dataclasses.asdict(part)
+    columns = {SCHEDULED_AS.get(name, name): values[name] for name in SCHEDULED}
+    return {head: "" if value is None else value for head, value in columns.items()}
 
 
 def _fused_from(one: _FinishedRound) -> str:
@@ -165,7 +164,8 @@ def _stages(completed: RoundCompleted) -> dict[str, float]:
 
 
 def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -> dict[str, Any]:
-    """For each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, time."""
+    """For each drafter: tokens drafted, nodes of the tree that it proposed, those emitted, its vote
+    weight, its score for the router, time."""
     drafted, proposed, accepted, spent = (Counter[str]() for _ in range(4))
     fused = one.combined is not None and bool(one.combined.origins)  # the trunk was fed to all
     for draft in one.drafted.drafts if one.drafted else ():
@@ -177,12 +177,14 @@ def _by_drafter(one: _FinishedRound, drafters: tuple[str, ...], thinned: bool) -
             accepted[name] += node in emitted
     for span in one.completed.spans:
         spent[span.lane] += span.ms  # type: ignore[assignment]
+    scores = {routed.drafter: routed.score for routed in one.completed.routing}
     values: dict[str, Any] = {}
     for name in drafters:
         values[f"drafted: {name}"] = "" if thinned else drafted[name]
         values[f"proposed: {name}"] = "" if thinned else proposed[name]
         values[f"accepted: {name}"] = accepted[name]
         values[f"weight after: {name}"] = one.completed.weights.get(name, "")
+        values[f"routing score after: {name}"] = scores.get(name, "")
         values[f"ms: {name}"] = spent[name]
     return values
 

@@ -8,6 +8,7 @@ all have its whole length; `share` is the part that counts for each.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from core.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    Scheduled,
     Span,
     Verified,
 )
@@ -111,12 +113,34 @@ def _round_args(
         "why": completed.length_reason,
         "winner": tree.winner if tree else "",
         "weights": completed.weights,
+        **_routing_args(completed, tree, verdict),
+        **_schedule_args(completed.scheduled),
         "drafted ahead": [
             f"{one.drafter}: {'hit' if one.hit else one.reason or 'miss'}"
             for one in completed.ahead
         ],
         "notes": list(completed.notes),
     }
+
+
+def _routing_args(
+    completed: RoundCompleted, tree: Combined | None, verdict: Verified | None
+) -> dict[str, Any]:
+    """Each SSM's role and score, the router's reason, and for a fused draft the drafter of each
+    accepted token; empty without routing and fusion."""
+    args: dict[str, Any] = {}
+    if completed.routing:
+        args["SSMs"] = {one.drafter: f"{one.role}, {one.score:.4g}" for one in completed.routing}
+        args["why these SSMs"] = completed.routing_reason
+    if tree is not None and verdict is not None and tree.origins:
+        emitted = verdict.path[: completed.num_accepted]
+        args["fused from"] = [tree.origins[node] for node in emitted]
+    return args
+
+
+def _schedule_args(part: Scheduled | None) -> dict[str, Any]:
+    """The scheduler's grant to the request; empty if it had its own budget."""
+    return {} if part is None else {"scheduled": dataclasses.asdict(part)}
 
 
 def _threads_without_overlap(slices: Iterable[Slice]) -> list[list[Slice]]:

@@ -15,6 +15,7 @@ from sqlite_utils.db import Table
 
 from storage import figures, views, views_fused, views_shared
 from storage.search_index import create_index
+from storage.tables import SCHEDULED_PARTS
 
 __all__ = ["migrations"]
 
@@ -355,3 +356,13 @@ def m019_own_tokens(db: Database) -> None:
     )
     db.execute("DROP VIEW ssm_scoreboard")
     _create_views(db, views_fused.M019)
+
+
+@migrations()
+def m020_schedules(db: Database) -> None:
+    """How a run's rounds were scheduled, for lists: looked up without reading the rounds."""
+    rule, live = SCHEDULED_PARTS
+    db.execute(
+        f"CREATE INDEX rounds_scheduled ON rounds (run, {rule}, {live})"
+        " WHERE scheduled_json IS NOT NULL"
+    )

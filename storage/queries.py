@@ -109,7 +109,9 @@ class RunSummary:
     order, whether they drafted or not. `stats`: None while it runs. `num_lost_events` above 0: the
     log lacks events; the run can be read up to the first missing one. `thinned`: only the accepted
     paths of its trees are stored; figures and texts are complete. `elsewhere`: it is running in
-    another process. `baseline`: what its speed-up was measured against, or None.
+    another process. `baseline`: what its speed-up was measured against, or None. `schedules`: the
+    rules that scheduled its rounds, empty if it had its own budget; `num_others`: the most requests
+    served at the same time.
     """
 
     run_id: str
@@ -134,6 +136,8 @@ class RunSummary:
     thinned: bool = False
     baseline: PlainSpeed | None = None
     elsewhere: bool = False
+    schedules: tuple[str, ...] = ()
+    num_others: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from storage.queries import (
     RunSummary,
 )
 from storage.sink import run_output
+from storage.tables import SCHEDULED_PARTS
 
 __all__ = ["select_choices", "select_run", "select_runs"]
 
@@ -34,6 +35,12 @@ COLUMNS = """runs.*, (SELECT name FROM models WHERE models.id = runs.llm) AS llm
     SELECT json_group_array(name) FROM (
         SELECT name FROM run_models JOIN models ON models.id = run_models.model
         WHERE run_models.run = runs.id AND role = 'ssm' ORDER BY ordinal)) AS ssms_json"""
+
+# The columns of the index `rounds_scheduled`.
+SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
+    WHERE run = ? AND scheduled_json IS NOT NULL GROUP BY {rule}""".format(
+    rule=SCHEDULED_PARTS[0], live=SCHEDULED_PARTS[1]
+)
 
 # Filled once, used for the count and for the page. `+id` makes SQLite walk the index that is
 # already in the list's order; without it SQLite would fetch every run found and sort them.
@@ -198,8 +205,17 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         note=text_back(row["note"]),
         thinned=bool(row["thinned"]),
         baseline=_baseline(row),
+        **_schedules(connection, row["id"]),
         elsewhere=running and _process(row) != Process.current(),
     )
+
+
+def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
+    """The schedules of a run's rounds, and the most requests served at the same time."""
+    rows = connection.execute(SCHEDULES, (run,)).fetchall()
+    names = tuple(text_back(name) for name, _ in rows if isinstance(name, str))
+    live = max((most for _, most in rows if isinstance(most, int)), default=1)
+    return {"schedules": names, "num_others": live - 1}
 
 
 def _process(row: sqlite3.Row) -> Process:

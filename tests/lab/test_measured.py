@@ -7,7 +7,7 @@ from itertools import cycle
 import pytest
 
 from core.errors import CellInterruptedError, StudyError
-from core.events import Combined, Event, RoundCompleted, RunStarted, Verified
+from core.events import Combined, Event, RoundCompleted, RunStarted, Scheduled, Verified
 from lab.measured import Measured, measure_run
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
@@ -82,6 +82,24 @@ def test_of_a_run_without_drafts_it_is_kept_why(lengths: list[int], reason: str,
     assert measure_run(synthetic_run(6, run_id="r")).idle == ""
     alone = measure_run(plain_twin(synthetic_run(6, run_id="r")))
     assert alone.idle == "", "it has nobody to draft"
+
+
+def test_how_it_was_scheduled_is_kept() -> None:
+    parts = [Scheduled(name, live, 1, 0, None, None, 1, 1, 1, 1, 0.0, "", "")
+             for name, live in (("cosine", 1), ("cosine", 4), ("shared", 2))]  # fmt: skip
+    events = [
+        replace(event, scheduled=parts[event.round % 3])
+        if isinstance(event, RoundCompleted) and event.round
+        else event
+        for event in synthetic_run(8)
+    ]
+    made = measure_run(events)
+    assert (made.schedule, made.num_others) == ("cosine and shared", 3)
+    assert Measured.from_plain(json.loads(json.dumps(made.to_plain()))) == made
+    alone = measure_run(synthetic_run(8))
+    assert (alone.schedule, alone.num_others) == ("", 0)
+    older = {k: v for k, v in alone.to_plain().items() if k not in ("schedule", "num_others")}
+    assert Measured.from_plain(older) == alone
 
 
 def test_it_survives_json() -> None:

@@ -1,10 +1,13 @@
 """Opening the file: making it, migrating it, refusing it with a message that helps."""
 
+import math
 import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +16,11 @@ import pytest
 from sqlite_utils import Database
 
 from core.errors import StoreError
+from core.events import Event, RoundCompleted, Scheduled
 from storage import RunQuery, RunStore
 from storage.database import locate, open_database
 from storage.migrations import migrations
+from storage.selection import SCHEDULES
 from tests.synthetic import Mechanisms, synthetic_run
 
 ROOT = Path(__file__).parents[2]
@@ -39,7 +44,7 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions", "m006_overlap",
         "m007_studies", "m008_notes", "m009_lists", "m010_thinning", "m011_seen", "m012_baselines",
         "m013_shares", "m014_between", "m015_fingerprints", "m016_routing", "m017_fusion",
-        "m018_scheduling", "m019_own_tokens",
+        "m018_scheduling", "m019_own_tokens", "m020_schedules",
     ]  # fmt: skip
 
 
@@ -209,3 +214,27 @@ def test_fed_tokens_of_older_fused_runs_are_not_drafted_ones(
     sql("DELETE FROM _sqlite_migrations WHERE name = 'm019_own_tokens'")
     open_database(path)
     assert (sql(board), sql(counted)) == (rows, tokens)
+
+
+def test_how_runs_were_scheduled_is_read_from_the_index(path: Path, sql: Any, keep: Any) -> None:
+    def scheduled(events: Iterable[Event], **told: Any) -> list[Event]:
+        part = Scheduled("shared", 1, 1, 0, None, None, 3, 2, 3, 2, 0.5, "", "it pays")
+        return [
+            replace(event, scheduled=replace(part, **told))
+            if isinstance(event, RoundCompleted) and event.round > 1
+            else event
+            for event in events
+        ]
+
+    with RunStore(path) as store:
+        keep(store, synthetic_run(4, seed=1))
+        keep(store, scheduled(synthetic_run(4, seed=2), num_live=3))
+        keep(store, scheduled(synthetic_run(4, seed=3), schedule="cosine", tokens_per_ms=math.nan))
+        store.thin(0)
+        found = {
+            row.run_id[-1]: (row.schedules, row.num_others) for row in store.runs(RunQuery()).rows
+        }
+        assert found == {"1": ((), 0), "2": (("shared",), 2), "3": ((), 0)}, "NaN is no JSON"
+        assert store.run("synthetic-2").schedules == ("shared",)
+    plan = sql(f"EXPLAIN QUERY PLAN {SCHEDULES.replace('?', '1')}")
+    assert any("rounds_scheduled" in str(tuple(line)) for line in plan), plan

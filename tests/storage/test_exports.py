@@ -178,6 +178,9 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
         assert row["fused_from"].split() == [tree.origins[node] for node in emitted]
         drafting = [one.drafter for one in done.routing if one.role != "waiting"]
         assert row["routed"].split() == drafting
+        explored = [one.drafter for one in done.routing if one.role == "explored"]
+        assert row["explored"].split() == explored
+        scores = {one.drafter: one.score for one in done.routing}
         found |= {*row["fused_from"].split()}
         for name in DRAFTERS:
             own = [
@@ -187,7 +190,28 @@ def test_the_table_says_whose_each_fused_token_was_and_who_was_routed() -> None:
             ]
             assert int(row[f"proposed: {name}"]) == len(own), "not what it was only fed"
             assert int(row[f"accepted: {name}"]) == len({*own} & {*emitted})
+            assert float(row[f"routing score after: {name}"]) == scores[name]
     assert len(found) > 1
+
+
+def test_the_trace_says_who_drafted_why_and_whose_each_fused_token_is() -> None:
+    events = synthetic_run(20, seed=5, mechanisms=Mechanisms(routing="cosine", draft="fused"))
+    trees = [e for e in events if isinstance(e, Combined)]
+    verdicts = [e for e in events if isinstance(e, Verified)]
+    shown = check_lanes(trace_of(events))["rounds"]
+    found = set()
+    for one, done, tree, verdict in zip(shown, commits(events), trees, verdicts, strict=True):
+        args = one["args"]
+        roles = {name: told.partition(",")[0] for name, told in args["SSMs"].items()}
+        assert roles == {routed.drafter: routed.role for routed in done.routing}
+        assert args["why these SSMs"] == done.routing_reason
+        emitted = verdict.path[: done.num_accepted]
+        whose = args.get("fused from", [])
+        assert whose == [tree.origins[node] for node in emitted]
+        found |= {*whose}
+    assert len(found) > 1
+    plain = check_lanes(trace_of(synthetic_run(3)))["rounds"][0]["args"]
+    assert not {"SSMs", "fused from", "scheduled"} & {*plain}
 
 
 OWN = ("combine", "llm", "verify", "commit")
@@ -332,7 +356,7 @@ def test_hostile_names_are_data() -> None:
     assert plain == json.loads(json.dumps(event_to_plain(start)))
 
 
-def test_a_scheduled_rounds_grants_are_columns() -> None:
+def test_a_scheduled_rounds_grants_are_in_table_and_trace() -> None:
     part = Scheduled("shared", 3, 2, 4, None, 1, 7, 5, 9, 8, 0.1, "plain", "it pays")
     events = [
         dataclasses.replace(event, scheduled=part)
@@ -347,3 +371,5 @@ def test_a_scheduled_rounds_grants_are_columns() -> None:
     found = {field: shared[head] for field, head in heads.items()}
     assert found == {f: "" if v is None else str(v) for f, v in dataclasses.asdict(part).items()}
     assert {own[head] for head in heads.values()} == {""}
+    first, second = (one["args"] for one in check_lanes(trace_of(events))["rounds"])
+    assert second["scheduled"] == dataclasses.asdict(part) and "scheduled" not in first

@@ -45,7 +45,13 @@ class Recorded:
 def latest_run(context: Context) -> Recorded:
     """The latest run."""
     context.store.flush()
-    events = context.store.events(context.store.runs(RunQuery()).rows[0].run_id)
+    return recorded(context, context.store.runs(RunQuery()).rows[0].run_id)
+
+
+def recorded(context: Context, run_id: str) -> Recorded:
+    """A run that has ended."""
+    context.store.flush()
+    events = context.store.events(run_id)
 
     def of(kind: type[Event]) -> list[Any]:
         return [event for event in events if isinstance(event, kind)]
@@ -54,9 +60,11 @@ def latest_run(context: Context) -> Recorded:
     return Recorded(of(RunStarted)[0], *map(of, kinds), of(RunCompleted)[-1].stats)
 
 
-def prepare(page: Any, preset: str, tokens: int = TOKENS, **fields: str) -> None:
-    """Ask for the story example under a preset and some fields of its own, up to the last click."""
-    page.click("#example-story")
+def prepare(
+    page: Any, preset: str, tokens: int = TOKENS, example: str = "story", **fields: str
+) -> None:
+    """Ask for an example under a preset and some fields of its own, up to the last click."""
+    page.click(f"#example-{example}")
     page.get_by_text("Sampling", exact=True).click()
     wait_usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
-from core.events import Event, RoundCompleted, RunCompleted
+from core.events import Event, RoundCompleted, RunCompleted, Scheduled
 from storage import RunStore
 from tests.synthetic import synthetic_run
 from tests.ui.boards import ALL, context, sessions_of
@@ -267,3 +267,19 @@ def test_settings_that_differ_are_listed_and_no_others() -> None:
     told = {row["name"]: (row["one"], row["two"]) for row in rows}
     assert told["expansion"] == ("1, 1, 3, 1, 1, 1, 1, 1", "2, 2") and told["LLM"][1] == "another"
     assert set(told) == {"max_new_tokens", "top_p", "expansion", "LLM", "seed (as drawn)"}
+
+
+def test_how_each_run_shared_the_llm_is_a_setting_that_differs(store: RunStore) -> None:
+    part = Scheduled("shared", 3, 2, 0, None, None, 9, 5, 20, 12, 0.5, "", "it pays")
+    for seed in (0, 1):
+        for event in synthetic_run(SHORT, seed=seed):
+            if seed and isinstance(event, RoundCompleted):
+                store.record(replace(event, scheduled=part), "a")
+            else:
+                store.record(event, "a")
+    made, desks = context(store), (TabSession(), TabSession())
+    beside = sessions_of(made).beside
+    tables = compare_runs(beside, made, desks, ALL, ("synthetic-0", "synthetic-1"))[2]
+    (row,) = (row for row in tables["settings"].values() if row["name"] == "schedule")
+    shared = "shared, beside up to 2 other requests: 4 of 4 passes of the LLM were shared, 20 of 36"
+    assert row["one"] == "each" and row["two"] == f"{shared} drafted nodes verified"

@@ -10,32 +10,13 @@ import pytest
 
 from core import Engine, load_models
 from core.engine.worker import Worker
-from tests.ui import decoded, sites
+from tests.ui import decoded, routed, sites
 from tests.ui.browser.looks import at_rest, turn_to
-from tests.ui.reading import becomes, in_looks, read
-from ui.run.route_reasons import route_reason
+from tests.ui.reading import in_looks, read
 from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-# Each SSM's part in each round, by the left edges of the blocks in its row.
-STRIP = """(where) => {
-  const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
-    path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
-    [...new Set([...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((m) => Number(m[1])))]]);
-  const edges = [...new Set(paths.flatMap(([, , own]) => own))].sort((a, b) => a - b);
-  return paths.flatMap(([ssm, part, own]) => own.map((edge) => [edges.indexOf(edge), ssm, part]))
-    .sort((a, b) => a[0] - b[0] || (a[1] < b[1] ? -1 : 1));
-}"""
-SWITCHES = """(where) => [...document.querySelectorAll(`#${where}-routing .ss-routing-switch`)]
-  .map((mark) => Number(mark.dataset.round))"""
-NODES = """(where) => Object.fromEntries(
-  [...document.querySelectorAll(`#${where}-tree .ss-node[data-key]`)]
-    .filter((node) => /^\\d+$/.test(node.dataset.key)).map((node) => [node.dataset.key, [
-      [...node.querySelectorAll(".ss-svg-badge text")].map((text) => text.textContent).join(""),
-      Boolean(document.querySelector(`#${where}-tree .ss-rail[data-key='${node.dataset.key}']`)),
-    ]]))"""
-SAID = "(where) => document.querySelector(`#${where}-routing .ss-words`).innerText"
 REGRET = """() => [...document.querySelectorAll("#live-routing .ss-regret-rows tbody tr")]
   .map((row) => row.innerText.split("\\t"))"""
 
@@ -60,9 +41,9 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     run = decoded.latest_run(context)
     speculation = run.started.config["speculation"]
     assert (speculation["routing"], speculation["draft"]) == ("credit", "fused_credit")
-    check_strip(page, run, "live")
-    number = next(n for n in decoded.with_draft(run) if len(set(trunk_of(run, n))) == 2)
-    check_round(page, run, number, "live")
+    routed.check_strip(page, run, "live")
+    number = next(n for n in decoded.with_draft(run) if len(set(routed.trunk_of(run, n))) == 2)
+    routed.check_round(page, run, number, "live")
     the_inspector_says_whose(page, run, number)
     regret_is_counted(page, context, run)
     for look in in_looks(page, (1280, True), (390, False), (1280, False)):
@@ -72,55 +53,9 @@ def test_strip_and_provenance_are_the_recorded_ones_live_and_in_sessions(
     sites.shot(page, "routed-1920-light")
     sites.open_latest_run(page)
     decoded.wait_all_drawn(page)
-    check_strip(page, run, "sessions")
+    routed.check_strip(page, run, "sessions")
     page.locator(f"#sessions-strip .ss-round[data-r='{number}']").first.click()
-    check_round(page, run, number, "sessions")
-
-
-def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
-    """Every SSM's part in every round, where the choice changed, the reason of the selected one."""
-    completed = run.completed
-    routed = [event for event in completed if event.routing]
-    cells = [
-        [place, one.drafter, part_of(run, event.round, one.role)]
-        for place, event in enumerate(routed)
-        for one in sorted(event.routing, key=lambda one: one.drafter)
-    ]
-    becomes(page, STRIP, cells, where)
-    sets = [{o.drafter for o in event.routing if o.role == "routed"} for event in routed]
-    changed = [routed[i].round for i in range(1, len(sets)) if sets[i] != sets[i - 1]]
-    becomes(page, SWITCHES, changed, where)
-    asked = [s for event in completed for s in event.spans if s.name == "audition"]
-    cost = page.locator(f"#{where}-routing .ss-routing-cost").inner_text()
-    assert ("all SSMs were asked how well they foretell the text" in cost) == bool(asked)
-
-
-def part_of(run: decoded.Recorded, number: int, role: str) -> str:
-    """Where nothing was drafted, one that was routed is shown as chosen."""
-    return "chosen" if role == "routed" and not run.combined[number].token_ids else role
-
-
-def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
-    """Of each node, whether it is on the trunk, the branch that every SSM of the round was fed."""
-    together = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
-    offered = run.combined[number].proposals
-    return [together <= {proposal.drafter for proposal in own} for own in offered]
-
-
-def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
-    """The selected round's sentence, and each node's letter and place in the tree."""
-    if where == "live":
-        decoded.select_round(page, number)
-    names, done, tree = run.started.drafters, run.completed[number], run.combined[number]
-    said = read(page, f"(where) => {{ const said = ({SAID})(where); return said.startsWith("
-                f"'Round {number + 1}:') && said; }}", where)  # fmt: skip
-    assert f"Why? {route_reason(done.routing_reason, number)}." in said
-    for one in done.routing:
-        assert f"{'ABCDE'[names.index(one.drafter)]} {one.drafter}" in said
-    letters = ["ABCDE"[names.index(whose)] for whose in tree.origins]
-    pairs = zip(letters, trunk_of(run, number), strict=True)
-    wanted = {str(node): list(pair) for node, pair in enumerate(pairs)}
-    becomes(page, NODES, wanted, where)
+    routed.check_round(page, run, number, "sessions")
 
 
 def the_inspector_says_whose(page: Any, run: decoded.Recorded, number: int) -> None:
@@ -155,7 +90,7 @@ def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.Ope
     sites.wait_notice(page, "Finished: ", "learn")
     decoded.wait_all_drawn(page)
     run = decoded.latest_run(context)
-    check_strip(page, run, "learn")
+    routed.check_strip(page, run, "learn")
     for look in in_looks(page, (1280, False), (1920, False)):
         sites.shot(page, f"lesson-routing-{look}")
     at_rest(page)

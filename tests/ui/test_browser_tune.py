@@ -223,7 +223,7 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
 def fast_at_nine(request: Request, run_id: str) -> list[Any]:
     """Runs that are twice as fast with nine votes."""
     *events, end = script_of(4)(request, run_id)
-    quick = request.speculation.drafters and request.speculation.vote_nodes == 9
+    quick = request.speculation.drafters and request.speculation.max_tree_nodes == 9
     speed = end.stats.tokens_per_second * (2 if quick else 1)
     return [*events, replace(end, stats=replace(end.stats, tokens_per_second=speed))]
 
@@ -280,17 +280,17 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
     tuning.play(fast_at_nine, speed=0.0)
     type_prompts(page, "Once")
-    axis(page, 3, "vote_nodes", "4, 9")
+    axis(page, 3, "max_tree_nodes", "4, 9")
     plan_says(page, "18 points")
     page.click("#tune-start")
     grid_shows(page, 19, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
-        page.locator(picture).get_by_text("at vote_nodes=9").wait_for()
+        page.locator(picture).get_by_text("at max_tree_nodes=9").wait_for()
         page.locator(f"{picture} td[data-mark=best]").wait_for()
     for votes in ("4", "9"):
         page.locator("#tune-speed select").select_option(votes)
-        page.locator("#tune-length").get_by_text(f"at vote_nodes={votes}").wait_for()
-        texts(page, f"#tune-speed td[aria-label*='vote_nodes={votes}']", 9)
+        page.locator("#tune-length").get_by_text(f"at max_tree_nodes={votes}").wait_for()
+        texts(page, f"#tune-speed td[aria-label*='max_tree_nodes={votes}']", 9)
     as_table = page.locator("#tune-speed").get_by_role("button", name="as a table")
     as_table.click()
     texts(page, "#tune-speed .ss-table tbody tr", 9)
@@ -315,7 +315,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     sites.shot(page, "tune-line-1280")
 
     axis(page, 1, "speculation_length", ", ".join(map(str, range(1, 16))))
-    axis(page, 2, "vote_nodes", ", ".join(map(str, range(2, 15))))
+    axis(page, 2, "max_tree_nodes", ", ".join(map(str, range(2, 15))))
     plan_says(page, "195 points and plain decoding, 1 prompt, 1 repeat: 196 runs")
     page.click("#tune-start")
     grid_shows(page, 196, measured=195, rows=196)

@@ -6,9 +6,10 @@ from dataclasses import replace
 from core.events import Event, RoundCompleted, Scheduled
 from tests.synthetic import synthetic_run
 from ui.run.frame import Frame
-from ui.run.granted import granted_words
+from ui.run.granted import granted_words, schedule_words
 from ui.run.values import picture_values
 from ui.run.view import detail_of, reduce_all
+from ui.words.settings import settings_line
 
 PART = Scheduled("shared", 4, 2, 1, None, None, 13, 4, 49, 15, 0.6, "", "0.31 is the least")
 
@@ -59,3 +60,21 @@ def test_decisions_are_marked_in_the_run_s_own_history() -> None:
     plain = reduce_all(synthetic_run(8, seed=2))
     alone = picture_values(Frame(view=plain, run_id="x", ended=True))["lengths"]
     assert alone["decisions"] == {} and alone["granted"] == ""
+
+
+def test_a_whole_run_says_how_it_shared_the_llm() -> None:
+    parts = {number: replace(PART, num_live=1, num_batch=1) for number in range(8)}
+    assert schedule_words(reduce_all(scheduled(parts)).rounds) == (
+        "schedule shared, alone: 0 of 8 passes of the LLM were shared, 32 of 104 drafted nodes "
+        "verified"
+    )
+    parts = {1: PART, 2: replace(PART, schedule="cosine", num_live=2, num_batch=1)}
+    view = reduce_all(scheduled(parts))
+    told = (
+        "schedule shared and cosine in 2 of 8 rounds, beside up to 3 other requests: 1 of 2 passes "
+        "of the LLM were shared, 8 of 26 drafted nodes verified"
+    )
+    assert schedule_words(view.rounds) == told
+    assert settings_line(view).endswith(f"; {told}.")
+    plain = reduce_all(synthetic_run(8, seed=2))
+    assert schedule_words(plain.rounds) == "" and "schedule" not in settings_line(plain)

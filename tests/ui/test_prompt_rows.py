@@ -13,7 +13,7 @@ import pytest
 
 from core.config import Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, UnknownRunError
-from core.events import Combined, Event, Verified
+from core.events import Combined, Event, RoundCompleted, Scheduled, Verified
 from lab.measured import Measured, measure_run
 from lab.order import Cell
 from lab.prompts import StudyPrompt
@@ -58,8 +58,11 @@ def results() -> dict[Cell, Measured]:
     return found
 
 
-def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> PastRun:
-    """A run of `prompt`; `asked`: fields of its sampling, or `fields` of its speculation."""
+def past(
+    run_id: str, prompt: str, preset: str = "specinfer", num_live: int = 0, **asked: Any
+) -> PastRun:
+    """A run of `prompt`; `asked`: fields of its sampling, or `fields` of its speculation;
+    `num_live`: requests that a scheduler served with it, itself too."""
     fields, dtype = asked.pop("fields", {}), asked.pop("dtype", "float32")
     sampling = SamplingParams(**asked)
     base = SpeculationConfig.preset(preset, sampling.temperature).to_plain()
@@ -67,7 +70,23 @@ def past(run_id: str, prompt: str, preset: str = "specinfer", **asked: Any) -> P
     events = synthetic_run(4, seed=len(run_id), run_id=run_id)
     events[0] = replace(as_asked(events[0], request), dtype=dtype)
     events = events if request.speculation.drafters else plain_twin(events)
-    return PastRun(prompt, settings_of_run(events[0]), measure_run(events))
+    return run_of(prompt, [scheduled_in(event, num_live) for event in events])
+
+
+def run_of(prompt: str, events: list[Event]) -> PastRun:
+    """As the store's events are folded."""
+    figures = RunFigures(SimpleNamespace(events=lambda run_id: tuple(events)))
+    return replace(
+        next(figures.of([SimpleNamespace(run_id="x", status="completed")])), prompt=prompt
+    )
+
+
+def scheduled_in(event: Event, num_live: int) -> Event:
+    """With the part that a scheduler gave to the run beside others; 0: none."""
+    if not num_live or not isinstance(event, RoundCompleted):
+        return event
+    part = Scheduled("shared", num_live, 1, 0, None, None, 2, 2, 4, 4, 0.1, "", "it pays")
+    return replace(event, scheduled=part)
 
 
 def test_a_row_a_prompt_with_its_speed_up_and_plain_rows_last() -> None:
@@ -213,6 +232,20 @@ def test_runs_whose_trees_were_cut_to_other_sizes_are_rows_of_their_own() -> Non
     assert names == ["specinfer · trees of at most 8 nodes", "specinfer · trees of at most 2 nodes"]
     lines = of_runs([came_to("r0", 64, "best"), came_to("r1", 48, "best")])
     assert [line.row.runs for line in lines] == [("r0", "r1")]
+
+
+def test_what_a_scheduler_served_beside_others_is_a_row_of_its_own_beside_its_own_plain_runs() -> (
+    None
+):
+    plain = past("p0", "a", "autoregressive")
+    runs = [past("r0", "a"), past("r1", "a", num_live=1), past("r2", "a", num_live=3), plain]
+    lines = of_runs(runs)
+    names = ["", " · schedule shared", " · schedule shared beside others"]
+    assert [line.row.configuration for line in lines] == [f"specinfer{name}" for name in names]
+    assert [line.plain for line in lines] == [1, 1, 0], "a plain run alone is no measure of it"
+    assert lines[2].row.ratio is None and "schedule shared beside others" in lines[2].detail
+    beside = past("p1", "a", "autoregressive", num_live=2)
+    assert [line.plain for line in of_runs([*runs, beside])] == [1, 1, 1]
 
 
 def run(context: Context, prompt: str, preset: str = "specinfer", owner: str = "me") -> str:

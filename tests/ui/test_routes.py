@@ -122,7 +122,12 @@ def test_the_cost_of_asking_is_the_auditions_share_of_the_decoding_time() -> Non
         assert cost.startswith("The choice stayed in 30 rounds.")
     never = with_routing(run(Mechanisms(routing="credit")), {0: "AC", 9: "AB"}, {0: "why"}, {})
     assert "changed once" in shown(never)["cost"] and "cost 0 %" in shown(never)["cost"]
-    assert "This rule judges drafts" in shown(run())["cost"]
+    assert (
+        "This rule judges drafts" in shown(run())["cost"]
+        and "known better" not in shown(never)["cost"]
+    )
+    tried = sum(any(o.role == "explored" for o in event.routing) for event in completed(run()))
+    assert f"; in {tried} of them an SSM drafted only to be known" in shown(run())["cost"]
 
 
 @pytest.mark.parametrize("drafters", [FIVE[:1], (), FIVE], ids=["one", "none", "all-draft"])

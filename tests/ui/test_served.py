@@ -15,9 +15,10 @@ from tests.ui.test_routes import FIVE, run
 from ui.run.frame import Frame
 from ui.run.route_reasons import route_reason
 from ui.run.routes import route_in_short, routing_value
-from ui.run.served import CHANGE, _cut, served_parts
+from ui.run.served import CHANGE, _cut, served_in_short, served_parts
 from ui.run.values import picture_values
 from ui.run.view import TokenView, View, detail_of, reduce_all
+from ui.words.messages import run_lines
 
 
 def worth(shares: list[list[float]], chosen: tuple[int, ...]) -> float:
@@ -60,6 +61,25 @@ def test_a_text_that_changes_domain_has_two_parts() -> None:
     assert served_parts(text_of("----"), FIVE)["0"]["why"] == "no drafted token was accepted here"
 
 
+def test_the_notice_says_in_short_which_drafter_served_what() -> None:
+    two = text_of("AAA-AAA-ABA-AAA-" + "EEE-EEE-EBE-EEE-")
+    whole = Frame(view=two, run_id="x", ended=True, at_end=True)
+    told = [line.text for line in run_lines(whole) if "served" in line.text]
+    first, second = (one["text"] for one in served_parts(two, FIVE).values())
+    assert told == [
+        "Which drafter served which part of the text: A ssm-code from "
+        f"{first} on and E ssm-stories from {second} on. Why: see Which SSMs draft, below."
+    ]
+    running = replace(whole, ended=False)
+    assert not [line for line in run_lines(running) if "served" in line.text]
+    one = served_in_short(served_parts(text_of("AAA-AAA-"), FIVE), FIVE)
+    assert "part of the text: A ssm-code all of it. Why" in one
+    parts = {str(i): {"d": str(i % 2), "text": f"“{i}”"} for i in range(5)}
+    assert "from “2” on and 2 more parts. Why" in served_in_short(parts, FIVE)
+    plain = Frame(view=reduce_all(synthetic_run(8)), run_id="x", ended=True, at_end=True)
+    assert not [line for line in run_lines(plain) if "served" in line.text]
+
+
 def test_it_is_shown_of_a_whole_run_that_routes() -> None:
     view = reduce_all(run())
     whole: dict[str, Any] = {"run_id": "x", "ended": True, "at_end": True}
@@ -100,6 +120,12 @@ def test_the_text_says_which_ssms_drafted_the_selected_round() -> None:
             "0 accepted, fewer than 2: ssm-code tried for having drafted least",
             0,
             "no SSM has drafted yet, so the first in order are tried",
+        ),
+        (
+            "0 accepted, fewer than 2: ssm-code tried for having drafted least",
+            6,
+            "the LLM accepted no drafted token in the round before, so ssm-code (drafted least so "
+            "far) may show what it can do",
         ),
         (
             "3 accepted: the best by score",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.events import RoundCompleted, Scheduled
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
@@ -251,6 +252,19 @@ def test_the_list_and_the_opened_run_say_it(store: RunStore) -> None:
     assert settings_line(view) in opened
     assert settings_line(view).endswith(f"; temperature 0; drafters {', '.join(DRAFTERS)}.")
     assert settings_line(View()) == ""
+
+
+@pytest.mark.parametrize(
+    ("num_live", "words"),
+    [(1, ""), (2, " beside up to 1 other"), (4, " beside up to 3 others")],
+)
+def test_the_list_says_the_schedule(store: RunStore, num_live: int, words: str) -> None:
+    part = Scheduled("cosine", num_live, 1, 0, 8, 2, 4, 4, 4, 4, 0.0, "", "why")
+    for event in synthetic_run(4, seed=1):
+        done = isinstance(event, RoundCompleted)
+        store.record(replace(event, scheduled=part) if done else event)  # type: ignore[call-arg]
+    row = list_values(context(store), ALL, "", "", "all", "newest", 1)[0]["rows"]["0"]
+    assert row["sampling"] == f"temperature 0, schedule cosine{words}"
 
 
 def test_when_a_run_was_says_the_clock(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

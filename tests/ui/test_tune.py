@@ -27,6 +27,7 @@ from ui.tune.form import LIVE, PICKED, TYPED, GridRequest, axis_shown, base_menu
 from ui.tune.tab import drawn_of, file_of, plan_values, point_beside, point_shown, request_of_point
 
 AXES = [*("speculation_length", "2, 4", []), *("expansion", "1 | 2,1", []), *("", "", [])]
+NODES = ["max_tree_nodes", "4, 8", [], *AXES[6:] * 2]
 SAMPLING = [16, 0, 0, 1, 0, 1, "", "", False, False]
 
 
@@ -85,7 +86,7 @@ def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Contex
     assert bases == [*(name for name in PRESETS if name != "autoregressive"), "mine", LIVE]
     assert asked_of(context, own, base=["mine"]).study.configurations[1].speculation.eta == 0.7
     for base in bases:
-        assert asked_of(context, own, base=[base]).study
+        assert asked_of(context, own, base=[base], axes=NODES).study
     live = form_values(eta=0.9, drafters=[*DRAFTERS])
     made = study_request(context, None, live, values(base=[LIVE])).study
     assert made.configurations[1].speculation.eta == 0.9
@@ -97,6 +98,22 @@ def test_every_base_there_is_of_runs_that_record_no_alternatives(context: Contex
     assert {one.speculation.carry_over for one in study.configurations} == {False}
 
 
+def test_values_that_no_point_uses_are_refused_in_one_line(context: Context) -> None:
+    with pytest.raises(ConfigError) as refused:
+        asked_of(context, base=["best"])
+    assert str(refused.value) == (
+        "speculation_length is [2, 4]: no values here, since goodput finds the length itself; a "
+        "preset that uses it is one of sequence, specinfer, specinfer-paper, minions, cosine"
+    )
+    with pytest.raises(ConfigError) as refused:
+        asked_of(context, axes=["vote_nodes", "4, 8", [], *AXES[6:] * 2])
+    assert str(refused.value) == (
+        "vote_nodes is [4, 8]: no values here, since only combine=vote_tree reads it"
+    )
+    lengths = ["length", "", ["fixed", "goodput"]]
+    assert asked_of(context, base=["best"], axes=[*AXES[:3], *lengths, *AXES[6:]]).study
+
+
 def test_fields_of_few_values_are_picked(context: Context) -> None:
     study = asked_of(context, axes=[*AXES[:6], *["verify", "ignored", ["greedy", "match"]]]).study
     assert len(study.configurations) == 9 and study.configurations[1].name.endswith("verify=greedy")
@@ -104,13 +121,29 @@ def test_fields_of_few_values_are_picked(context: Context) -> None:
         asked_of(context, axes=[*AXES[:6], "verify", "", []])
 
 
+# What makes a field matter that does nothing under `specinfer`.
+USES: dict[str, dict[str, Any]] = {
+    "vote_nodes": {"combine": "vote_tree"},
+    "weights": {"combine": "vote"},
+    "eta": {"combine": "vote", "weights": "paper"},
+    "weight_bounds": {"combine": "vote", "weights": "paper"},
+    "routed_drafters": {"routing": "credit"},
+    "confidence_threshold": {"length": "confidence"},
+}
+
+
 def test_every_field_can_be_an_axis_as_it_is_offered(context: Context) -> None:
     for field in (*TYPED, *PICKED):
         typed, picked = axis_shown(field, context.drafter_names)
         assert (typed.visible, picked.visible) == (field in TYPED, field in PICKED)
         axes = [field, typed.value, picked.value, *AXES[6:], *AXES[6:]]
-        made = asked_of(context, axes=axes, sampling=[16, 1, *SAMPLING[2:]])
+        own = {"mine": replace(SpeculationConfig(), **USES.get(field, {})).to_plain()}
+        changes = {"base": ["mine"], "axes": axes, "sampling": [16, 1, *SAMPLING[2:]]}
+        made = asked_of(context, own, **changes)
         assert len(made.study.configurations) + len(made.refused) > 2, field
+        if field in USES:
+            with pytest.raises(ConfigError, match=rf"^{field} is \[.*\]: no values here, since "):
+                asked_of(context, **{**changes, "base": ["specinfer"]})
     assert [part.visible for part in axis_shown("", ())] == [False, False]
 
 
@@ -181,6 +214,9 @@ def test_a_measured_grid_is_drawn_with_what_auto_came_to_and_nothing_of_none(
     said = drawn_of(opened._replace(results=known))[:1]
     assert "max_tree_nodes=auto came to 1 node, the same in every run" in notice_of(said, 0)
     assert "came to" not in notice_of(drawn_of(opened)[:1], 0)
+    known = {cell: replace(one, schedule="shared") for cell, one in opened.results.items()}
+    said = notice_of(drawn_of(opened._replace(results=known))[:1], 0)
+    assert f"{len(known)} of {len(known)} runs were scheduled by shared, which may grant" in said
     skipped = point_beside(mine.open(study_id))
     assert all(one["__type__"] == "update" and "value" not in one for one in skipped)
     panel, chosen, use = point_beside(None)

@@ -11,7 +11,7 @@ from core.config import SpeculationConfig
 from core.config.checks import MAX_TREE_NODES
 from core.config.mechanisms import NGRAM
 from core.engine.overlap import ALONE as ALONE_NOTE
-from core.events import Ahead, RunStats, Trial
+from core.events import Ahead, RunStats, Scheduled, Trial
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
@@ -322,6 +322,18 @@ def test_a_shared_llm_is_said_to_be_shared() -> None:
         "The LLM served other requests meanwhile, which plain decoding was measured without: "
         "pipeline=across is for the tokens of all of them together."
     )
+
+
+def test_a_run_that_a_scheduler_served_beside_others_is_not_called_slow_for_its_drafts() -> None:
+    part = Scheduled("shared", 2, 2, 0, None, None, 4, 4, 8, 8, 0.5, "", "it pays")
+    slow = replace(VIEW, stats=replace(HALF_AS_FAST, num_draft_tokens=0, num_accepted_tokens=0))
+    words = "schedule=shared is for the tokens of all of them together"
+    for num_live in (2, 1):
+        own = replace(part, num_live=num_live)
+        rounds = tuple(replace(line, scheduled=own) for line in slow.rounds)
+        (told,) = warnings_of(replace(slow, rounds=rounds), 100.0)
+        others = "The LLM served other requests meanwhile" in told
+        assert others == (num_live == 2) and (words in told) == others, told
 
 
 def test_the_page_passes_the_run_s_own_configuration_and_overlap() -> None:

@@ -51,8 +51,8 @@ def _tune(context: Context) -> Callable[..., Any]:
         repetition_penalty: float = 1.0,
     ) -> dict[str, Any]:
         """Measure plain decoding and every combination of the values of `fields` (one to three
-        fields of SpeculationConfig, as {"speculation_length": [2, 4, 8]}) over `preset`, on every
-        prompt, `repeats` times.
+        fields of SpeculationConfig that `preset` uses, as {"max_tree_nodes": [4, 8, 16]}) over
+        `preset`, on every prompt, `repeats` times.
 
         Returns study_id, state (completed, stopped, failed, running), reason, done and total runs,
         rows (plain decoding, each point, each refused point), best (its row's configuration, or

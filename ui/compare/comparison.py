@@ -24,7 +24,7 @@ from ui.compare.study_shown import ShownRuns, Text, shown_of, text_of, texts_wor
 from ui.compare.study_text import ANSWERS, Events, same_answer
 from ui.run.slower import pool_stats, slower_because
 from ui.run.view import View
-from ui.shared.study_words import auto_words
+from ui.shared.study_words import machine_words
 from ui.words.spreads import spread_words, where_words
 
 __all__ = ["RECORDED", "comparison_rows", "comparison_values", "configurations_of", "verdict"]
@@ -158,7 +158,7 @@ def comparison_values(study: Study, results: Results, events: Events) -> dict[st
         "note": shown.note,
     }
     names = [row["name"] for row in rows]
-    words = f"{verdict(study, results)} {auto_words(results)}".rstrip()
+    words = f"{verdict(study, results)} {machine_words(results)}".rstrip()
     return {
         "compared": {**head, "rows": _by_number(map(_row_words, rows)), "words": words},
         "ratios": {

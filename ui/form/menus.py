@@ -173,7 +173,8 @@ def idle_fields(fields: Mapping[str, Any]) -> dict[str, str]:
         idle["weights"] = f"Not used: {combine.name} reads no weights; {_weighted_rules()} do."
     for name, readers in fields_that_depend().items():
         if not set(readers) & set(choices):
-            idle[name] = f"Not used: only {' and '.join(readers)} read it."
+            reads = "reads" if len(readers) == 1 else "read"
+            idle[name] = f"Not used: only {' and '.join(readers)} {reads} it."
     if not combine.chains or fields["weights"] != "paper":
         reason = "Not used: only weights=paper in a vote rewards and bounds."
         idle |= {"eta": reason, "weight_bounds": reason}

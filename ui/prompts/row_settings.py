@@ -24,12 +24,13 @@ MOST_DIFFERENCES = 3
 class RunSettings:
     """`base`: what a baseline run must have in common (request and LLM); `speculation`: the
     settings and the drafters; both are texts, to be compared. `parts`, in words: what was set, the
-    temperature, other sampling, limits, what `auto` resolved to, the drafters, the LLM."""
+    temperature, other sampling, limits, what `auto` resolved to, the schedule, the drafters, the
+    LLM."""
 
     base: str
     speculation: str
     short: str
-    parts: tuple[str, str, str, str, str, str, str]
+    parts: tuple[str, str, str, str, str, str, str, str]
     drafters: tuple[str, ...]
 
     @property
@@ -38,8 +39,9 @@ class RunSettings:
         return ", ".join(part for part in self.parts[1:] if part)
 
 
-def settings_of_run(started: RunStarted) -> RunSettings:
-    """The settings of a run as it was requested."""
+def settings_of_run(started: RunStarted, schedule: str = "", num_others: int = 0) -> RunSettings:
+    """The settings of a run as it was requested. `schedule`, `num_others`: as in Measured; a run
+    that shared the LLM with others has another row and another baseline than one that did not."""
     request_fields = started.asked
     ssms = [model.name for model in started.models if model.role == "ssm"]
     llm = [_model(model) for model in started.models if model.role == "llm"]
@@ -51,12 +53,15 @@ def settings_of_run(started: RunStarted) -> RunSettings:
     settings = settings_of(request_fields, ssms)
     drafters = ", ".join(started.drafters)
     nodes = _auto(started)
+    beside = " beside others" if num_others else ""
+    shared = f"schedule {schedule}{beside}" if schedule else ""
     return RunSettings(
         base=_text(
             [llm, started.dtype, started.device, request_fields.get("chat", False), sampling]
+            + ([shared] if num_others else [])
         ),
         speculation=_text(
-            [_settings_key(settings, request_fields), nodes, list(started.drafters), minis]
+            [_settings_key(settings, request_fields), nodes, list(started.drafters), minis, shared]
         ),
         short=settings.brief(MOST_DIFFERENCES),
         parts=(
@@ -65,6 +70,7 @@ def settings_of_run(started: RunStarted) -> RunSettings:
             ", ".join(settings.sampling[1:]),
             ", ".join(_limits(sampling)),
             nodes,
+            shared,
             f"drafted by {drafters}" if drafters else "",
             f"LLM {' '.join(llm[0][:3])}" if llm else "",
         ),

@@ -55,7 +55,8 @@ class RunFigures:
             return None  # deleted meanwhile, or not kept to its end
         started = events[0]
         assert isinstance(started, RunStarted)  # `measured` refuses what has no beginning
-        past_run = PastRun(started.prompt, settings_of_run(started), figures)
+        settings = settings_of_run(started, figures.schedule, figures.num_others)
+        past_run = PastRun(started.prompt, settings, figures)
         with self._lock:
             self._known[run_id] = past_run
             while len(self._known) > REMEMBERED:

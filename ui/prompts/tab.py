@@ -38,7 +38,7 @@ from ui.shared.study_board import (
     wire_begin,
     wire_study_board,
 )
-from ui.shared.study_words import auto_words
+from ui.shared.study_words import machine_words
 
 __all__ = ["Prompts", "build_prompts", "wire_prompts"]
 
@@ -161,7 +161,7 @@ def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
     study, results, _ = opened
     chosen = next((one.name for one in study.configurations if not one.plain), "")
     lines = of_study(study, results)
-    words = f"{BESIDE} {auto_words(results)}".rstrip()
+    words = f"{BESIDE} {machine_words(results)}".rstrip()
     table = table_value(study.study_id, lines, _drafters(context), chosen, words)
     return [pack({**table, "empty": "The first runs are being measured."}), *past_hidden()]
 

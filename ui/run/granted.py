@@ -5,12 +5,14 @@ Pure: a request's part in a round in. core/scheduling has the rules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from core.events import Scheduled
+from ui.run.listed import join_names
 from ui.run.view import Detail, RoundView
 
-__all__ = ["DECISIONS", "decision_values", "granted_words", "nodes_words"]
+__all__ = ["DECISIONS", "decision_values", "granted_words", "nodes_words", "schedule_words"]
 
 DECISIONS = {
     "more": "longer drafts",
@@ -57,6 +59,24 @@ def granted_words(detail: Detail | None) -> str:
     else:
         sent.append(f"this one had no node, {nodes_words(part, 0, None)}")
     return f"{'; '.join(sent)}. Why? {part.reason}."
+
+
+def schedule_words(rounds: Sequence[RoundView]) -> str:
+    """How a whole run shared the LLM: the schedule, with how many others, how many passes were
+    shared and how many nodes left out; empty where it had a budget of its own throughout."""
+    parts = [line.scheduled for line in rounds if line.scheduled is not None]
+    if not parts:
+        return ""
+    named = join_names(list(dict.fromkeys(part.schedule for part in parts)))
+    others = max(part.num_live for part in parts) - 1
+    beside = f"beside up to {others} other request{'s' * (others != 1)}" if others else "alone"
+    when = f" in {len(parts)} of {len(rounds)} rounds" if len(parts) < len(rounds) else ""
+    shared = sum(part.num_batch > 1 for part in parts)
+    drafted = sum(part.num_drafted for part in parts)
+    granted = sum(part.num_granted for part in parts)
+    passes = f"{shared} of {len(parts)} passes of the LLM were shared"
+    nodes = f"{granted} of {drafted} drafted nodes verified"
+    return f"schedule {named}{when}, {beside}: {passes}, {nodes}"
 
 
 def decision_values(rounds: tuple[RoundView, ...]) -> dict[str, Any]:

@@ -28,9 +28,10 @@ def _in_words(reason: str, number: int) -> str:
     if match := EXPLORED.fullmatch(reason):
         if number == 0:
             return "no SSM has drafted yet, so the first in order are tried"
+        few = f"only {_tokens(match[1])}" if int(match[1]) else "no drafted token"
         return (
-            f"the LLM accepted only {_tokens(match[1])} in the round before, so {match[2]} "
-            "(drafted least so far) may show what it can do"
+            f"the LLM accepted {few} in the round before, so {match[2]} (drafted least so far) may "
+            "show what it can do"
         )
     if match := BEST.fullmatch(reason):
         tokens = _tokens(match[1])

@@ -186,7 +186,9 @@ def _cost(view: View, rule: RoutingRule) -> str:
     changed = len(_switches(view.rounds))
     times = "changed once" if changed == 1 else f"changed {changed} times" if changed else "stayed"
     rounds = "round" if len(routed) == 1 else "rounds"
-    choice = f"The choice {times} in {len(routed)} {rounds}."
+    explored = sum(any(one.role == "explored" for one in line.routing) for line in routed)
+    why = f"; in {explored} of them an SSM drafted only to be known better" if explored else ""
+    choice = f"The choice {times} in {len(routed)} {rounds}{why}."
     auditions = [line for line in routed if line.asking_ms > 0]
     if not rule.reads_likelihoods:
         return f"{choice} This rule judges drafts; it asks no SSM about the text, which costs 0 %."

@@ -14,15 +14,17 @@ from typing import Any
 from core.config.mechanisms import MODEL_FREE
 from core.events import RoutedDrafter
 from ui.run.explain import letter, quote
+from ui.run.listed import join_names
 from ui.run.view import RoundView, TokenView, View
 
-__all__ = ["served_parts"]
+__all__ = ["served_in_short", "served_parts"]
 
 Value = dict[str, Any]
 
 # Tokens that a change of drafter must gain: fewer changes make parts that can be read.
 CHANGE = 6.0
 WORDS = 24  # characters of a part's text
+NAMED = 3  # parts in the notice's sentence
 
 
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
@@ -37,6 +39,20 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
         str(i): _part(view, [token for of in rounds[first:end] for token in of], slots[best])
         for i, (first, end, best) in enumerate(parts)
     }
+
+
+def served_in_short(parts: Value, drafters: Sequence[str]) -> str:
+    """The drafter of each of the first parts, and where the reasons are; empty without parts."""
+    if not parts:
+        return ""
+    names = [f"{letter(int(one['d']))} {drafters[int(one['d'])]}" for one in parts.values()]
+    begins = [one["text"] for one in parts.values()]
+    phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)][:NAMED]
+    more = len(parts) - NAMED
+    phrases += [f"{more} more part{'s' * (more != 1)}"] if more > 0 else []
+    served = f"{names[0]} all of it" if len(parts) == 1 else join_names(phrases)
+    where = "Why: see Which SSMs draft, below."
+    return f"Which drafter served which part of the text: {served}. {where}"
 
 
 def _sum(shares: Iterable[Sequence[float]]) -> list[float]:

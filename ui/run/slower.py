@@ -54,17 +54,20 @@ def slower_because(
     plain_tokens_per_second: float,
     speculation: Mapping[str, Any] | None = None,
     beside_others_ms: float = 0.0,
+    schedule: str = "",
 ) -> str:
     """One sentence on where the time went, one on what to change, for a run below 1x.
 
     `speculation`: the run's, from its RunStarted; missing fields have their defaults.
-    `beside_others_ms`: its drafting during the LLM's passes for other requests.
+    `beside_others_ms`: its drafting during the LLM's passes for other requests. `schedule`: the
+    rule by which it shared the LLM with other requests; empty if it did not.
     """
     if not stats.num_rounds or plain_tokens_per_second <= 0:
         return ""
     mean = _mean(stats, plain_tokens_per_second, beside_others_ms)
     fields = {**SpeculationConfig().to_plain(), **(speculation or {})}
-    if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and beside_others_ms <= 0:
+    others = beside_others_ms > 0 or schedule
+    if stats.num_draft_tokens < HARDLY_ANY * stats.num_rounds and not others:
         return _hardly_drafted_words(mean, stats, fields)
     # The run is slower since a round costs more plain tokens than it yields.
     gained = stats.num_new_tokens / stats.num_rounds
@@ -75,7 +78,8 @@ def slower_because(
         f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
         f"{mean.draft:.1f} ms{beside}, verifying {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
     )
-    remedy = _other_requests_words(fields) if beside_others_ms > 0 else _remedy(mean, stats, fields)
+    shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
+    remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields)
     return f"{cost}. {remedy}"
 
 
@@ -106,10 +110,10 @@ def _mean(stats: RunStats, plain_tokens_per_second: float, beside_others_ms: flo
     )
 
 
-def _other_requests_words(fields: Mapping[str, Any]) -> str:
+def _other_requests_words(shared_by: str) -> str:
     return (
         "The LLM served other requests meanwhile, which plain decoding was measured without: "
-        f"pipeline={fields['pipeline']} is for the tokens of all of them together."
+        f"{shared_by} is for the tokens of all of them together."
     )
 
 

@@ -16,6 +16,7 @@ import gradio as gr
 from core.config.checks import choice
 from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError, StoreError, UnknownRunError
+from ui.run.listed import join_names
 from ui.server.context import Context
 from ui.server.session import guard_once
 from ui.server.under_way import under_way
@@ -200,7 +201,7 @@ def row_value(summary: Any) -> dict[str, Any]:
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
         "settings": settings.brief(DIFFERENCES),
-        "sampling": ", ".join(settings.sampling),
+        "sampling": ", ".join([*settings.sampling, *_shared(summary)]),
         "tokens": str(stats.num_new_tokens) if stats else "",
         "rounds": str(summary.num_rounds),
         "mean": f"{stats.mean_acceptance_length:.2f}" if stats else "",
@@ -208,6 +209,15 @@ def row_value(summary: Any) -> dict[str, Any]:
         "thinned": summary.thinned,
         "tps": f"{stats.tokens_per_second:.1f}" if stats else "",
     }
+
+
+def _shared(summary: Any) -> list[str]:
+    """The schedule that a run was decoded under, beside how many others."""
+    if not summary.schedules:
+        return []
+    others = summary.num_others
+    beside = f" beside up to {others} other{'s' * (others != 1)}" if others else ""
+    return [f"schedule {join_names(summary.schedules)}{beside}"]
 
 
 def excerpt(text: str) -> str:

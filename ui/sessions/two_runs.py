@@ -23,6 +23,7 @@ from ui.components import (
     pack,
 )
 from ui.run.baselines import baseline_of
+from ui.run.granted import schedule_words
 from ui.run.player import Pace, Player
 from ui.run.same_text import same_text
 from ui.run.source import StoredSource
@@ -154,6 +155,7 @@ def compare_runs(
                 raise StoreError(f"run {run.run_id} is still running: compare it once it has ended")
         sources = [StoredSource(context.store, run_id) for run_id in ids]
         shown: list[Any] = []
+        schedules: list[str] = []
         for half, session, run, source in zip(
             beside.halves, tab_sessions, runs, sources, strict=True
         ):
@@ -162,13 +164,14 @@ def compare_runs(
             player.advance(0.0)
             session.look_at(player)
             session.baseline = baseline_of(context.store, run)
+            schedules.append(schedule_words(player.frame().view.rounds))
             shown += [_head(half, run), *half.draw(session)]
         events = [source.events(0, source.count) for source in sources]
         answer = same_text(events[0], events[1])
         outcome = notice_value([Line(KINDS.get(answer.kind, "info"), answer.sentence)])
         tables = {
             "figures": figures_of(runs[0].stats, runs[1].stats),
-            "settings": settings_apart(runs[0], runs[1]),
+            "settings": settings_apart(runs[0], runs[1], (schedules[0], schedules[1])),
         }
         place = place_of(bar_players(tab_sessions))
         return [gr.Column(visible=True), outcome, tables, place, *shown]

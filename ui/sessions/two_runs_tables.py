@@ -58,9 +58,10 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
     return rows
 
 
-def settings_apart(one: Any, two: Any) -> dict[str, Any]:
+def settings_apart(one: Any, two: Any, schedules: tuple[str, str] = ("", "")) -> dict[str, Any]:
     """A row for each setting in which two RunSummaries differ, as requested; also settings that
-    were requested alike but resolved differently."""
+    were requested alike but resolved differently, and how each run shared the LLM (`schedules`, in
+    words)."""
     requests = _flat(one.asked), _flat(two.asked)
     became = _flat(one.config), _flat(two.config)
     apart = [(name, *(side.get(name) for side in requests)) for name in _names(*requests)]
@@ -69,6 +70,8 @@ def settings_apart(one: Any, two: Any) -> dict[str, Any]:
         for name in _names(*became)
         if requests[0].get(name) == requests[1].get(name) and name != "seed"
     ]
+    first, second = (words.removeprefix("schedule ") or "each" for words in schedules)
+    apart.append(("schedule", first, second))
     apart += [("LLM", one.llm, two.llm), ("SSMs loaded", list(one.ssms), list(two.ssms))]
     if requests[0].get("seed") == requests[1].get("seed"):
         apart.append(("seed (as drawn)", one.seed, two.seed))

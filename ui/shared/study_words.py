@@ -6,10 +6,11 @@ from typing import Any
 
 from lab.progress import Progress
 from lab.tables import Results
+from ui.run.listed import join_names
 from ui.words.dates import local_time
 from ui.words.visible import visible
 
-__all__ = ["KINDS", "auto_words", "left_words", "progress_value", "row_value"]
+__all__ = ["KINDS", "left_words", "machine_words", "progress_value", "row_value"]
 
 KINDS = {"compare": "comparison", "tune": "grid", "prompts": "study of prompts"}
 STATES = {
@@ -26,13 +27,31 @@ LIVE_MS, REST_MS = 1000, 5000
 """Seconds between the browser's polls while something is measured, and otherwise."""
 
 
-def auto_words(results: Results) -> str:
+def machine_words(results: Results) -> str:
+    """What a study's runs had from the server and not from their configurations: the trees of
+    `max_tree_nodes=auto` and the schedule; empty if neither applies."""
+    return " ".join(words for words in (_auto_words(results), _schedule_words(results)) if words)
+
+
+def _auto_words(results: Results) -> str:
     """What `max_tree_nodes=auto` resolved to in a study; empty if no configuration uses it."""
     nodes = next((one.auto_nodes for one in results.values() if one.auto_nodes), None)
     if nodes is None:
         return ""
     many = "1 node" if nodes == 1 else f"{nodes} nodes"
     return f"max_tree_nodes=auto came to {many}, the same in every run of this study."
+
+
+def _schedule_words(results: Results) -> str:
+    names = [one.schedule for one in results.values() if one.schedule]
+    if not names:
+        return ""
+    many = "The run was" if len(results) == 1 else f"{len(names)} of {len(results)} runs were"
+    named = join_names(list(dict.fromkeys(names)))
+    return (
+        f"{many} scheduled by {named}, which may grant shorter drafts than a configuration asks "
+        "for; with schedule each it gets all."
+    )
 
 
 def left_words(seconds: float | None) -> str:

@@ -22,9 +22,10 @@ from core.config.mechanisms import choices_of
 from core.errors import ConfigError
 from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
 from lab.prompts import StudyPrompt
-from lab.study import Study, plain_configuration
+from lab.study import Configuration, Study, plain_configuration
 from ui.form.fields import MEANINGS, config_of, whole_number
 from ui.form.form import SAMPLING_NAMES, preset_config, sampling_controls, sampling_of
+from ui.form.menus import idle_fields
 from ui.server.context import Context
 from ui.shared.prompt_source import PromptSource, build_prompt_source, prompts_of
 from ui.shared.studies import new_study
@@ -245,4 +246,23 @@ def grid_study(
         title=grid_title(measured_grid, len(prompts)),
         axes=measured_grid.axes,
     )
+    for axis in axes:
+        _check_used(axis, measured_grid.configurations, sampling.temperature)
     return GridRequest(study, measured_grid.refused)
+
+
+def _check_used(axis: Axis, configurations: Sequence[Configuration], temperature: float) -> None:
+    """ConfigError for an axis that changes nothing in any point: noise would choose among its
+    values."""
+    idle = [idle_fields(one.speculation.to_plain()).get(axis.field, "") for one in configurations]
+    if not all(idle):
+        return
+    presets = {name: SpeculationConfig.preset(name, temperature) for name in PRESETS}
+    users = [
+        name
+        for name, preset in presets.items()
+        if not preset.never_drafts and axis.field not in idle_fields(preset.to_plain())
+    ]
+    why = idle[0].removeprefix("Not used: ").removesuffix(".")
+    instead = f"; a preset that uses it is one of {', '.join(users)}" if users else ""
+    raise ConfigError.of(axis.field, list(axis.values), f"no values here, since {why}{instead}")

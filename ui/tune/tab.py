@@ -24,7 +24,7 @@ from ui.server.session import guard_once
 from ui.shared.parts import download, grid_point, notice, notice_value
 from ui.shared.studies import OpenedStudy, Studies
 from ui.shared.study_board import StudyBoard, StudyPictures, build_study_board
-from ui.shared.study_words import auto_words
+from ui.shared.study_words import machine_words
 from ui.tune.form import GridRequest, TuneForm, build_tune_form, study_request
 from ui.tune.rows import run_rows, summary_rows, to_csv
 from ui.tune.values import grid_value, point_value, points_value
@@ -158,7 +158,7 @@ def drawn_of(opened: OpenedStudy | None) -> list[Any]:
 
 
 def _auto_lines(results: Results) -> list[Line]:
-    words = auto_words(results)
+    words = machine_words(results)
     return [Line("info", words)] if words else []
 
 

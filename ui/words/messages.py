@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from ui.run.frame import Baseline, Frame
 from ui.run.proof import Answer
+from ui.run.routes import drafting_ssms
+from ui.run.served import served_in_short, served_parts
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE, in_words, is_alone, is_fault
 from ui.run.view import STAGES
@@ -59,6 +61,7 @@ def run_lines(
     if answer:
         kinds = {"identical": "good", "distribution": "good", "tie": "warn", "bug": "error"}
         lines.append(Line(kinds.get(answer.kind, "info"), answer.sentence))
+    lines += _served(frame)
     lines += _final_round_note(frame)
     started = frame.view.started
     if started:
@@ -67,6 +70,14 @@ def run_lines(
     if frame.view.state in ("completed", "cancelled") and baseline:
         lines += _speed(frame, baseline)
     return lines + _company(frame)
+
+
+def _served(frame: Frame) -> list[Line]:
+    """Of a whole run that routes, which drafter served which part of the text."""
+    ssms = drafting_ssms(frame.view)
+    if not frame.is_complete or not ssms:
+        return []
+    return [Line("info", served_in_short(served_parts(frame.view, ssms), frame.view.drafters))]
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
@@ -169,5 +180,7 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     speculation = started.config.get("speculation") if started else None
     early = [one for line in frame.view.rounds for one in line.ahead if one.known]
     beside = sum(one.saved_ms for one in early)
-    because = slower_because(stats, baseline.tokens_per_second, speculation, beside)
+    shared = [one.scheduled for one in frame.view.rounds if one.scheduled is not None]
+    schedule = next((part.schedule for part in shared if part.num_live > 1), "")
+    because = slower_because(stats, baseline.tokens_per_second, speculation, beside, schedule)
     return [Line("warn", f"{ratio:.2f}x: slower than plain decoding here, because {because}")]

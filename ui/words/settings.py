@@ -12,6 +12,7 @@ from typing import Any
 from core.config import PRESETS, SpeculationConfig
 from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
+from ui.run.granted import schedule_words
 from ui.run.probabilities import warper_words
 from ui.run.view import View
 
@@ -69,7 +70,9 @@ def settings_line(view: View) -> str:
     ssms = [model.name for model in view.started.models if model.role == "ssm"]
     settings = settings_of(view.started.asked, ssms)
     drafters = f"; drafters {', '.join(view.drafters)}" if view.drafters else ""
-    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{drafters}."
+    shared = schedule_words(view.rounds)
+    schedule = f"; {shared}" if shared else ""
+    return f"Made with {settings.brief(99)}; {', '.join(settings.sampling)}{drafters}{schedule}."
 
 
 def _comparable(config: SpeculationConfig, ssms: Sequence[str]) -> dict[str, Any]:

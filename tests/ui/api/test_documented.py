@@ -158,7 +158,8 @@ def counted(_hub: Any, desk: Any, _owner: str) -> Iterator[None]:
 
 def call_study_endpoints(call: Caller, worker: FakeWorker) -> None:
     comparison = call("/compare", prompt="Once", configurations=["specinfer"], repeats=2)
-    grid = call("/tune", prompts=["Once"], fields={"speculation_length": [2, 64]}, repeats=2)
+    fields = {"speculation_length": [2, 64]}
+    grid = call("/tune", prompts=["Once"], fields=fields, preset="specinfer", repeats=2)
     assert any(row["found"].startswith("refused: ") for row in grid["rows"])
     prompts = call(
         "/prompts",

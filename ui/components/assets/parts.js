@@ -1,6 +1,6 @@
 // Which drafter served which part of a text, and why: part of the routing picture, of a run that has ended.
 
-import { h, entries } from "./dom.js";
+import { h, entries, setText } from "./dom.js";
 import { byKey, badge } from "./palette.js";
 import { plain, prose } from "./text.js";
 
@@ -11,13 +11,16 @@ const LONGEST = 40;
 export function createParts(panel) {
   const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
   const body = h("tbody");
-  const rows = h("table", { class: "ss-parts-rows" }, h("caption", {}, "Which drafter served which part of the text"), h("thead", {}, head), body);
+  const meant = h("span", { class: "ss-parts-meant" });
+  const caption = h("caption", {}, "Which drafter served which part of the text", meant);
+  const rows = h("table", { class: "ss-parts-rows" }, caption, h("thead", {}, head), body);
   const node = h("div", { class: "ss-parts ss-scroll", hidden: true, tabindex: 0, role: "region", "aria-label": "Parts of the text" }, rows);
   return {
     node,
     draw(value) {
       const found = entries(value.parts);
       node.hidden = !found.length;
+      setText(meant, `In each round the SSMs with the highest scores draft. An SSM's score: ${prose(value.score)}.`);
       const told = JSON.stringify([value.run, value.parts ?? {}]);
       if (body.ssShown === told) return;
       body.ssShown = told;

@@ -46,7 +46,9 @@ export function create(panel) {
       setText(cost, prose(value.cost));
       ask.hidden = !value.ask || !panel.ask;
       regret.draw(value.regret ?? {});
-      setText(meant, `At the right the scores of the selected round: ${prose(value.score)}.`);
+      // The table of the parts says what a score is.
+      const score = entries(value.parts).length ? "" : `: ${prose(value.score)}`;
+      setText(meant, `At the right the scores of the selected round${score}.`);
     },
     table: (value) => [partsTable(value), tableOf(value), regretTable(value)],
     exported: () => panel.body,

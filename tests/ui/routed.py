@@ -1,0 +1,87 @@
+"""What a routed run has drawn beside its recorded events: who drafts in each round, where that
+changed and why, whose token each node of a fused tree is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.ui import decoded
+from tests.ui.reading import becomes, read
+from ui.run.route_reasons import route_reason
+
+# In a round of either part an SSM drafts.
+DRAFTING = ("routed", "explored")
+# How the selected round's sentence says an SSM's part.
+CLAUSES = {
+    "routed": " drafted",
+    "explored": " drafted too, to be known better",
+    "waiting": " left out",
+    "lost": " lost",
+}
+# Each SSM's part in each round, by the left edges of the blocks in its row.
+STRIP = """(where) => {
+  const paths = [...document.querySelectorAll(`#${where}-routing path[data-ssm]`)].map((path) => [
+    path.dataset.ssm, path.getAttribute("class").replace("ss-routing-", ""),
+    [...new Set([...path.getAttribute("d").matchAll(/M([\\d.]+)/g)].map((m) => Number(m[1])))]]);
+  const edges = [...new Set(paths.flatMap(([, , own]) => own))].sort((a, b) => a - b);
+  return paths.flatMap(([ssm, part, own]) => own.map((edge) => [edges.indexOf(edge), ssm, part]))
+    .sort((a, b) => a[0] - b[0] || (a[1] < b[1] ? -1 : 1));
+}"""
+SWITCHES = """(where) => [...document.querySelectorAll(`#${where}-routing .ss-routing-switch`)]
+  .map((mark) => Number(mark.dataset.round))"""
+NODES = """(where) => Object.fromEntries(
+  [...document.querySelectorAll(`#${where}-tree .ss-node[data-key]`)]
+    .filter((node) => /^\\d+$/.test(node.dataset.key)).map((node) => [node.dataset.key, [
+      [...node.querySelectorAll(".ss-svg-badge text")].map((text) => text.textContent).join(""),
+      Boolean(document.querySelector(`#${where}-tree .ss-rail[data-key='${node.dataset.key}']`)),
+    ]]))"""
+SAID = "(where) => document.querySelector(`#${where}-routing .ss-words`).innerText"
+
+
+def check_strip(page: Any, run: decoded.Recorded, where: str) -> None:
+    """Every SSM's part in every round, where the choice changed, the reason of the selected one."""
+    completed = run.completed
+    routed = [event for event in completed if event.routing]
+    cells = [
+        [place, one.drafter, part_of(run, event.round, one.role)]
+        for place, event in enumerate(routed)
+        for one in sorted(event.routing, key=lambda one: one.drafter)
+    ]
+    becomes(page, STRIP, cells, where)
+    sets = [{o.drafter for o in event.routing if o.role in DRAFTING} for event in routed]
+    changed = [routed[i].round for i in range(1, len(sets)) if sets[i] != sets[i - 1]]
+    becomes(page, SWITCHES, changed, where)
+    asked = [s for event in completed for s in event.spans if s.name == "audition"]
+    cost = page.locator(f"#{where}-routing .ss-routing-cost").inner_text()
+    assert ("all SSMs were asked how well they foretell the text" in cost) == bool(asked)
+
+
+def part_of(run: decoded.Recorded, number: int, role: str) -> str:
+    """Where nothing was drafted, one that would have is shown as chosen."""
+    return "chosen" if role in DRAFTING and not run.combined[number].token_ids else role
+
+
+def trunk_of(run: decoded.Recorded, number: int) -> list[bool]:
+    """Of each node, whether it is on the trunk, the branch that every SSM of the round was fed."""
+    together = {draft.drafter for draft in run.drafted[number].drafts if draft.spans}
+    offered = run.combined[number].proposals
+    return [together <= {proposal.drafter for proposal in own} for own in offered]
+
+
+def check_round(page: Any, run: decoded.Recorded, number: int, where: str) -> None:
+    """The selected round's sentence, and each node's letter and place in the tree."""
+    if where == "live":
+        decoded.select_round(page, number)
+    names, done, tree = run.started.drafters, run.completed[number], run.combined[number]
+    said = read(page, f"(where) => {{ const said = ({SAID})(where); return said.startsWith("
+                f"'Round {number + 1}:') && said; }}", where)  # fmt: skip
+    assert f"Why? {route_reason(done.routing_reason, number)}." in said
+    clauses = said.partition(". Why?")[0].split("; ")
+    for one in done.routing:
+        letter = "ABCDE"[names.index(one.drafter)]
+        clause = next(clause for clause in clauses if f"{letter} {one.drafter}" in clause)
+        assert clause.endswith(CLAUSES[one.role]), said
+    letters = ["ABCDE"[names.index(whose)] for whose in tree.origins]
+    pairs = zip(letters, trunk_of(run, number), strict=True)
+    wanted = {str(node): list(pair) for node, pair in enumerate(pairs)}
+    becomes(page, NODES, wanted, where)

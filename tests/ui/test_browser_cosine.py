@@ -1,0 +1,176 @@
+"""Two requests at once under preset and schedule `cosine`, each of a visitor, in Chromium: who
+drafts, whose token each node is and what each request is granted are the recorded events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from core import Engine, load_models
+from core.engine.worker import Worker
+from core.events import RoundCompleted
+from tests.ui import decoded, routed, sites
+from tests.ui.reading import becomes, click_in_motion
+from ui.server.context import Context
+
+pytestmark = pytest.mark.browser
+
+TOKENS = 450
+LONG_MS = 60_000  # two runs and two pages on a busy machine
+EXAMPLES = ("story", "code")
+# Every state of the panel that the page has shown: the scheduler's sentence, and its rows.
+WATCH = """() => { window.seen = {}; setInterval(() => {
+  const panel = document.querySelector("#requests");
+  const rows = [...panel.querySelectorAll(".sp-requests tbody tr")].map((row) => ({
+    ...row.dataset, own: row.className === "sp-own",
+    cells: [...row.children].map((cell) => cell.innerText) }));
+  const state = { why: panel.querySelector(".sp-all-reason").textContent, rows };
+  window.seen[JSON.stringify(state)] = state;
+}, 20); }"""
+GRANTED = "(where) => document.querySelector(`#${where}-lengths .ss-choice-granted`).textContent"
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[sites.Served]:
+    """The bundled models behind Live and Sessions: the page's address and its context."""
+    worker = Worker(Engine(load_models(llm="bundled", ssms=["bundled"])))
+    with sites.serve_page(tmp_path_factory.mktemp("cosine"), worker, ("sessions",)) as made:
+        yield made
+
+
+def test_two_requests_are_drawn_as_they_were_recorded(
+    real: sites.Served, browser_page: sites.OpenPage
+) -> None:
+    url, context = real
+    pages = [sites.wait_ready(browser_page(url, width=1920, height=1080)) for _ in EXAMPLES]
+    for page, example in zip(pages, EXAMPLES, strict=True):
+        decoded.prepare(page, "cosine", TOKENS, example)
+        page.get_by_label("ignore_eos").check()
+        sites.wait_form_settled(page)
+        page.locator("#requests-box").get_by_text("All requests now").first.click()
+        page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
+        page.evaluate(WATCH)
+    pages[0].locator("#requests-schedule").get_by_text("cosine: like lengths together").click()
+    sites.until(pages[0], lambda: context.model_host.schedule == "cosine")
+    for page in pages:
+        click_in_motion(page, "#live-run")
+    for page in pages:
+        page.locator("#live-notice").get_by_text("Finished: ").first.wait_for(timeout=LONG_MS)
+        decoded.wait_finished(page)
+    states = [list(page.evaluate("() => window.seen").values()) for page in pages]
+    runs = [decoded.recorded(context, own_run(seen)) for seen in states]
+    assert runs[0].started.run_id != runs[1].started.run_id
+    for own, other, seen in zip(runs, reversed(runs), states, strict=True):
+        assert speculation_of(own) == ("cosine", "fused", "across")
+        assert sum(granted(done).num_live == 2 for done in own.completed) > 10, "not at once"
+        check_panel(seen, own, other)
+    for page, run in zip(pages, runs, strict=True):
+        check_pictures(page, run)
+    sites.shot(pages[0], "cosine-two-requests-1920")
+    check_sessions(pages[0], context, runs[0])
+
+
+def own_run(seen: Sequence[dict[str, Any]]) -> str:
+    found = {row["run"] for state in seen for row in state["rows"] if row["own"]}
+    assert len(found) == 1, found
+    return str(found.pop())
+
+
+def speculation_of(run: decoded.Recorded) -> tuple[str, str, str]:
+    asked = run.started.config["speculation"]
+    return asked["routing"], asked["draft"], asked["pipeline"]
+
+
+def granted(done: RoundCompleted) -> Any:
+    assert done.scheduled is not None and done.scheduled.schedule == "cosine"
+    return done.scheduled
+
+
+def check_panel(
+    seen: Sequence[dict[str, Any]], own: decoded.Recorded, other: decoded.Recorded
+) -> None:
+    """Nodes, length, SSMs, group and sentence of every state that was shown with both requests."""
+    compared = 0
+    for state in seen:
+        if len(state["rows"]) != 2 or any(row["round"] == "0" for row in state["rows"]):
+            continue
+        assert [row["own"] for row in state["rows"]].count(True) == 1
+        last = [
+            (own if row["own"] else other).completed[int(row["round"]) - 1] for row in state["rows"]
+        ]
+        for row, done in zip(state["rows"], last, strict=True):
+            part = granted(done)
+            nodes = (part.num_drafted, part.num_granted, done.num_accepted)
+            assert (int(row["drafted"]), int(row["granted"]), int(row["accepted"])) == nodes
+            words = f"{part.length_limit} tokens, {part.drafter_limit} SSMs"
+            assert row["cells"][2] == (words if part.length_limit else "nothing")
+            assert f"{part.num_granted} of {part.num_drafted}" in row["cells"][3]
+        group = [
+            done
+            for row, done in zip(state["rows"], last, strict=True)
+            if row["cells"][5] == "in the pass"
+        ]
+        assert {granted(done).num_batch for done in group} == {len(group)}
+        assert state["why"] in {granted(done).reason for done in group}
+        compared += 1
+    assert compared > 1, "hardly ever were both requests in the panel"
+
+
+def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:
+    """The strip of all rounds; sentence, nodes and grant of some of each kind."""
+    routed.check_strip(page, run, where)
+    sites.wait_notice(page, "Which drafter served which part of the text: ", where)
+    meant = page.locator(f"#{where}-routing .ss-parts-rows caption")
+    meant.get_by_text("In each round the SSMs with the highest scores draft").wait_for()
+    found = {
+        name: [number for number in decoded.with_draft(run) if is_of_kind(run, number)]
+        for name, is_of_kind in KINDS.items()
+    }
+    assert all(found.values()), found
+    for number in sorted({numbers[len(numbers) // 2] for numbers in found.values()}):
+        if where != "live":
+            page.locator(f"#{where}-strip .ss-round[data-r='{number}']").first.click()
+        routed.check_round(page, run, number, where)
+        check_grant(page, run.completed[number], where)
+
+
+def num_trunk_owners(run: decoded.Recorded, number: int) -> int:
+    pairs = zip(run.combined[number].origins, routed.trunk_of(run, number), strict=True)
+    return len({whose for whose, on_trunk in pairs if on_trunk})
+
+
+def tries_an_ssm(run: decoded.Recorded, number: int) -> bool:
+    return any(one.role == "explored" for one in run.completed[number].routing)
+
+
+KINDS: dict[str, Callable[[decoded.Recorded, int], bool]] = {
+    "tokens of two SSMs on the trunk": lambda run, n: num_trunk_owners(run, n) == 2,
+    "side leaves": lambda run, n: not all(routed.trunk_of(run, n)),
+    "an SSM that is tried": tries_an_ssm,
+    "another request beside it": lambda run, n: granted(run.completed[n]).num_live == 2,
+}
+
+
+def check_grant(page: Any, done: RoundCompleted, where: str) -> None:
+    """Below the accepted tokens: schedule, group, nodes and the scheduler's sentence."""
+    part = granted(done)
+    are = "request was" if part.num_live == 1 else "requests were"
+    nodes = "node that it" if part.num_drafted == 1 else "nodes that it"
+    assert part.num_granted == part.num_drafted > 0, "cosine cuts lengths, not trees"
+    words = (
+        f"Round {done.round + 1}, schedule cosine: {part.num_batch} of {part.num_live} {are} "
+        f"verified in this pass of the LLM; this one had all {part.num_drafted} {nodes} drafted "
+        f"verified. Why? {part.reason}."
+    )
+    becomes(page, GRANTED, words, where)
+
+
+def check_sessions(page: Any, context: Context, run: decoded.Recorded) -> None:
+    """The same of the stored run, found by its prompt."""
+    sites.sessions(page)
+    page.locator(".sp-open", has_text=run.started.prompt[:30]).click()
+    sites.wait_notice(page, "Finished: ", "sessions")
+    decoded.wait_all_drawn(page)
+    check_pictures(page, run, "sessions")
