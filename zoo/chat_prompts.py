@@ -19,7 +19,7 @@ from zoo.corpora import Domain
 __all__ = ["chat_prompts"]
 
 # By kind, groups of templates and of the topics that each is filled with.
-TOPICS = Path(__file__).with_suffix(".json")
+TOPICS = Path(__file__).parent / "chat_prompts.json"
 
 # Around a passage of the domain of this name, by kind.
 _PASSAGES: Mapping[str, Sequence[tuple[str, str]]] = MappingProxyType(

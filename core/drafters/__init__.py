@@ -28,17 +28,16 @@ def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[s
 
 
 def resolve_drafters(entries: Many[str], ssms: Many[str]) -> tuple[str, ...]:
-    """`all` and `first` replaced by names of SSMs, each name once, in order.
-
-    Raises ConfigError for an unknown name, or where no SSM is loaded and nothing else drafts.
+    """`all` and `first` replaced by names of SSMs, or where none is loaded of the drafters that
+    learn from texts; each name once, in order. Raises ConfigError for an unknown name.
     """
-    if not ssms and entries and not set(MODEL_FREE).intersection(entries):
-        allowed = f"no SSM is loaded: give --ssm, or choose of {', '.join(MODEL_FREE)}"
-        raise ConfigError.of("drafters", entries[0], allowed)
     names: list[str] = []
+    every = tuple(ssms) or (SUFFIX, TABLE)
     for name in entries:
         if name in ("all", "first"):
-            names.extend(ssms if name == "all" else ssms[:1])
+            names.extend(every if name == "all" else every[:1])
+        elif name == NGRAM and every[0] == SUFFIX and "all" in entries:
+            continue  # `suffix` looks in this text too
         elif name in (*ssms, *MODEL_FREE):
             names.append(name)
         else:

@@ -17,6 +17,7 @@ import torch
 
 from core import Engine
 from core.__main__ import main
+from core.config import PRESETS
 from core.errors import EngineBusyError
 from core.events import RoundCompleted, RunCompleted, RunStarted, event_from_plain
 from core.length.cost_model import ledger
@@ -171,12 +172,13 @@ def test_a_model_without_ssms_decodes_plainly(capsys: pytest.CaptureFixture[str]
     assert made["warnings"] == ["no drafters: this is plain decoding"]
 
 
-@pytest.mark.parametrize("preset", ["specinfer", "specinfer-paper", "sequence"])
-def test_a_preset_that_needs_ssms_is_refused_naming_the_flag(capsys, alone, preset: str):
-    code, out, err = run(capsys, "--prompt", "w1", "--llm", alone, "--preset", preset)
-    assert (code, out) == (2, "")
-    assert "--ssm" in err and "no SSM is loaded" in err
-    assert err.count("\n") == 1
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "autoregressive"])
+def test_a_preset_without_ssms_drafts_from_texts(capsys, alone: str, preset: str) -> None:
+    made = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--preset", preset,
+                  "--max-new-tokens", "20")  # fmt: skip
+    assert set(made["config"]["speculation"]["drafters"]) <= {"suffix", "table"}
+    plain = result(capsys, "--prompt", "w1 w2 w1 w2", "--llm", alone, "--max-new-tokens", "20")
+    assert made["text"] == plain["text"]
 
 
 def test_ngram_needs_no_ssm(capsys: pytest.CaptureFixture[str], alone: str) -> None:

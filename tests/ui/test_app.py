@@ -21,7 +21,6 @@ from gradio_client import Client
 
 import app
 from bench.page.site import free_port
-from core.errors import ConfigError
 from storage import RunQuery, RunStore
 from tests.interrupts import hear_interrupts
 from tests.ui.boards import context
@@ -48,9 +47,7 @@ def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
     assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
     args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
     assert ssms_of(args) == ["a", "b"] and args.preset == "best"
-    with pytest.raises(ConfigError, match="--preset is 'specinfer': best or autoregressive, as"):
-        parse(["--llm", "x", "--preset", "specinfer"])
-    assert parse(["--llm", "x", "--preset", "best"]).preset == "best"
+    assert parse(["--llm", "x", "--preset", "specinfer"]).preset == "specinfer"
     assert ssms_of(parse(["--llm", "smollm2"])) == ["bundled"]
 
 

@@ -42,7 +42,7 @@ FIELD_NAMES = tuple(field.name for field in dataclasses.fields(SpeculationConfig
 TREE_SIZES = ["auto", "uncut", "8", "16", "32", "64"]
 
 MEANINGS = {
-    "drafters": "Who drafts: SSMs (small models); ngram, suffix: repeats of texts; table: counts of them.",
+    "drafters": "Who drafts: SSMs (small models); ngram, suffix repeat texts; table counts them.",
     "draft": "How tokens are picked: an SSM's likeliest, drawn, or (fused) the surest SSM's.",
     "expansion": "Children per node at each depth: 1,1,3 is a chain that splits in three.",
     "max_tree_nodes": "Tokens verified in one LLM pass: a number, auto (by cost) or uncut.",

@@ -62,9 +62,6 @@ def _preset(args: argparse.Namespace) -> str:
     if args.preset is None:
         return "best" if ssms_of(args) else plain
     choice("--preset", args.preset, PRESETS)
-    if args.preset not in (plain, "best") and not ssms_of(args):
-        allowed = f"best or {plain}, as there is no SSM; name one with --ssm"
-        raise ConfigError.of("--preset", args.preset, allowed)
     return str(args.preset)
 
 

@@ -14,10 +14,10 @@ from core.errors import ModelLoadError
 
 __all__ = ["FILE", "read_counts", "rows_as_bytes"]
 
-FILE = "counts.safetensors"
+FILE = "draft_table.counts"
 _NAME = "rows"
 # Numbers of a row: seven token ids, seven weights, a hash, a context's length.
-_ROW, _IDS, _LENGTH = 16, slice(0, 7), 15
+_ROW, _NUM_IDS, _LENGTH = 16, 7, 15
 _LONGEST_CONTEXT = 3
 # 4 million rows: more than any table holds.
 _LARGEST = 1 << 28
@@ -37,7 +37,7 @@ def read_counts(folder: Path, vocab_size: int) -> np.ndarray | None:
         raise _refusal(path, " ".join(str(error).split())[:200]) from error
     if rows.dtype != np.int32 or rows.ndim != 2 or rows.shape[1] != _ROW:
         raise _refusal(path, f"its rows are {rows.dtype} {rows.shape}")
-    ids, lengths = rows[:, _IDS], rows[:, _LENGTH]
+    ids, lengths = rows[:, :_NUM_IDS], rows[:, _LENGTH]
     if rows.size and (
         rows.min() < 0
         or ids.max() >= vocab_size

@@ -77,11 +77,22 @@ def test_unknown_names_are_refused() -> None:
         ConfigError, match=r"^drafters is 'c': one of all, first, a, b, ngram, suffix, table$"
     ):
         resolve_drafters(("a", "c"), ("a", "b"))
-    for name in ("all", "first"):
-        with pytest.raises(ConfigError, match=rf"^drafters is '{name}': no SSM .*--ssm.*ngram"):
-            resolve_drafters((name,), ())
-    # `best` is usable with any LLM.
-    assert resolve_drafters(("all", "ngram"), ()) == ("ngram",)
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (("all",), ("suffix", "table")),
+        (("first",), ("suffix",)),
+        (("all", "ngram"), ("suffix", "table")),
+        (("ngram",), ("ngram",)),
+        ((), ()),
+    ],
+)
+def test_without_an_ssm_texts_are_learnt_from(
+    asked: tuple[str, ...], names: tuple[str, ...]
+) -> None:
+    assert resolve_drafters(asked, ()) == names
 
 
 def test_every_ssm_and_prompt_lookup_are_drafters() -> None:
