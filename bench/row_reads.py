@@ -12,6 +12,7 @@ import numpy as np
 
 from bench.table_plan import FeatureTable
 from bench.timing import time_call
+from lab.figures import median
 
 try:
     from core.models.native.compiling import cached_entry as compiled
@@ -26,19 +27,22 @@ __all__ = ["row_read_ns"]
 
 # A table begins at a cache line; numbers of 8 bytes.
 LINE, NUMBER = 64, 8
+PARTS = 5
 
 
 def row_read_ns(tables: Sequence[FeatureTable], tokens: int, *, in_turn: bool = False) -> float:
-    """Of `tokens` tokens. The rows of one token are read side by side, or `in_turn`: which row
-    comes next is known only when the one before has been read. Rows are multiples of 8 bytes."""
+    """The median of several parts of `tokens` tokens. A token's rows are read side by side, or
+    `in_turn`: which row comes next is known only when the one before has been read. Row lengths
+    are multiples of 8 bytes."""
     sizes = [-(-table.bytes // LINE) * LINE // NUMBER for table in tables]
     starts = np.cumsum([0, *sizes])
     memory = _from_line(int(starts[-1]))
     rows = np.array([table.rows for table in tables], np.int64)
     lengths = np.array([table.row_bytes // NUMBER for table in tables], np.int64)
     read = partial(_read_rows, memory, starts[:-1].astype(np.int64), rows, lengths, in_turn)
-    read(max(1, tokens // 4))  # compiled, and caches in use
-    return 1e9 * time_call(partial(read, tokens))[1] / tokens
+    of_part = max(1, tokens // PARTS)
+    read(of_part)  # compiled, and caches in use
+    return 1e9 * median([time_call(partial(read, of_part))[1] for _ in range(PARTS)]) / of_part
 
 
 def _from_line(count: int) -> np.ndarray:

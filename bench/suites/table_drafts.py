@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -28,11 +28,12 @@ from lab.figures import median
 NODES = 16
 # Positions of the texts that are drafted at; drafts that are timed.
 EVERY, TIMED = 4, 400
+FOLDS = 4
 
 
 def draft_figures(models: LoadedModels, texts: Sequence[Sequence[int]]) -> dict[str, float]:
-    """Look-ups of drafts in every other text, the rest being counted; the time of drafts of 16
-    nodes, or of the largest there are, with all texts counted."""
+    """Look-ups of drafts in texts that are not counted; the time of drafts of 16 nodes, or of the
+    largest there are, with all texts counted."""
     return {**_look_ups(models, texts), **_times(models, texts)}
 
 
@@ -40,16 +41,11 @@ def _look_ups(models: LoadedModels, texts: Sequence[Sequence[int]]) -> dict[str,
     """A look-up is a hashed context that is searched. `contexts`: those whose followers were wanted
     in all drafts; `in_turn`: the look-ups that they take where each length of context has a table
     of its own, and all of them have to be read for what one joined row holds."""
-    table = new_table(ROWS)
-    if models.counts is not None:
-        insert_rows(table, models.counts)
-    for text in texts[::2]:
-        add_text(table, np.array(text, np.int64), 1)
     ends, room = np.array(sorted(models.eos_ids), np.int64), (NODES + 1) * CANDIDATES
     numbers, chances = np.zeros((5, room), np.int64), np.zeros((2, room))
     path, nodes = np.zeros(LONGEST_CONTEXT + NODES, np.int64), np.zeros((NODES, 5))
     total = {"looked": 0, "contexts": 0, "in_turn": 0, "nodes": 0}
-    for text in texts[1::2] or texts:
+    for table, text in _held_out(models, texts):
         for at in range(LONGEST_CONTEXT, len(text), EVERY):
             tail = np.array(text[at - LONGEST_CONTEXT : at], np.int64)
             size, looked = grow_tree(
@@ -62,6 +58,21 @@ def _look_ups(models: LoadedModels, texts: Sequence[Sequence[int]]) -> dict[str,
             total["in_turn"] += sum(contexts)
             total["nodes"] += size
     return dict(total)
+
+
+def _held_out(
+    models: LoadedModels, texts: Sequence[Sequence[int]]
+) -> Iterator[tuple[np.ndarray, Sequence[int]]]:
+    """Each text with a table of the texts of the other folds."""
+    for fold in range(FOLDS):
+        table = new_table(ROWS)
+        if models.counts is not None:
+            insert_rows(table, models.counts)
+        for number, text in enumerate(texts):
+            if number % FOLDS != fold:
+                add_text(table, np.array(text, np.int64), 1)
+        for text in texts[fold::FOLDS]:
+            yield table, text
 
 
 def _contexts(nodes: np.ndarray, ends: Sequence[int]) -> list[int]:

@@ -160,8 +160,8 @@ def _in_turn(results: Results, claims: Claims) -> Iterator[str]:
         "lengths; in turn, longest first, each length has a table of its own and all are read, "
         "since the candidates of each are wanted. (In turn until one is found takes as many "
         "accesses as the joined row, and has the candidates of that length alone.) Accesses were "
-        "counted in drafts for every other text with the rest counted, and cost what a random "
-        "read does."
+        "counted in drafts for each quarter of the texts with the rest counted, and cost what a "
+        "random read does."
     )
     yield str(Table("Back-off", lines, ("family", "rows"), columns, note, options))
     for group in group_rows(lines, ("family", "rows"), **options):
