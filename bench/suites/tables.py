@@ -66,7 +66,7 @@ def _tree(nodes: int, *drafters: str) -> SpeculationConfig:
 
 DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
     {
-        PLAIN: SpeculationConfig.preset("autoregressive"),
+        PLAIN: SpeculationConfig(drafters=(), speculation_length=0),
         **{
             f"{' + '.join(drafters)}, {nodes} nodes": _tree(nodes, *drafters)
             for drafters in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
