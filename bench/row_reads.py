@@ -23,34 +23,41 @@ except ImportError:  # numba is missing: then Python's own time is measured
         return function
 
 
-__all__ = ["row_read_ns"]
+__all__ = ["new_memory", "row_read_ns"]
 
 # A table begins at a cache line; numbers of 8 bytes.
 LINE, NUMBER = 64, 8
 PARTS = 5
 
 
-def row_read_ns(tables: Sequence[FeatureTable], tokens: int, *, in_turn: bool = False) -> float:
+def new_memory(size: int) -> np.ndarray:
+    """So many bytes for tables, from the beginning of a cache line on. Written, since pages that
+    never were are all one page of zeros."""
+    memory = np.ones((size + LINE) // NUMBER, np.int64)
+    skipped = -memory.ctypes.data % LINE // NUMBER
+    return memory[skipped : skipped + size // NUMBER]
+
+
+def row_read_ns(
+    memory: np.ndarray, tables: Sequence[FeatureTable], tokens: int, *, in_turn: bool = False
+) -> float:
     """The median of several parts of `tokens` tokens. A token's rows are read side by side, or
     `in_turn`: which row comes next is known only when the one before has been read. Row lengths
-    are multiples of 8 bytes."""
+    are multiples of 8 bytes.
+
+    The tables lie in `memory`, one after another. What is compared should lie in the same: the size
+    of its pages, which the system chooses, decides as much as the number of reads does.
+    """
     sizes = [-(-table.bytes // LINE) * LINE // NUMBER for table in tables]
-    starts = np.cumsum([0, *sizes])
-    memory = _from_line(int(starts[-1]))
+    starts = np.cumsum([0, *sizes], dtype=np.int64)
+    if starts[-1] > len(memory):
+        raise ValueError(f"{NUMBER * starts[-1]} bytes of tables in {NUMBER * len(memory)}")
     rows = np.array([table.rows for table in tables], np.int64)
     lengths = np.array([table.row_bytes // NUMBER for table in tables], np.int64)
-    read = partial(_read_rows, memory, starts[:-1].astype(np.int64), rows, lengths, in_turn)
+    read = partial(_read_rows, memory, starts[:-1], rows, lengths, in_turn)
     of_part = max(1, tokens // PARTS)
     read(of_part)  # compiled, and caches in use
     return 1e9 * median([time_call(partial(read, of_part))[1] for _ in range(PARTS)]) / of_part
-
-
-def _from_line(count: int) -> np.ndarray:
-    """`count` ones from the beginning of a cache line on. Written, since pages that never were are
-    all one page of zeros."""
-    memory = np.ones(count + LINE // NUMBER, np.int64)
-    skipped = -memory.ctypes.data % LINE // NUMBER
-    return memory[skipped : skipped + count]
 
 
 @compiled

@@ -14,10 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, load_prompts, take_round_robin
-from bench.row_reads import row_read_ns
+from bench.row_reads import new_memory, row_read_ns
 from bench.settings import Settings
 from bench.suites.acceptance import distinct_share
 from bench.suites.routing import run_counted
@@ -80,7 +82,7 @@ DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
 class Tables(Suite):
     """See Suite. `reads`: tokens of a measurement of look-ups; `kilobytes`: sizes of the tables
     that are read, `memory`: MB that joined tables may take; `vocabularies`: the values of a
-    feature that is a token."""
+    feature that is a token. All of them fit in the larger of both."""
 
     one_dtype: ClassVar[bool] = True
 
@@ -97,13 +99,14 @@ class Tables(Suite):
     contestants: tuple[str, ...] = tuple(DRAFTING)
 
     def measure(self, context: Context) -> None:
-        reads = {name: partial(self._read, *how) for name, how in READS.items()}
+        memory = new_memory(max(MB * max(self.memory), 1024 * max(self.kilobytes)))
+        reads = {name: partial(self._read, memory, *how) for name, how in READS.items()}
         Blocks(context, {"part": "reads"}, list(map(str, self.kilobytes)), "kb").measure(reads)
         items = [f"{count} of {size}" for size in self.vocabularies for count in self.features]
         planned = {SEPARATE: 0, **{f"within {mb} MB": mb for mb in self.memory}}
-        times, known = times_of(context.results), dict[Any, float]()
+        look_up = partial(self._look_up, memory, times_of(context.results), {})
         Blocks(context, {"part": "plans"}, items, "features").measure(
-            {name: partial(self._look_up, times, known, mb * MB) for name, mb in planned.items()}
+            {name: partial(look_up, mb * MB) for name, mb in planned.items()}
         )
         for family in self.families:
             if (models := _models(context, family)) is not None:
@@ -113,14 +116,19 @@ class Tables(Suite):
     def report(self, context: Context) -> Report:
         return Report(lookup_tables(context.results))
 
-    def _read(self, count: int, in_turn: bool, block: Block) -> float:
+    def _read(self, memory: np.ndarray, count: int, in_turn: bool, block: Block) -> float:
         """Tables that are together as large as the block's item says."""
         rows = int(block.item) * 1024 // 64 // count
         tables = [FeatureTable((), rows, 64)] * count
-        return row_read_ns(tables, self.reads, in_turn=in_turn)
+        return row_read_ns(memory, tables, self.reads, in_turn=in_turn)
 
     def _look_up(
-        self, times: AccessTimes, known_ns: dict[Any, float], most_bytes: int, block: Block
+        self,
+        memory: np.ndarray,
+        times: AccessTimes,
+        known_ns: dict[Any, float],
+        most_bytes: int,
+        block: Block,
     ) -> dict[str, Any]:
         """Rows of 32 bytes; a joined one fills a cache line. Equal plans of a block are measured
         once."""
@@ -132,7 +140,7 @@ class Tables(Suite):
             plan_tables(tables, times, most_bytes) if most_bytes else plan_of(tables, times)
         )
         if (key := (block, plan.tables)) not in known_ns:
-            known_ns[key] = row_read_ns(plan.tables, self.reads)
+            known_ns[key] = row_read_ns(memory, plan.tables, self.reads)
         names = [list(table.names) for table in plan.tables]
         return {"tables": names, "bytes": plan.bytes, "predicted": plan.ns, "ns": known_ns[key]}
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench.row_reads import LINE, _from_line, _read_rows, row_read_ns
+from bench.row_reads import LINE, _read_rows, new_memory, row_read_ns
 from bench.suites import table_drafts, tables
 from bench.suites.table_drafts import NODES, draft_figures
 from bench.suites.tables_report import BOTH, lookup_tables, times_of
@@ -23,12 +23,18 @@ TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 def test_what_was_read_decides_what_is_read_next(in_turn: bool) -> None:
     """Or else a token would not wait for the one before."""
     rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
-    memory = _from_line(8 + 12 + 16)
+    memory = new_memory(8 * (8 + 12 + 16))
     assert memory.ctypes.data % LINE == 0 and len(memory) == 36
     first = _read_rows(memory, np.array([0, 8, 20]), rows, lengths, in_turn, 200)
     memory[:] = 2
     assert _read_rows(memory, np.array([0, 8, 20]), rows, lengths, in_turn, 200) != first
-    assert row_read_ns([FeatureTable((), 3, 24), FeatureTable((), 1, 8)], 50, in_turn=in_turn) > 0
+
+
+def test_tables_lie_in_the_memory() -> None:
+    tables = [FeatureTable((), 3, 24), FeatureTable((), 1, 8)]
+    assert row_read_ns(new_memory(3 * LINE), tables, 50) > 0
+    with pytest.raises(ValueError, match="192 bytes of tables in 184"):
+        row_read_ns(new_memory(3 * LINE - 8), tables, 50)
 
 
 def test_contexts_of_a_chain_of_nodes() -> None:
