@@ -23,12 +23,13 @@ from bench.suites.pipeline import Pipeline
 from bench.suites.routing import Routing
 from bench.suites.sessions import Sessions
 from bench.suites.start import Start, Visitors
+from bench.suites.tables import Tables
 from bench.suites.watching import Watching
 from core.errors import ConfigError
 
 EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
-    *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Load(), Laws()),
+    *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Tables(), Load(), Laws()),
     *(Page(), Sessions(), Start(), Visitors(), Watching()),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})

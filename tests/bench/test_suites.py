@@ -30,6 +30,9 @@ from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.pipeline_tables import pipeline_rows
 from bench.suites.routing import CREDIT, SEGMENT, TURNING, Routing
+from bench.suites.tables import Tables
+from bench.suites.tables_report import BEST, BOTH, NO_DIFFERENCE, TABLE_TOO
+from bench.suites.tables_report import PLAIN as NO_DRAFTERS
 from bench.table_model import table_family
 from bench.timing import PassClock, time_call, timing_passes
 from core.config import PRESETS, SpeculationConfig
@@ -105,6 +108,23 @@ def routed_texts(samples: Samples) -> None:
     credit = mixed["figures"][CREDIT]
     assert len(credit["followed"]) == 1 and credit["to_oracle"] >= 0
     assert credit["rounds"] < 2 * SEGMENT, "the recorded text is accepted"
+
+
+def look_ups_and_drafts(samples: Samples) -> None:
+    """Reads of two sizes, a plan, two runs, drafts, rounds of two prompts."""
+    by_part = {name: [s for s in samples if s["part"] == name] for name in
+               ("reads", "plans", "passes", "drafts", "rounds")}  # fmt: skip
+    assert all(ns > 0 for s in by_part["reads"] for ns in s["figures"].values())
+    for one in (one for s in by_part["plans"] for one in s["figures"].values()):
+        assert {name for names in one["tables"] for name in names} == {"last token", "domain"}
+        assert one["ns"] > 0 and one["predicted"] > 0
+    plain, both = ([run["token_ids"] for run in s["runs"]] for s in by_part["passes"])
+    assert plain == both and {len(ids) for ids in plain} == {8}
+    (drafts,) = (s["figures"]["table"] for s in by_part["drafts"])
+    assert drafts["contexts"] <= drafts["looked"] <= drafts["in_turn"] and drafts["us"] > 0
+    for sample in by_part["rounds"]:
+        looking = {name: one["looking"] for name, one in sample["figures"].items()}
+        assert looking[BEST] == 0 < looking[TABLE_TOO] < 1
 
 
 def test_the_chart_of_load_has_every_percentile(tmp_path: Path) -> None:
@@ -191,6 +211,20 @@ CASES = (
         *(2, len, "Fusion at 8 nodes, T = 0.8", "all tokens over all passes"),
         tokens=4,
         prompts=1,
+    ),
+    case(
+        Tables(
+            reads=500,
+            kilobytes=(16, 65_536),
+            memory=(1,),
+            features=(2,),
+            vocabularies=(64,),
+            families=("bundled",),
+            temperatures=(0.0,),
+            contestants=(NO_DRAFTERS, BOTH),
+        ),
+        *(2 + 1 + 2 + 1 + 2, look_ups_and_drafts, NO_DIFFERENCE, "within 1 MB", "| in turn |"),
+        *("of 2 texts loop", "tokens per pass | at least 2.8 |", "joined row, accesses a token"),
     ),
     case(Acceptance(parts=("same",)), 5 * (len(SSMS) + 1), len, *COMPARED, tokens=5),
     case(

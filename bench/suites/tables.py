@@ -1,0 +1,227 @@
+"""`tables`: what joined tables save in look-ups (MicroRec, arXiv 2010.05894), and what the drafters
+that look up are worth: `table` and `suffix`, without an SSM and beside the SSMs.
+
+SmolLM2 is measured where it is on this machine. `--repeats` is how often times are measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.prompts import Prompt, load_prompts, take_round_robin
+from bench.row_reads import new_memory, row_read_ns
+from bench.settings import Settings
+from bench.suites.acceptance import distinct_share
+from bench.suites.routing import run_counted
+from bench.suites.table_drafts import draft_figures
+from bench.suites.tables_report import BEST, PLAIN, SEPARATE, TABLE_TOO, lookup_tables, times_of
+from bench.table_plan import AccessTimes, FeatureTable, TablePlan, plan_of, plan_tables
+from core.config import Request, SamplingParams, SpeculationConfig
+from core.config.mechanisms import NGRAM, SUFFIX, TABLE
+from core.engine.engine import Engine
+from core.engine.round_state import WITHOUT_IT
+from core.errors import EngineError
+from core.events import RoundCompleted
+from core.models.loading.catalog import BUNDLED, SMOLLM2
+from core.models.loading.load import LoadedModels, load_models
+from core.models.loading.smollm2 import local_smollm2
+from lab.figures import median
+from lab.order import Block
+
+MB = 1 << 20
+CHAT = Path(__file__).parent.parent / "prompts-chat.jsonl"
+# Reads of a token: how many, and whether each waits for the one before.
+READS = MappingProxyType(
+    {
+        "1": (1, False),
+        "2": (2, False),
+        "4": (4, False),
+        "8": (8, False),
+        "2 in turn": (2, True),
+        "3 in turn": (3, True),
+    }
+)
+# A position's features, and how many values each has; None: the vocabulary.
+FEATURES = (
+    *(("last token", None), ("domain", 5), ("token before", None), ("state", 8)),
+    *(("third token", None), ("character class", 8), ("copied token", None), ("column", 16)),
+)
+
+
+def _tree(nodes: int, *drafters: str) -> SpeculationConfig:
+    """Trees of at most `nodes` nodes, any deep."""
+    return SpeculationConfig(
+        drafters, "best_first", max_tree_nodes=nodes, combine="vote_tree", vote_nodes=nodes,
+        speculation_length=nodes,
+    )  # fmt: skip
+
+
+DRAFTING: Mapping[str, SpeculationConfig] = MappingProxyType(
+    {
+        PLAIN: SpeculationConfig(drafters=(), speculation_length=0),
+        **{
+            f"{' + '.join(drafters)}, {nodes} nodes": _tree(nodes, *drafters)
+            for drafters in ((NGRAM,), (SUFFIX,), (TABLE,), (SUFFIX, TABLE))
+            for nodes in (8, 16)
+        },
+    }
+)
+
+
+@dataclass(frozen=True)
+class Tables(Suite):
+    """See Suite. `reads`: tokens of a measurement of look-ups; `kilobytes`: sizes of the tables
+    that are read, `memory`: MB that joined tables may take; `vocabularies`: the values of a
+    feature that is a token. All of them fit in the larger of both."""
+
+    one_dtype: ClassVar[bool] = True
+
+    name: str = "tables"
+    about: str = "look-ups in joined tables; tokens per pass of the drafters that look up"
+    defaults: Settings = Settings(prompts=24, tokens=64, repeats=5, dtypes=("float32",))
+    reads: int = 500_000
+    kilobytes: tuple[int, ...] = (16, 256, 1024, 8192, 65_536, 262_144)
+    memory: tuple[int, ...] = (1, 16, 64, 256)
+    features: tuple[int, ...] = (2, 4, 8)
+    vocabularies: tuple[int, ...] = (4096, 49_152)
+    families: tuple[str, ...] = (BUNDLED, SMOLLM2)
+    temperatures: tuple[float, ...] = (0.0, 0.8)
+    contestants: tuple[str, ...] = tuple(DRAFTING)
+
+    def measure(self, context: Context) -> None:
+        memory = new_memory(max(MB * max(self.memory), 1024 * max(self.kilobytes)))
+        reads = {name: partial(self._read, memory, *how) for name, how in READS.items()}
+        Blocks(context, {"part": "reads"}, list(map(str, self.kilobytes)), "kb").measure(reads)
+        items = [f"{count} of {size}" for size in self.vocabularies for count in self.features]
+        planned = {SEPARATE: 0, **{f"within {mb} MB": mb for mb in self.memory}}
+        look_up = partial(self._look_up, memory, times_of(context.results), {})
+        Blocks(context, {"part": "plans"}, items, "features").measure(
+            {name: partial(look_up, mb * MB) for name, mb in planned.items()}
+        )
+        for family in self.families:
+            if (models := _models(context, family)) is not None:
+                self._measure_family(context, family, models)
+        self._measure_rounds(context)
+
+    def report(self, context: Context) -> Report:
+        return Report(lookup_tables(context.results))
+
+    def _read(self, memory: np.ndarray, count: int, in_turn: bool, block: Block) -> float:
+        """Tables that are together as large as the block's item says."""
+        rows = int(block.item) * 1024 // 64 // count
+        tables = [FeatureTable((), rows, 64)] * count
+        return row_read_ns(memory, tables, self.reads, in_turn=in_turn)
+
+    def _look_up(
+        self,
+        memory: np.ndarray,
+        times: AccessTimes,
+        known_ns: dict[Any, float],
+        most_bytes: int,
+        block: Block,
+    ) -> dict[str, Any]:
+        """Rows of 32 bytes; a joined one fills a cache line. Equal plans of a block are measured
+        once."""
+        count, vocabulary = map(int, block.item.split(" of "))
+        tables = [
+            FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]
+        ]
+        plan: TablePlan = (
+            plan_tables(tables, times, most_bytes) if most_bytes else plan_of(tables, times)
+        )
+        if (key := (block, plan.tables)) not in known_ns:
+            known_ns[key] = row_read_ns(memory, plan.tables, self.reads)
+        names = [list(table.names) for table in plan.tables]
+        return {"tables": names, "bytes": plan.bytes, "predicted": plan.ns, "ns": known_ns[key]}
+
+    def _measure_family(self, context: Context, family: str, models: LoadedModels) -> None:
+        prompts = _prompts(context, family)
+        for heat in self.temperatures:
+            for name in self.contestants:
+                key = {"part": "passes", "family": family, "temperature": heat, "contestant": name}
+                if not context.results.has(**key):
+                    # Their drafters learn from the texts before: each begins with none.
+                    with closing(Engine(models)) as engine:
+                        runs = [_run(context, engine, name, heat, prompt) for prompt in prompts]
+                    context.results.add({**key, "runs": runs})
+                    context.say(f"{family}, T = {heat:g}, {name}")
+        (plain,) = context.results.where(
+            part="passes", family=family, temperature=self.temperatures[0], contestant=PLAIN
+        )
+        texts = [run["token_ids"] for run in plain["runs"]]
+        blocks = Blocks(context, {"part": "drafts"}, [family], "family")
+        blocks.measure({TABLE: lambda block: draft_figures(models, texts)})
+
+    def _measure_rounds(self, context: Context) -> None:
+        best = SpeculationConfig.preset("best")
+        configs = {BEST: best, TABLE_TOO: replace(best, drafters=(*best.drafters, TABLE))}
+        blocks = Blocks(context, {"part": "rounds"}, [one.id for one in context.prompts])
+        if blocks.missing_blocks:
+            models = context.load(context.settings.dtypes[0])
+            with ExitStack() as leaving:
+                engines = {n: leaving.enter_context(closing(Engine(models))) for n in configs}
+                blocks.measure(
+                    {n: partial(_whole_rounds, context, engines[n], c) for n, c in configs.items()},
+                    warm=blocks.missing_blocks[0],
+                )
+
+
+def _models(context: Context, family: str) -> LoadedModels | None:
+    """None where SmolLM2 is not on this machine."""
+    dtype = context.settings.dtypes[0]
+    if family == BUNDLED:
+        return context.load(dtype)
+    if local_smollm2() is None:
+        context.say(f"{family} is not on this machine and left out: `--llm {family}` downloads it")
+        return None
+    return load_models(SMOLLM2, [], dtype, "cpu")
+
+
+def _prompts(context: Context, family: str) -> Sequence[Prompt]:
+    if family == BUNDLED:
+        return context.prompts
+    return take_round_robin(load_prompts(CHAT), context.settings.prompts)
+
+
+def _run(
+    context: Context, engine: Engine, name: str, temperature: float, prompt: Prompt
+) -> dict[str, Any]:
+    """A prompt's text and its passes. EngineError where a drafter was lost."""
+    sampling = SamplingParams(context.settings.tokens, temperature, seed=prompt.seed())
+    is_chat = prompt.id.startswith("chat-")
+    request = Request(prompt.text, sampling, DRAFTING[name], chat=is_chat)
+    figures, rounds = run_counted(engine, request)
+    _check_drafters(rounds)
+    ids = [token_id for one in rounds for token_id in one.token_ids]
+    distinct = round(distinct_share(ids), 4)
+    return {"id": prompt.id, **figures, "distinct_4_grams": distinct, "token_ids": ids}
+
+
+def _check_drafters(rounds: Sequence[RoundCompleted]) -> None:
+    for note in (note for one in rounds for note in one.notes if note.endswith(WITHOUT_IT)):
+        raise EngineError(note)
+
+
+def _whole_rounds(
+    context: Context, engine: Engine, config: SpeculationConfig, block: Block
+) -> dict[str, Any]:
+    """Milliseconds of a round, the first one apart since the prompt is read in it, and the share of
+    them that `table` drafts."""
+    prompt = next(one for one in context.prompts if one.id == block.item)
+    sampling = SamplingParams(context.settings.tokens, ignore_eos=True)
+    figures, rounds = run_counted(engine, Request(prompt.text, sampling, config))
+    _check_drafters(rounds)
+    ends = [one.at_ms for one in rounds]
+    times = [end - before for before, end in zip(ends, ends[1:], strict=False)]
+    looking = sum(s.ms for one in rounds[1:] for s in one.spans if s.lane == TABLE)
+    return {**figures, "ms": median(times or ends), "looking": looking / (sum(times) or ends[0])}

@@ -1,0 +1,117 @@
+"""Which look-up tables to join: the Cartesian products of MicroRec (arXiv 2010.05894, its heuristic
+search of combinations and allocation), planned with this machine's access times.
+
+A look-up in the product of two tables costs one random access instead of two; the price is size,
+rows a x rows b. The paper spreads tables over memory channels and compares plans by rounds of
+accesses. A CPU has caches instead, and has several reads under way at a time: here plans are
+compared by measured nanoseconds, of a read by itself and of one more beside it, by size of table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "AccessTimes",
+    "FeatureTable",
+    "TablePlan",
+    "joined",
+    "plan_of",
+    "plan_tables",
+    "product_row",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureTable:
+    """A row for each value of a feature, or for each pair of values. `names`: its features."""
+
+    names: tuple[str, ...]
+    rows: int
+    row_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTimes:
+    """Nanoseconds of reading a random row, by bytes of its table, measured at some sizes each:
+    `alone`, and `beside` another read, which is what one more adds."""
+
+    alone: Mapping[int, float]
+    beside: Mapping[int, float]
+
+    def token_ns(self, tables: Sequence[FeatureTable]) -> float:
+        """A row of each table, side by side: the largest table's alone, the others beside it."""
+        if not tables:
+            return 0.0
+        *others, largest = sorted(table.bytes for table in tables)
+        rest = math.fsum(_at(size, self.beside) for size in others)
+        return _at(largest, self.alone) + rest
+
+
+def _at(size: int, measured_ns: Mapping[int, float]) -> float:
+    """Between two measured sizes linear in the logarithm of size, outside them the nearest one's
+    time."""
+    sizes = sorted(measured_ns)
+    if size <= sizes[0]:
+        return measured_ns[sizes[0]]
+    for low, high in zip(sizes, sizes[1:], strict=False):
+        if size <= high:
+            share = math.log(size / low) / math.log(high / low)
+            return measured_ns[low] + share * (measured_ns[high] - measured_ns[low])
+    return measured_ns[sizes[-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """Tables with an access each; `ns`: predicted, for all of them."""
+
+    tables: tuple[FeatureTable, ...]
+    ns: float
+
+    @property
+    def bytes(self) -> int:
+        return sum(table.bytes for table in self.tables)
+
+
+def joined(a: FeatureTable, b: FeatureTable) -> FeatureTable:
+    """The product: a row for each pair of rows, both one after the other."""
+    return FeatureTable((*a.names, *b.names), a.rows * b.rows, a.row_bytes + b.row_bytes)
+
+
+def product_row(row_a: int, row_b: int, rows_b: int) -> int:
+    """The product's row for a row of each table, the second one with `rows_b` rows."""
+    return row_a * rows_b + row_b
+
+
+def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: int) -> TablePlan:
+    """The plan of least predicted time, then of least storage; O(n^2), no worse than separate
+    tables.
+
+    The paper's rules: only the n smallest tables are joined, for each even n; only in pairs; the
+    smallest of them with the largest. Plans of more than `most_bytes` are left out, but for the
+    separate tables, which there must be anyway.
+
+    A heuristic. Against all pairings of 2 to 8 tables of random sizes: where rows are equally long
+    it found the least time on all of 1,800 instances; with rows of 4 to 64 bytes it missed it on 4
+    to 15 % by size of tables, by 2 % in the median and at most 14 %.
+    """
+    by_size = sorted(tables, key=lambda table: table.bytes)
+    best = plan_of(by_size, times)
+    for count in range(2, len(by_size) + 1, 2):
+        pairs = [joined(by_size[i], by_size[count - 1 - i]) for i in range(count // 2)]
+        plan = plan_of([*pairs, *by_size[count:]], times)
+        if plan.bytes <= most_bytes and (plan.ns, plan.bytes) < (best.ns, best.bytes):
+            best = plan
+    return best
+
+
+def plan_of(tables: Sequence[FeatureTable], times: AccessTimes) -> TablePlan:
+    """These tables as they are, the largest first: its row takes longest to arrive."""
+    ordered = sorted(tables, key=lambda table: table.bytes, reverse=True)
+    return TablePlan(tuple(ordered), times.token_ns(tables))

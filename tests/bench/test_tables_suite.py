@@ -1,0 +1,109 @@
+"""Parts of the suite `tables`: reads of rows, look-ups counted in drafts, the report of samples."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.row_reads import LINE, _read_rows, new_memory, row_read_ns
+from bench.suites import table_drafts, tables
+from bench.suites.table_drafts import NODES, draft_figures
+from bench.suites.tables_report import BOTH, lookup_tables, times_of
+from bench.table_plan import FeatureTable
+from core.drafters.count_table import add_text, new_table
+from core.models.loading.load import LoadedModels
+
+TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_what_was_read_decides_what_is_read_next(in_turn: bool) -> None:
+    """Or else a token would not wait for the one before."""
+    rows, lengths = np.array([1, 3, 16]), np.array([8, 4, 1])
+    memory = new_memory(8 * (8 + 12 + 16))
+    assert memory.ctypes.data % LINE == 0 and len(memory) == 36
+    first = _read_rows(memory, np.array([0, 8, 20]), rows, lengths, in_turn, 200)
+    memory[:] = 2
+    assert _read_rows(memory, np.array([0, 8, 20]), rows, lengths, in_turn, 200) != first
+
+
+def test_tables_lie_in_the_memory() -> None:
+    tables = [FeatureTable((), 3, 24), FeatureTable((), 1, 8)]
+    assert row_read_ns(new_memory(3 * LINE), tables, 50) > 0
+    with pytest.raises(ValueError, match="192 bytes of tables in 184"):
+        row_read_ns(new_memory(3 * LINE - 8), tables, 50)
+
+
+def test_contexts_of_a_chain_of_nodes() -> None:
+    """Token, parent, score, rank, context: the followers of an end are not wanted."""
+    nodes = np.array([[5, -1, 1, 0, 1], [6, 0, 1, 0, 2], [7, 1, 1, 0, 3], [8, 1, 1, 1, 1]], float)
+    assert table_drafts._contexts(nodes, [7]) == [2, 3, 2]
+
+
+def test_drafts_of_a_family(family: LoadedModels) -> None:
+    """The texts repeat one: each context is found at once, and all lengths are three reads."""
+    found = draft_figures(family, [TEXT] * 4)
+    assert found["looked"] == found["contexts"] > 0
+    assert 2.5 < found["in_turn"] / found["contexts"] <= 3
+    assert found["draft_nodes"] == NODES and found["timed"] > 0
+
+
+def test_drafts_begin_with_the_counts_that_came_along(family: LoadedModels) -> None:
+    """Of one text nothing else is counted."""
+    table = new_table(64)
+    add_text(table, np.array(TEXT, np.int64), 1)
+    without, with_counts = (
+        draft_figures(replace(family, counts=counts), [TEXT])
+        for counts in (None, table[table[:, -1] > 0])
+    )
+    assert without["nodes"] == 0 and without["looked"] == 3 * without["contexts"]
+    assert with_counts["nodes"] > 0 and with_counts["looked"] == with_counts["contexts"]
+
+
+def run(tokens: int, rounds: int, distinct: float) -> dict[str, Any]:
+    return {"tokens": tokens, "rounds": rounds, "distinct_4_grams": distinct, "id": str(tokens)}
+
+
+def test_texts_that_loop_are_counted_apart(make_context: Any) -> None:
+    results = make_context().results
+    key = {"part": "passes", "family": "bundled", "temperature": 0.0, "contestant": BOTH}
+    results.add({**key, "runs": [run(30, 10, 0.9), run(25, 10, 0.8), run(90, 10, 0.2)]})
+    passes, claims = lookup_tables(results)
+    (line,) = [line for line in passes.splitlines() if line.startswith(f"| {BOTH}")]
+    assert "| 2.75 (2.50 to 3.00) | 9.00 (9.00 to 9.00) |" in line
+    assert "1 of 3 texts loop" in passes
+    assert "at least 2.8 | 2.75 (2.50 to 3.00) | not reached, by 0.05" in claims
+
+
+def test_what_back_off_in_turn_costs(make_context: Any) -> None:
+    """2.4 of three reads in turn against 1.2 single ones."""
+    results = make_context().results
+    times = {"1": 100.0, "2": 110.0, "4": 120.0, "8": 170.0, "2 in turn": 200, "3 in turn": 330.0}
+    results.add({"part": "reads", "kb": 65_536, "repeat": 0, "figures": times})
+    figures = {"looked": 12, "contexts": 10, "in_turn": 24, "nodes": 8, "us": 9.0}
+    drafts = {"table": {**figures, "draft_nodes": 16}}
+    results.add({"part": "drafts", "family": "smollm2", "repeat": 0, "figures": drafts})
+    claims = lookup_tables(results)[-1]
+    assert "smollm2: joined row, accesses a token | at most 1.05 | 1.20 | not reached" in claims
+    assert "| at least 2.50x | 2.20x (2.20 to 2.20) | not reached, by 0.30 |" in claims
+    assert "a draft of 16 nodes, us | at most 10 | 9.00 | reached" in claims
+    measured = times_of(results)
+    assert measured.alone == {65_536 * 1024: 100.0} and measured.beside == {65_536 * 1024: 10.0}
+
+
+def test_without_smollm2_it_is_left_out(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "local_smollm2", lambda: None)
+    said: list[str] = []
+    assert tables._models(make_context(said.append), "smollm2") is None
+    assert said == ["smollm2 is not on this machine and left out: `--llm smollm2` downloads it"]
+
+
+def test_chat_prompts_are_those_of_smollm2(make_context: Any) -> None:
+    context = make_context(prompts=5)
+    chats = tables._prompts(context, "smollm2")
+    assert len(chats) == 5 and len({prompt.domain for prompt in chats}) == 5
+    assert all(prompt.id.startswith("chat-") for prompt in chats)
+    assert not any(prompt.id.startswith("chat-") for prompt in context.prompts)
