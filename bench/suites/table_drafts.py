@@ -76,13 +76,13 @@ def _held_out(
 
 
 def _contexts(nodes: np.ndarray, ends: Sequence[int]) -> list[int]:
-    """Of each node whose followers were wanted the longest context that there can be: one token
-    longer than that of the node itself."""
+    """Of each node whose followers were wanted, which the last of a full tree's are not, the longest
+    context that there can be: one token longer than that of the node itself."""
     depths: list[int] = []
     lengths = []
-    for token, parent, _, _, length in nodes.tolist():
+    for at, (token, parent, _, _, length) in enumerate(nodes.tolist()):
         depths.append(1 + (depths[int(parent)] if parent >= 0 else 0))
-        if depths[-1] < NODES and token not in ends:
+        if at < NODES - 1 and depths[-1] < NODES and token not in ends:
             lengths.append(min(int(length) + 1, LONGEST_CONTEXT))
     return lengths
 

@@ -252,7 +252,7 @@ def grow_tree(
     token, parent, level, origin, state = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     size, count, looked = 0, 0, 0
     node = -1
-    while True:
+    while size < budget:
         # The candidates behind the node that was chosen last.
         above = 0 if node < 0 else level[node]
         is_end = False
@@ -284,8 +284,6 @@ def grow_tree(
                     origin[count], state[count] = length, -1
                     chances[0][count], chances[1][count] = before * score, score
                     count += 1
-        if size == budget:
-            break
         node = -1
         for other in range(count):
             if state[other] < 0 and (node < 0 or chances[0][other] > chances[0][node]):
