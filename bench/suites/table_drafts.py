@@ -76,7 +76,7 @@ def _held_out(
 
 
 def _contexts(nodes: np.ndarray, ends: Sequence[int]) -> list[int]:
-    """Of each node whose followers were wanted, which the last of a full tree's are not, the longest
+    """Of each node whose followers were wanted (the last of a full tree has none) the longest
     context that there can be: one token longer than that of the node itself."""
     depths: list[int] = []
     lengths = []
