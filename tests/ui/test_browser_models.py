@@ -102,7 +102,11 @@ def offers(page: Any, *drafters: str) -> None:
     """Wait until Live offers these drafters, all chosen, and n-grams, which are not."""
     if not page.locator("#field-drafters").is_visible():
         page.get_by_text("Every setting of the engine").click()
-    becomes(page, DRAFTERS, {**dict.fromkeys(drafters, True), "ngram": False, "suffix": False})
+    becomes(
+        page,
+        DRAFTERS,
+        {**dict.fromkeys(drafters, True), "ngram": False, "suffix": False, "table": False},
+    )
 
 
 def test_other_models_take_over_and_every_page_follows(
