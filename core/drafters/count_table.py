@@ -12,19 +12,9 @@ arrays: compiled by numba where it is installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import numpy as np
 
-try:
-    from core.models.native.compiling import cached_entry as compiled
-except ImportError:  # numba is missing: slower, the same
-    F = TypeVar("F", bound=Callable[..., object])
-
-    def compiled(function: F) -> F:
-        return function
-
+from core.drafters.compiling import compiled
 
 __all__ = [
     "CANDIDATES",
@@ -296,7 +286,7 @@ def grow_tree(
                 if state[other] >= 0:
                     rank += 1
                 elif chain:
-                    # Left out: 0 is never chosen before a candidate that counts.
+                    # Not a candidate any more: only a state below 0 is.
                     state[other] = budget
         nodes[size, 0] = token[node]
         nodes[size, 1] = state[parent[node]] if parent[node] >= 0 else -1

@@ -11,19 +11,11 @@ Plain loops over arrays: compiled by numba where it is installed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
-try:
-    from core.models.native.compiling import cached_entry as compiled
-except ImportError:  # numba is missing: slower, the same
-    F = TypeVar("F", bound=Callable[..., object])
-
-    def compiled(function: F) -> F:
-        return function
-
+from core.drafters.compiling import compiled
 
 __all__ = [
     "LONGEST_MATCH",
