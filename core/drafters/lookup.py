@@ -3,15 +3,77 @@
 from __future__ import annotations
 
 import math
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence as Many
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
+from core.drafters.base import DraftRequest
+from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
+from core.sequence import Sequence
 from core.trees.draft import Draft
 from core.trees.tree import ROOT
 
-__all__ = ["draft_of", "has_children", "likelihoods_of"]
+__all__ = ["LookupDrafter", "LookupState", "draft_of", "has_children", "likelihoods_of"]
+
+
+@dataclass(kw_only=True)
+class LookupState:
+    """Of one run: the likelihoods since they were last asked for."""
+
+    likelihoods: list[float] = field(default_factory=list)
+
+
+State = TypeVar("State", bound=LookupState)
+
+
+class LookupDrafter(ABC, Generic[State]):
+    """See Drafter. A subclass finds the nodes and keeps a state of each run."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._states: dict[str, State] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @abstractmethod
+    def _nodes_for(self, request: DraftRequest) -> np.ndarray:
+        """Rows of token id, parent, score, rank among its siblings; parents first."""
+
+    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+        drafts = []
+        for request in requests:
+            start = time.perf_counter()
+            nodes = self._nodes_for(request) if request.worth_starting else np.empty((0, 4))
+            span = Timed(self._name, "draft", start, time.perf_counter())
+            drafts.append(draft_of(nodes, span))
+        return drafts
+
+    def _note_likelihoods(
+        self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]
+    ) -> list[int]:
+        """Keeps those of the committed tokens where the run needs them; returns the draft's nodes
+        that these tokens follow."""
+        path = draft.walk(token_ids) if draft is not None else []
+        if needs_likelihoods(sequence.speculation):
+            self._states[sequence.run_id].likelihoods += likelihoods_of(draft, path, len(token_ids))
+        return path
+
+    def temperature(self, sequence: Sequence) -> float:
+        return 1.0
+
+    def likelihoods(self, sequence: Sequence) -> list[float]:
+        state = self._states.get(sequence.run_id)
+        if state is None:
+            return []
+        taken, state.likelihoods = state.likelihoods, []
+        return taken
 
 
 def draft_of(nodes: np.ndarray, span: Timed) -> Draft:

@@ -10,14 +10,12 @@ As SuffixDecoding (arXiv 2411.04975), which keeps suffix trees; see `text_index`
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from core.drafters.base import DraftRequest
-from core.drafters.lookup import draft_of, has_children, likelihoods_of
+from core.drafters.lookup import LookupDrafter, LookupState, has_children
 from core.drafters.text_index import (
     LONGEST_MATCH,
     MATCH_CLASSES,
@@ -30,7 +28,6 @@ from core.drafters.text_index import (
     match_class,
     new_index,
 )
-from core.drafters.weights import needs_likelihoods
 from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.draft import Draft
@@ -47,8 +44,8 @@ MOST_NODES = 256
 PRIOR_TOKENS = 2.0
 
 
-@dataclass
-class _State:
+@dataclass(kw_only=True)
+class _State(LookupState):
     """`own`: this text. `earlier`: the positions of an earlier text with the same prompt. `match`:
     tokens of the last draft's longest match. `hits`, `tries`: tokens accepted and tried, by class
     of match length."""
@@ -60,7 +57,6 @@ class _State:
     match: int = 0
     hits: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS / 2))
     tries: np.ndarray = field(default_factory=lambda: np.full(MATCH_CLASSES, PRIOR_TOKENS))
-    likelihoods: list[float] = field(default_factory=list)
 
     def count_tried(self, depth: int, *, hit: bool) -> None:
         """A level of the draft that was verified: behind its parent the match was `depth` longer
@@ -70,7 +66,7 @@ class _State:
         self.hits[place] += hit
 
 
-class SuffixDrafter:
+class SuffixDrafter(LookupDrafter[_State]):
     """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none.
 
     An earlier text with the very same prompt is not read: a run that is repeated, to be compared
@@ -78,8 +74,7 @@ class SuffixDrafter:
     """
 
     def __init__(self, name: str, earlier_tokens: int = 0) -> None:
-        self._name = name
-        self._states: dict[str, _State] = {}
+        super().__init__(name)
         self._room = earlier_tokens
         self._earlier = new_index(max(1, earlier_tokens))
         # By prompt the first position and that behind the last, oldest text first.
@@ -91,25 +86,14 @@ class SuffixDrafter:
         self._nodes = np.zeros((MOST_NODES, 3))
         self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
         same = self._texts.get(sequence.prompt_ids, (0, 0))
-        self._states[sequence.run_id] = _State(new_index(size, buckets=1024), ends, same)
+        self._states[sequence.run_id] = _State(
+            own=new_index(size, buckets=1024), ends=ends, earlier=same
+        )
         return ()
-
-    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
-        drafts = []
-        for request in requests:
-            start = time.perf_counter()
-            nodes = self._nodes_for(request) if request.worth_starting else np.empty((0, 4))
-            span = Timed(self._name, "draft", start, time.perf_counter())
-            drafts.append(draft_of(nodes, span))
-        return drafts
 
     def _nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
@@ -134,9 +118,7 @@ class SuffixDrafter:
         state = self._states.get(sequence.run_id)
         if state is None:
             return
-        path = draft.walk(token_ids) if draft is not None else []
-        if needs_likelihoods(sequence.speculation):
-            state.likelihoods += likelihoods_of(draft, path, len(token_ids))
+        path = self._note_likelihoods(sequence, draft, token_ids)
         if draft is None or not len(draft):
             return
         for depth in range(len(path)):
@@ -157,13 +139,3 @@ class SuffixDrafter:
         overwritten = first + len(text) - self._room
         while (oldest := next(iter(self._texts.items())))[1][1] <= overwritten:
             del self._texts[oldest[0]]
-
-    def temperature(self, sequence: Sequence) -> float:
-        return 1.0
-
-    def likelihoods(self, sequence: Sequence) -> list[float]:
-        state = self._states.get(sequence.run_id)
-        found = state.likelihoods if state else []
-        if state:
-            state.likelihoods = []
-        return found

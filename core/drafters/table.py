@@ -9,7 +9,6 @@ their q is one-hot.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -25,8 +24,7 @@ from core.drafters.count_table import (
     insert_rows,
     new_table,
 )
-from core.drafters.lookup import draft_of, likelihoods_of
-from core.drafters.weights import needs_likelihoods
+from core.drafters.lookup import LookupDrafter, LookupState
 from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.draft import Draft
@@ -50,8 +48,8 @@ class _Text(NamedTuple):
     first: int
 
 
-@dataclass
-class _State:
+@dataclass(kw_only=True)
+class _State(LookupState):
     """Of a run of `prompt`. `hits` and `predicted`: accepted nodes, and the sum of the verified
     ones' shares, by length of the context that they were counted behind. `contexts`: those lengths,
     of the last draft."""
@@ -63,7 +61,6 @@ class _State:
         default_factory=lambda: np.full(LONGEST_CONTEXT + 1, PRIOR_TOKENS)
     )
     contexts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    likelihoods: list[float] = field(default_factory=list)
 
     @property
     def rates(self) -> np.ndarray:
@@ -72,7 +69,7 @@ class _State:
         return rates
 
 
-class TableDrafter:
+class TableDrafter(LookupDrafter[_State]):
     """See Drafter. `rows`: counts to begin with, of a table of any size.
 
     A text is not counted while its prompt runs again: a run that is repeated, to be compared or
@@ -80,11 +77,10 @@ class TableDrafter:
     """
 
     def __init__(self, name: str, rows: np.ndarray | None = None) -> None:
-        self._name = name
+        super().__init__(name)
         self._table = new_table(ROWS)
         if rows is not None:
             insert_rows(self._table, rows)
-        self._states: dict[str, _State] = {}
         # By prompt, oldest first: counted texts, and those that are not counted yet.
         self._counted: dict[tuple[int, ...], _Text] = {}
         self._uncounted: dict[tuple[int, ...], _Text] = {}
@@ -92,13 +88,9 @@ class TableDrafter:
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
 
-    @property
-    def name(self) -> str:
-        return self._name
-
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        self._states[sequence.run_id] = _State(sequence.prompt_ids, ends)
+        self._states[sequence.run_id] = _State(prompt=sequence.prompt_ids, ends=ends)
         running = {state.prompt for state in self._states.values()}
         for prompt in [each for each in self._uncounted if each not in running]:
             self._counted[prompt] = text = self._uncounted.pop(prompt)
@@ -109,15 +101,6 @@ class TableDrafter:
         while len(self._counted) > TEXTS:
             del self._counted[next(iter(self._counted))]
         return ()
-
-    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
-        drafts = []
-        for request in requests:
-            start = time.perf_counter()
-            nodes = self._nodes_for(request) if request.worth_starting else np.empty((0, 4))
-            span = Timed(self._name, "draft", start, time.perf_counter())
-            drafts.append(draft_of(nodes, span))
-        return drafts
 
     def _nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
@@ -138,9 +121,7 @@ class TableDrafter:
         state = self._states.get(sequence.run_id)
         if state is None:
             return
-        path = draft.walk(token_ids) if draft is not None else []
-        if needs_likelihoods(sequence.speculation):
-            state.likelihoods += likelihoods_of(draft, path, len(token_ids))
+        path = self._note_likelihoods(sequence, draft, token_ids)
         if draft is not None and len(draft) == len(state.contexts):
             self._calibrate(state, draft, path, rejected=len(path) < len(token_ids))
 
@@ -164,13 +145,3 @@ class TableDrafter:
         # Of runs of one prompt the longest text counts.
         if earlier is None or len(earlier.tokens) < len(tokens):
             self._uncounted[sequence.prompt_ids] = _Text(tokens, len(sequence.prompt_ids) - begin)
-
-    def temperature(self, sequence: Sequence) -> float:
-        return 1.0
-
-    def likelihoods(self, sequence: Sequence) -> list[float]:
-        state = self._states.get(sequence.run_id)
-        taken = state.likelihoods if state else []
-        if state:
-            state.likelihoods = []
-        return taken
