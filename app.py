@@ -43,7 +43,10 @@ def serve(argv: list[str] | None) -> None:
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
         models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-        return Worker(Engine(models, schedule=args.schedule))
+        engine = Engine(models, schedule=args.schedule)
+        say("Timing passes of the LLM")
+        engine.warm_up()
+        return Worker(engine)
 
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)

@@ -179,6 +179,8 @@ def run(args: argparse.Namespace) -> None:
         if request is None:
             from core.chat import converse
 
+            if not speculation.never_drafts:
+                engine.warm_up()
             return converse(engine, sampling, speculation, sys.stdin)
         events = engine.generate(request)
         write_events(events, sys.stdout) if args.events else write_text(events, args.json)

@@ -7,13 +7,15 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX, TABLE
-from core.drafters.base import Drafter
+from core.drafters.base import Drafter, DraftRequest
+from core.drafters.count_table import new_table
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
 from core.drafters.table import TableDrafter
 from core.errors import ConfigError
+from core.sequence import Sequence
 
-__all__ = ["make_drafters", "resolve_drafters"]
+__all__ = ["compile_lookups", "make_drafters", "resolve_drafters"]
 
 
 def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[str, Drafter]:
@@ -25,6 +27,18 @@ def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[s
         TableDrafter(TABLE, counts),
     )
     return {**ssm_pool.ssms, **{one.name: one for one in lookups}}
+
+
+def compile_lookups(sequences: Many[Sequence]) -> None:
+    """Compiles what `suffix` and `table` call, or loads it from numba's cache: seconds in which the
+    first request would wait. `sequences`: two of different prompts, since a text is counted when
+    another one begins. The drafters that draft here are thrown away."""
+    for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
+        for sequence in sequences:
+            drafter.open(sequence)
+            (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
+            drafter.commit(sequence, draft, (0,))
+            drafter.close(sequence)
 
 
 def resolve_drafters(entries: Many[str], ssms: Many[str]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from functools import partial
 from core.config import Request, SpeculationConfig
 from core.config.mechanisms import MODEL_FREE, length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
+from core.drafters import compile_lookups
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
@@ -145,6 +146,13 @@ class Engine:
                     yield run_failed(sequence, error)
             while running := [one for one in active if not one.sequence.finish_reason]:
                 yield from self.round(running)
+
+    def warm_up(self) -> None:
+        """Does what the first request would wait for: times the LLM's passes and compiles what the
+        drafters without a model call. Only before the first request."""
+        prompts = [Request("warm-up", prompt_token_ids=(0,) * length) for length in (2, 3)]
+        compile_lookups([self.prepare(request) for request in prompts])
+        self.costs.table_ms(0, 0)
 
     def close(self) -> None:
         """Ends the drafting thread; the engine may be used again."""
