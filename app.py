@@ -43,10 +43,7 @@ def serve(argv: list[str] | None) -> None:
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
         models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-        engine = Engine(models, schedule=args.schedule)
-        say("Timing passes of the LLM")
-        engine.warm_up()
-        return Worker(engine)
+        return Worker(Engine(models, schedule=args.schedule).warm_up(say))
 
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)

@@ -42,7 +42,7 @@ from core.events import Event, RunStarted
 from core.events.parts import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
-from core.models.loading.load import LoadedModels
+from core.models.loading.load import LoadedModels, Say
 from core.models.machine import TorchAlone
 from core.models.protocol import chain
 from core.models.stacking import has_shape_of
@@ -147,12 +147,16 @@ class Engine:
             while running := [one for one in active if not one.sequence.finish_reason]:
                 yield from self.round(running)
 
-    def warm_up(self) -> None:
+    def warm_up(self, say: Say | None = None) -> Engine:
         """Does what the first request would wait for: times the LLM's passes and compiles what the
-        drafters without a model call. Only before the first request."""
+        drafters without a model call. Only before the first request; returns itself. `say`: see
+        `load_models`."""
+        if say is not None:
+            say("Timing the LLM's passes")
         prompts = [Request("warm-up", prompt_token_ids=(0,) * length) for length in (2, 3)]
         compile_lookups([self.prepare(request) for request in prompts])
         self.costs.table_ms(0, 0)
+        return self
 
     def close(self) -> None:
         """Ends the drafting thread; the engine may be used again."""
