@@ -88,9 +88,12 @@ class TableDrafter(LookupDrafter[_State]):
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def _new_state(self, sequence: Sequence) -> _State:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        self._states[sequence.run_id] = _State(prompt=sequence.prompt_ids, ends=ends)
+        return _State(prompt=sequence.prompt_ids, ends=ends)
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        super().open(sequence)
         running = {state.prompt for state in self._states.values()}
         for prompt in [each for each in self._uncounted if each not in running]:
             self._counted[prompt] = text = self._uncounted.pop(prompt)
@@ -102,7 +105,7 @@ class TableDrafter(LookupDrafter[_State]):
             del self._counted[next(iter(self._counted))]
         return ()
 
-    def _nodes_for(self, request: DraftRequest) -> np.ndarray:
+    def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
         tail = np.array(request.sequence.tokens[-LONGEST_CONTEXT:], np.int64)
         depth, budget = min(len(request.shape), request.budget, DEEPEST), request.budget
