@@ -46,7 +46,8 @@ class LookupDrafter(ABC, Generic[State]):
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among its
         siblings; parents first. At most `request.budget` rows and `len(request.shape)` deep; where
-        `request.shape` has no branch, one child each."""
+        `request.shape` has no branch, one child each. Rows (n, 6) go on with context and share, to
+        be shown (`DraftRecord`)."""
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         self._states[sequence.run_id] = self._new_state(sequence)
@@ -94,7 +95,8 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
-    """`nodes`: rows of token id, parent, score, rank among its siblings."""
+    """`nodes`: see `nodes_for`."""
+    shown = nodes[:, 4:]
     return Draft(
         token_ids=nodes[:, 0].astype(int).tolist(),
         parents=nodes[:, 1].astype(int).tolist(),
@@ -102,6 +104,8 @@ def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
         qs=[1.0] * len(nodes),
         ranks=nodes[:, 3].astype(int).tolist(),
         timings=(span,),
+        contexts=tuple(shown[:, 0].astype(int).tolist()) if shown.size else (),
+        shares=tuple(shown[:, 1].tolist()) if shown.size else (),
     )
 
 

@@ -103,7 +103,7 @@ class SuffixDrafter(LookupDrafter[_State]):
             state.own, self._earlier, tail, state.earlier, depth, self._weights, self._matches,
             self._nodes,
         )  # fmt: skip
-        found = np.empty((request.budget, 4))
+        found = np.empty((request.budget, 6))
         rates, chain = state.hits / state.tries, max(request.shape) == 1
         size = likeliest_nodes(
             self._nodes, count, total, state.match, rates, state.ends, chain, *self._scratch, found

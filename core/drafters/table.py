@@ -112,13 +112,14 @@ class TableDrafter(LookupDrafter[_State]):
         room = (budget + 1) * CANDIDATES
         if room > self._numbers.shape[1]:
             self._numbers, self._chances = np.zeros((5, room), np.int64), np.zeros((2, room))
-        nodes = np.empty((budget, 5))
+        nodes = np.empty((budget, 6))
         size, _ = grow_tree(
             self._table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
             self._numbers, self._chances, self._path, nodes,
         )  # fmt: skip
         state.contexts = nodes[:size, 4].astype(np.int64)
-        return nodes[:size, :4]
+        nodes[:size, 5] = nodes[:size, 2] / state.rates[state.contexts]
+        return nodes[:size]
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
         state = self._states.get(sequence.run_id)
