@@ -84,6 +84,8 @@ class TableDrafter(LookupDrafter[_State]):
         # By prompt, oldest first: counted texts, and those that are not counted yet.
         self._counted: dict[tuple[int, ...], _Text] = {}
         self._uncounted: dict[tuple[int, ...], _Text] = {}
+        # Of the last draft.
+        self.looked = 0
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
@@ -113,7 +115,7 @@ class TableDrafter(LookupDrafter[_State]):
         if room > self._numbers.shape[1]:
             self._numbers, self._chances = np.zeros((5, room), np.int64), np.zeros((2, room))
         nodes = np.empty((budget, 6))
-        size, _ = grow_tree(
+        size, self.looked = grow_tree(
             self._table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
             self._numbers, self._chances, self._path, nodes,
         )  # fmt: skip
