@@ -333,9 +333,9 @@ def grow_tree(
     parents first, at most `depth` deep, with `chain` one child each. Behind a token of `ends`
     nothing follows.
 
-    Fills `nodes` with rows of token, parent, score, rank among siblings, context length; returns
-    their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances` (2, n) for
-    n >= (budget + 1) x CANDIDATES; `path` (tail and depth).
+    Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share;
+    returns their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances`
+    (2, n) for n >= (budget + 1) x CANDIDATES; `path` (tail and depth).
     """
     found = _Candidates(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]
@@ -360,6 +360,7 @@ def grow_tree(
             nodes[size, 1] = found.places[parent]
         nodes[size, 2], nodes[size, 3] = found.scores[node], _rank(found, count, node)
         nodes[size, 4] = found.contexts[node]
+        nodes[size, 5] = found.scores[node] / rates[found.contexts[node]]
         if chain:
             _exclude_siblings(found, count, node, budget)
         found.places[node] = size
