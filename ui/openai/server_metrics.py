@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
 from ui.openai.steps import DraftCounts, Step, StepFold
@@ -65,6 +66,10 @@ class _ModelFigures:
     first_token: _Histogram = field(default_factory=_Histogram)
     inter_token: _Histogram = field(default_factory=_Histogram)
 
+    @property
+    def accepted_per_position(self) -> list[int]:
+        return self.drafts.accepted_per_position()
+
 
 @dataclass(slots=True)
 class _LiveRun:
@@ -118,95 +123,63 @@ class ServerMetrics:
                 [
                     *_gauge("num_requests_running", "Requests being decoded.", model, num_running),
                     *_gauge("num_requests_waiting", "Requests in the queue.", model, num_waiting),
-                    *(line for family in FAMILIES for line in family.lines(models)),
+                    *(line for family in FAMILIES for line in _family(*family, models)),
                 ]
             )
 
 
 # -- the text format, version 0.0.4 --
 
-
-@dataclass(frozen=True, slots=True)
-class _Family:
-    """A counter or histogram with series for each model. `samples`: those of one model."""
-
-    name: str
-    kind: str
-    about: str
-    samples: Callable[[_ModelFigures], Iterable[Sample]]
-
-    def lines(self, models: dict[str, _ModelFigures]) -> Iterator[str]:
-        yield from _header(self.name, self.kind, self.about)
-        for model, figures in models.items():
-            for suffix, labels, value in self.samples(figures):
-                yield _line(self.name + suffix, model, labels, value)
-
-
-def _one(value: int) -> tuple[Sample, ...]:
-    return (("", {}, value),)
-
-
-def _per_position(figures: _ModelFigures) -> Iterator[Sample]:
-    for position, count in enumerate(figures.drafts.accepted_per_position()):
-        yield "", {"position": str(position)}, count
-
-
-def _by_reason(figures: _ModelFigures) -> Iterator[Sample]:
-    for reason, count in figures.finished.items():
-        yield "", {"finished_reason": reason}, count
-
-
+# Name, what it is, field of _ModelFigures.
 FAMILIES = (
-    _Family(
-        "spec_decode_num_drafts_total",
-        "counter",
-        "Token trees that the LLM verified.",
-        lambda figures: _one(figures.drafts.num_drafts),
-    ),
-    _Family(
+    ("spec_decode_num_drafts_total", "Verified token trees.", "drafts.num_drafts"),
+    (
         "spec_decode_num_draft_tokens_total",
-        "counter",
         "Depths of the verified token trees.",
-        lambda figures: _one(figures.drafts.num_draft_tokens),
+        "drafts.num_draft_tokens",
     ),
-    _Family(
+    (
         "spec_decode_num_accepted_tokens_total",
-        "counter",
         "Accepted draft tokens.",
-        lambda figures: _one(figures.drafts.num_accepted_tokens),
+        "drafts.num_accepted_tokens",
     ),
-    _Family(
+    (
         "spec_decode_num_accepted_tokens_per_pos_total",
-        "counter",
         "Accepted draft tokens by depth in the tree, from 0.",
-        _per_position,
+        "accepted_per_position",
     ),
-    _Family(
-        "prompt_tokens_total",
-        "counter",
-        "Tokens of prompts.",
-        lambda figures: _one(figures.num_prompt_tokens),
-    ),
-    _Family(
-        "generation_tokens_total",
-        "counter",
-        "Generated tokens.",
-        lambda figures: _one(figures.num_generation_tokens),
-    ),
-    _Family("request_success_total", "counter", "Requests that have ended, by reason.", _by_reason),
-    _Family(
+    ("prompt_tokens_total", "Tokens of prompts.", "num_prompt_tokens"),
+    ("generation_tokens_total", "Generated tokens.", "num_generation_tokens"),
+    ("request_success_total", "Requests that have ended, by reason.", "finished"),
+    (
         "time_to_first_token_seconds",
-        "histogram",
         "From a request to its first token, the queue included.",
-        lambda figures: figures.first_token.samples(),
+        "first_token",
     ),
-    _Family(
+    (
         "inter_token_latency_seconds",
-        "histogram",
         "Between successive rounds of a request, each of one or more tokens.",
-        lambda figures: figures.inter_token.samples(),
+        "inter_token",
     ),
 )
+
+
+def _family(name: str, about: str, field: str, models: dict[str, _ModelFigures]) -> Iterator[str]:
+    yield from _header(name, "counter" if name.endswith("_total") else "histogram", about)
+    for model, figures in models.items():
+        for suffix, labels, value in _samples(attrgetter(field)(figures)):
+            yield _line(name + suffix, model, labels, value)
+
+
+def _samples(value: int | list[int] | dict[str, int] | _Histogram) -> Iterator[Sample]:
+    if isinstance(value, _Histogram):
+        yield from value.samples()
+    elif isinstance(value, dict):
+        yield from (("", {"finished_reason": reason}, count) for reason, count in value.items())
+    elif isinstance(value, list):
+        yield from (("", {"position": str(place)}, count) for place, count in enumerate(value))
+    else:
+        yield "", {}, value
 
 
 def _gauge(name: str, about: str, model: str, value: int) -> tuple[str, ...]:

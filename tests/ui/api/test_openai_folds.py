@@ -16,10 +16,11 @@ from tests.ui.api.scrapes import Scrape
 from ui.openai.answers import COMPLETION, Answer, StopCut
 from ui.openai.server_metrics import BUCKETS, ServerMetrics
 
-texts = st.text("ab. ", max_size=8)
+DELTAS = st.lists(st.text("ab", max_size=3), max_size=8)
+STOPS = st.lists(st.text("ab", min_size=1, max_size=4), max_size=2)
 
 
-@given(st.lists(texts, max_size=8), st.lists(texts.filter(bool), max_size=3))
+@given(DELTAS, STOPS)
 def test_pieces_joined_are_the_text_before_the_first_stop_string(
     deltas: list[str], stops: list[str]
 ) -> None:

@@ -183,11 +183,13 @@ def test_a_client_that_leaves_stops_its_run(api: Site, client: OpenAI, stream: b
 
 def test_runs_are_in_the_log_and_no_other_visitor_sees_them(elsewhere: Site) -> None:
     with client_of(elsewhere) as client:
-        answer = complete(client)
+        answers = [complete(client) for _ in range(2)]
     elsewhere.store.flush()
-    (row,) = elsewhere.store.runs(RunQuery()).rows
-    assert answer.id == f"cmpl-{row.run_id}" and row.output == answer.choices[0].text
+    rows = elsewhere.store.runs(RunQuery(order="oldest")).rows
+    for answer, row in zip(answers, rows, strict=True):
+        assert answer.id == f"cmpl-{row.run_id}" and row.output == answer.choices[0].text
     assert elsewhere("/runs")["rows"] == []
+    assert len({row.owner for row in rows}) == 2, "none that a client's name of its own could be"
 
 
 # -- access --
