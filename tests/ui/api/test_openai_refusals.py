@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.error import HTTPError
@@ -13,9 +14,15 @@ import pytest
 from openai import OpenAI
 
 from storage import RunQuery
+from tests.source import ROOT
+from tests.synthetic import synthetic_run
 from tests.ui.api.sites import LOGIN, Site, api_site, wait
 from tests.ui.fakes import endless, script_of
-from ui.openai import routes
+from ui.openai import fields, routes
+from ui.openai.answers import COMPLETION, Answer
+from ui.openai.fields import NEUTRAL
+from ui.openai.server_metrics import ServerMetrics
+from ui.server import page
 from ui.server.arguments import parse
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -151,6 +158,23 @@ def test_a_full_queue_asks_for_patience(
     assert caught.value.code == "rate_limit_exceeded" and not api.worker.requests
 
 
+def test_a_prompt_for_models_that_were_exchanged_is_not_run(
+    api: Site, client: OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.worker.set_script(endless, speed=5.0)
+    hub, start = api.context.hub, api.context.hub.start
+
+    def exchanging(request: Any, owner: str) -> Any:
+        monkeypatch.setattr(hub.model_host, "_version", hub.model_host.version + 1)
+        return start(request, owner)
+
+    monkeypatch.setattr(hub, "start", exchanging)
+    with pytest.raises(openai.InternalServerError, match="exchanged meanwhile") as caught:
+        complete(client, max_tokens=400)
+    assert caught.value.status_code == 503
+    wait(lambda: api.worker.runs[0].ended)
+
+
 def test_a_run_that_fails_is_an_error_of_the_server(api: Site, client: OpenAI) -> None:
     api.worker.set_script(script_of(4, end="failed"), speed=0.0)
     with pytest.raises(openai.InternalServerError) as caught:
@@ -224,5 +248,47 @@ def test_with_the_login_runs_are_those_of_its_user(locked: Site) -> None:
     assert {answer.id, other["id"]} == {f"cmpl-{run_id}" for run_id in ids}
 
 
-def test_a_flag_switches_it_off(tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert parse([]).openai and not parse(["--no-openai"]).openai
+class Opened:
+    """A page that is launched: its options."""
+
+    server_port = 1
+
+    def launch(self, **options: Any) -> tuple[None, str, None]:
+        self.paths = {route.path for route in options["app_kwargs"]["routes"]}
+        return None, "http://127.0.0.1:1/", None
+
+    def block_thread(self) -> None:
+        """Ends at once."""
+
+    def close(self) -> None:
+        """No effect."""
+
+
+@pytest.mark.parametrize("flag", [[], ["--no-openai"]])
+def test_a_flag_switches_it_off(
+    api: Site, flag: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Opened()
+    monkeypatch.setattr(page, "build_page", lambda context: opened)
+    monkeypatch.setattr(page, "answer_once", lambda url: None)
+    page.launch(api.context, parse(flag), 0.0)
+    served = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/metrics"}
+    assert opened.paths and served & opened.paths == (set() if flag else served)
+
+
+# -- docs/api.md --
+
+
+def test_the_documentation_names_every_field_and_series() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    section = text[text.index("## OpenAI's API") :]
+    words = set(re.findall(r"`([a-z_:]+)`", section))
+    assert words >= fields.READ | fields.IGNORED | NEUTRAL.keys()
+    answer = Answer(COMPLETION, "llm")
+    for event in synthetic_run(4):
+        answer.observe(event)
+    metrics = answer.usage()["metrics"]
+    assert words >= metrics.keys() | metrics["speculative_decoding"].keys()
+    lines = ServerMetrics().text("llm", 0, 0).splitlines()
+    series = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    assert {word for word in words if word.startswith("vllm:")} == series

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.request import urlopen
 
+import openai
 import pytest
 import torch
 from gradio_client import Client
@@ -173,6 +174,18 @@ def test_speculation_can_be_chosen(served: Served) -> None:
     plain = served.complete(extra_body={"preset": "autoregressive"})
     assert plain.metrics["speculative_decoding"] is None
     assert plain.choices[0].text == served.complete().choices[0].text == answer.choices[0].text
+
+
+def test_a_prompt_beyond_the_context_is_refused(served: Served) -> None:
+    long = "w1 " * CONTEXT
+    with pytest.raises(openai.BadRequestError) as caught:
+        served.complete(prompt=long)
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError) as caught:
+        served.chat(messages=[{"role": "user", "content": long}])
+    assert caught.value.code == "context_length_exceeded"
+    with pytest.raises(openai.BadRequestError, match="prompt is 64: a whole number from 0 to 63"):
+        served.complete(prompt=[64])
 
 
 # -- figures --
