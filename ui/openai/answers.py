@@ -91,14 +91,16 @@ class StopCut:
 
 @dataclass(slots=True)
 class Answer:
-    """The answer to one request. Observe every event of its run; `stops` end its text."""
+    """The answer to one request. Observe every event of its run; `stops` end its text,
+    `continuous_usage`: chunks have the usage so far. `error`: of a run that has failed."""
 
     shape: Shape
     model: str
+    run_id: str
     stops: tuple[str, ...] = ()
+    continuous_usage: bool = False
     error: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
-    run_id: str = ""
     _outcome: Outcome = field(default_factory=Outcome)
     _steps: StepFold = field(default_factory=StepFold)
     _drafts: DraftCounts = field(default_factory=DraftCounts)
@@ -173,7 +175,7 @@ class Answer:
         return {
             **self._frame(self.shape.piece_object),
             "choices": [self._choice(part, reason)],
-            "usage": None,
+            "usage": self._usage() if self.continuous_usage else None,
         }
 
     def _choice(self, part: Json, reason: str | None) -> Json:
@@ -191,7 +193,7 @@ class Answer:
 
     def _usage(self) -> Json:
         prompt = len(self._started.prompt_token_ids) if self._started else 0
-        new = self._stats.num_new_tokens
+        new = len(self._outcome.token_ids)
         return {
             "prompt_tokens": prompt,
             "completion_tokens": new,

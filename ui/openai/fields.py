@@ -23,10 +23,12 @@ __all__ = ["ApiRequest", "chat_request", "completion_request"]
 COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for completions; a chat answer may fill the context."""
 
+MAX_TOKENS = 1_000_000
+STREAM_OPTIONS = ("include_usage", "include_obfuscation", "continuous_usage_stats")
 SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty", "seed", "ignore_eos")
 READ = frozenset(
-    ("model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature", "stop")
-    + ("stream", "stream_options", "preset", "speculation", *SAMPLING)
+    ("model", "max_tokens", "max_completion_tokens", "temperature", "stop", "stream")
+    + ("stream_options", "preset", "speculation", *SAMPLING)
 )
 IGNORED = frozenset(
     ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
@@ -52,18 +54,20 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request with what an answer needs beside it. `usage`: whether a stream ends with it."""
+    """A request with what an answer needs beside it. `usage`: whether a stream ends with it;
+    `continuous_usage`: whether every chunk has it."""
 
     request: Request
     model: str
     stream: bool = False
     usage: bool = False
+    continuous_usage: bool = False
 
 
 def completion_request(context: Context, body: Any) -> ApiRequest:
     """A request to `/v1/completions`; `prompt` is a text, token ids, or a list of one of these.
     Raises ApiError or ConfigError."""
-    fields = _fields(context, body)
+    fields = _fields(context, body, "prompt")
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
         (prompt,) = prompt
@@ -76,7 +80,7 @@ def completion_request(context: Context, body: Any) -> ApiRequest:
 
 def chat_request(context: Context, body: Any) -> ApiRequest:
     """A request to `/v1/chat/completions`. Raises ApiError or ConfigError."""
-    fields = _fields(context, body)
+    fields = _fields(context, body, "messages")
     messages = _messages(fields.get("messages"))
     llm = context.models[0]
     if not context.chat:
@@ -93,13 +97,13 @@ def chat_request(context: Context, body: Any) -> ApiRequest:
 # -- all fields --
 
 
-def _fields(context: Context, body: Any) -> dict[str, Any]:
+def _fields(context: Context, body: Any, prompt: str) -> dict[str, Any]:
     """The fields that are not null, each of them one that can be served."""
     if not isinstance(body, dict):
         raise ApiError("the body is not a JSON object")
     fields = {name: value for name, value in body.items() if value is not None}
     for name, value in fields.items():
-        if name not in READ | IGNORED:
+        if name != prompt and name not in READ | IGNORED:
             _refuse_unless_neutral(name, value)
     llm = context.models[0].name
     if fields.get("model", llm) != llm:
@@ -110,7 +114,7 @@ def _fields(context: Context, body: Any) -> dict[str, Any]:
 
 def _refuse_unless_neutral(name: str, value: Any) -> None:
     if name not in NEUTRAL:
-        raise ApiError(f"{name} is not a field of this server", param=name)
+        raise ApiError(f"{name} is not a field of this endpoint", param=name)
     # By type too: false asks for no `logprobs`, 0 for those of the tokens themselves.
     if not any(
         value == one and isinstance(value, bool) == isinstance(one, bool) for one in NEUTRAL[name]
@@ -128,6 +132,7 @@ def _api_request(
     chat: bool = False,
 ) -> ApiRequest:
     max_tokens = fields.get("max_completion_tokens", fields.get("max_tokens", max_tokens))
+    integer("max_tokens", max_tokens, 1, MAX_TOKENS)
     stop = fields.get("stop", ())
     sampling = {
         "max_new_tokens": max_tokens,
@@ -136,23 +141,32 @@ def _api_request(
         **{name: fields[name] for name in SAMPLING if name in fields},
     }
     preset = fields.get("preset", context.preset)
-    request = request_from(prompt, preset, sampling, fields.get("speculation", {}), chat)
+    request = request_from(prompt, preset, sampling, _object("speculation", fields), chat)
+    options = _object("stream_options", fields)
+    if unknown := options.keys() - STREAM_OPTIONS:
+        allowed = f"one of {', '.join(STREAM_OPTIONS)}"
+        raise ConfigError.of("field of stream_options", min(unknown), allowed)
+    usage = _flag("include_usage", options)
     return ApiRequest(
         replace(request, prompt_token_ids=token_ids),
         context.models[0].name,
-        _flag("stream", fields.get("stream", False)),
-        _usage(fields.get("stream_options", {})),
+        _flag("stream", fields),
+        usage,
+        usage and _flag("continuous_usage_stats", options),
     )
 
 
-def _usage(options: Any) -> bool:
-    known = {"include_usage", "include_obfuscation"}
-    if not isinstance(options, dict) or not options.keys() <= known:
-        raise ConfigError.of("stream_options", options, 'an object such as {"include_usage": true}')
-    return _flag("include_usage", options.get("include_usage") or False)
+def _object(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    value = fields.get(name, {})
+    if not isinstance(value, dict):
+        raise ConfigError.of(name, value, "an object")
+    return value
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, fields: Mapping[str, Any]) -> bool:
+    value = fields.get(name)
+    if value is None:
+        return False
     if not isinstance(value, bool):
         raise ConfigError.of(name, value, "true or false")
     return value

@@ -108,7 +108,8 @@ async def _generate(
     asked = parse(context, body)
     owner = context.access.key(SimpleNamespace(username=user), new_key())
     source = context.hub.start(asked.request, owner)
-    answer = Answer(shape, asked.model, asked.request.sampling.stop, run_id=source.run_id)
+    stops = asked.request.sampling.stop
+    answer = Answer(shape, asked.model, source.run_id, stops, asked.continuous_usage)
     if host.version != version:  # the prompt was tokenized for other models
         source.cancel()
         raise ApiError("the models were exchanged meanwhile: ask again", 503)

@@ -43,7 +43,7 @@ def drafts_of(events: Sequence[Event]) -> int:
 
 def test_an_answer_counts_as_the_run_does() -> None:
     events = synthetic_run(30, seed=3)
-    answer, fold = Answer(COMPLETION, "llm"), StatsFold()
+    answer, fold = Answer(COMPLETION, "llm", "run"), StatsFold()
     for event in events:
         answer.observe(event)
         fold.observe(event)
@@ -67,7 +67,7 @@ def test_plain_decoding_has_no_speculative_figures() -> None:
     started, *rest = events
     assert isinstance(started, RunStarted)
     config = {**started.config, "speculation": {"drafters": [], "speculation_length": 0}}
-    answer = Answer(COMPLETION, "llm")
+    answer = Answer(COMPLETION, "llm", "run")
     for event in (replace(started, config=config), *rest):
         answer.observe(event)
     assert answer.usage()["metrics"]["speculative_decoding"] is None

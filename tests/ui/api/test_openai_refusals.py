@@ -63,16 +63,17 @@ REFUSED = [
     ({"presence_penalty": 0.5}, "presence_penalty is 0.5: only 0", "presence_penalty"),
     ({"logit_bias": {"1": 5}}, "logit_bias is ", "logit_bias"),
     ({"response_format": {"type": "json_object"}}, "response_format is ", "response_format"),
-    ({"warp": 9}, "warp is not a field of this server", "warp"),
+    ({"warp": 9}, "warp is not a field of this endpoint", "warp"),
+    ({"messages": []}, "messages is not a field of this endpoint", "messages"),
     ({"temperature": -1}, "temperature is -1", None),
-    ({"max_tokens": 0}, "max_new_tokens is 0", None),
+    ({"max_tokens": 0}, "max_tokens is 0", None),
     ({"seed": "x"}, "seed is 'x'", None),
     ({"stop": [""]}, "stop is ['']", None),
     ({"stream": "yes"}, "stream is 'yes': true or false", None),
-    ({"stream_options": {"x": 1}}, "stream_options is {'x': 1}", None),
+    ({"stream_options": {"x": 1}}, "field of stream_options is 'x'", None),
     ({"ignore_eos": 1}, "ignore_eos is 1", None),
     ({"preset": "warp"}, "preset is 'warp': one of", None),
-    ({"speculation": []}, "fields is []: an object", None),
+    ({"speculation": []}, "speculation is []: an object", None),
     ({"speculation": {"warp": 9}}, "field is 'warp': one of", None),
     ({"speculation": {"verify": "greedy"}}, "verify is 'greedy': with draft", None),
 ]
@@ -101,7 +102,8 @@ def test_one_prompt_of_text_or_token_ids(client: OpenAI, prompt: Any) -> None:
 def test_what_changes_no_text_is_accepted(api: Site, client: OpenAI) -> None:
     nothing = {"n": 1, "echo": False, "logprobs": None, "presence_penalty": 0.0, "logit_bias": {}}
     harmless = {"user": "x", "metadata": {"a": "b"}, "store": True}
-    complete(client, **nothing, **harmless, stop=None, best_of=1)
+    options = {"include_usage": None, "include_obfuscation": True}
+    complete(client, **nothing, **harmless, stop=None, best_of=1, stream_options=options)
     assert api.worker.requests[-1].sampling.temperature == 1.0
 
 
@@ -283,8 +285,8 @@ def test_the_documentation_names_every_field_and_series() -> None:
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     section = text[text.index("## OpenAI's API") :]
     words = set(re.findall(r"`([a-z_:]+)`", section))
-    assert words >= fields.READ | fields.IGNORED | NEUTRAL.keys()
-    answer = Answer(COMPLETION, "llm")
+    assert words >= {"prompt", "messages"} | fields.READ | fields.IGNORED | NEUTRAL.keys()
+    answer = Answer(COMPLETION, "llm", "run")
     for event in synthetic_run(4):
         answer.observe(event)
     metrics = answer.usage()["metrics"]

@@ -208,6 +208,14 @@ def test_usage_and_metrics_are_those_of_the_log(served: Served) -> None:
     assert form.choices == []
 
 
+def test_every_chunk_can_have_the_usage_so_far(served: Served) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = list(served.complete(stream=True, stream_options=options))
+    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    assert counts == sorted(counts) and 0 < counts[0] < counts[-1] == 24
+    assert {chunk.usage.prompt_tokens for chunk in chunks} == {3}
+
+
 def test_the_counters_are_the_sums_of_the_log(served: Served) -> None:
     served.generate(prompt="w8", max_new_tokens=9, preset="autoregressive")
     served.chat()
