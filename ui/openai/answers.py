@@ -59,7 +59,10 @@ CHAT = Shape(
 
 
 class StopCut:
-    """Cuts a text before its first stop string. Holds back what may become the beginning of one."""
+    """Cuts a text before the stop string that ends first in it, the longest that ends there.
+
+    Holds back what may become the beginning of one, so that the result is the same in any pieces.
+    """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self._stops = stops
@@ -71,10 +74,10 @@ class StopCut:
         if self._found:
             return ""
         text = self._held + delta
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        self._found = bool(places)
-        end = min(places) if places else len(text) - self._unsure(text)
-        self._held = "" if places else text[end:]
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        self._found = bool(found)
+        end = min(found)[1] if found else len(text) - self._unsure(text)
+        self._held = "" if found else text[end:]
         return text[:end]
 
     def flush(self) -> str:
