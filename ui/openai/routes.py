@@ -34,7 +34,9 @@ __all__ = ["openai_routes"]
 RUNNING_S, QUEUED_S = 0.005, 0.05
 CLIENT_LEFT = 499
 
-Handler = Callable[[HttpRequest], Awaitable[Response]]
+Handler = Callable[[HttpRequest, str], Awaitable[Response]]
+"""Takes a request and the user that has logged in."""
+
 Parse = Callable[[Context, Any], ApiRequest]
 
 
@@ -42,32 +44,31 @@ def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list
     """For `Blocks.launch(app_kwargs={"routes": ...})`. `auth`: the page's login, if it has one."""
     created = int(time.time())
 
-    async def models(_: HttpRequest) -> Response:
+    async def models(_: HttpRequest, user: str) -> Response:
         return JSONResponse({"object": "list", "data": [_model(context, created)]})
 
-    async def model(request: HttpRequest) -> Response:
+    async def model(request: HttpRequest, user: str) -> Response:
         name, loaded = request.path_params["name"], _model(context, created)
         if name != loaded["id"]:
             raise ApiError(f"the model {name!r} does not exist", 404, "model_not_found", "model")
         return JSONResponse(loaded)
 
-    async def metrics(_: HttpRequest) -> Response:
+    async def metrics(_: HttpRequest, user: str) -> Response:
         now = context.model_host.worker.snapshot()
         llm = context.models[0].name
         text = context.hub.metrics.text(llm, len(now.runs), now.num_waiting)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
     def generation(shape: Shape, parse: Parse) -> Handler:
-        async def generate(request: HttpRequest) -> Response:
-            return await _generate(context, request, user_of(request, auth), shape, parse)
+        async def generate(request: HttpRequest, user: str) -> Response:
+            return await _generate(context, request, user, shape, parse)
 
         return generate
 
     def route(path: str, method: str, handler: Handler) -> Route:
         async def endpoint(request: HttpRequest) -> Response:
             try:
-                user_of(request, auth)
-                return await handler(request)
+                return await handler(request, user_of(request, auth))
             except SpecScopeError as error:
                 return error_response(error)
 
@@ -147,7 +148,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
             yield event
         if done or await http.is_disconnected():
             return
-        await asyncio.sleep(RUNNING_S if seen else QUEUED_S)
+        await asyncio.sleep(QUEUED_S if not seen and source.place else RUNNING_S)
 
 
 async def _sse(
@@ -169,7 +170,7 @@ async def _sse(
 
 
 def _data(value: dict[str, Any]) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
+    return f"data: {json.dumps(value)}\n\n"
 
 
 class _RunStream(StreamingResponse):
