@@ -29,6 +29,7 @@ def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
     from core import Engine, Worker, load_models, one_arena, use_threads
+    from core.drafters.own import import_drafters
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
     from ui.server.context import make_context
@@ -37,13 +38,15 @@ def serve(argv: list[str] | None) -> None:
     from ui.server.page import launch
     from ui.server.visitors import Access
 
+    import_drafters(args.drafter)
     one_arena()
     store = RunStore(args.db)
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
         models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
-        return Worker(Engine(models, schedule=args.schedule))
+        engine = Engine(models, schedule=args.schedule, drafters=args.drafter)
+        return Worker(engine.warm_up(say))
 
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)

@@ -67,6 +67,13 @@ def parser() -> Parser:
     p.add_argument("--preset", help=", ".join(PRESETS))
     p.add_argument("--llm", default=BUNDLED, help=NAMES)
     p.add_argument("--ssm", nargs="+", action="extend", help=f"{NAMES}; several")
+    p.add_argument(
+        "--drafter",
+        action="append",
+        default=[],
+        metavar="MODULE:CLASS",
+        help="a drafter of one's own, to be named in --set drafters=...; repeatable",
+    )
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
     p.add_argument(
@@ -166,19 +173,23 @@ def run(args: argparse.Namespace) -> None:
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
 
+    from core.drafters.own import import_drafters
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
     from core.models.loading.stages import StageLines
     from core.models.machine import use_threads
 
+    import_drafters(args.drafter)
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines)
     lines.end()
-    with closing(Engine(models)) as engine:
+    with closing(Engine(models, drafters=args.drafter)) as engine:
         if request is None:
             from core.chat import converse
 
+            if not speculation.never_drafts:
+                engine.warm_up()
             return converse(engine, sampling, speculation, sys.stdin)
         events = engine.generate(request)
         write_events(events, sys.stdout) if args.events else write_text(events, args.json)

@@ -24,7 +24,7 @@ from core.events import (
     Verified,
 )
 from storage.codec import Fields, from_json, number_back, text_back
-from storage.round_encoder import COMMIT_FIELDS, TOKEN_FIELDS, RoundEvent
+from storage.round_encoder import COMMIT_FIELDS, LOOKUP_FIELDS, TOKEN_FIELDS, RoundEvent
 
 __all__ = ["decode_rounds"]
 
@@ -86,6 +86,7 @@ def _decode_drafted(of: _RoundRows) -> Drafted:
                 drafted_ahead=bool(row["drafted_ahead"]),
                 spans=tuple(Span(*values) for values in from_json(row["spans_json"])),
                 **{name: tuple(tokens[name]) for name in TOKEN_FIELDS},
+                **{name: tuple(tokens.get(name, ())) for name in LOOKUP_FIELDS},
             )
         )
     return Drafted(**of.head("drafted"), drafts=tuple(drafts))

@@ -21,13 +21,15 @@ from core.events import (
 from storage.codec import text_in, to_json
 from storage.tables import ROUND_TABLES, ROUNDS, Rows
 
-__all__ = ["COMMIT_FIELDS", "TOKEN_FIELDS", "RoundEvent", "encode_round"]
+__all__ = ["COMMIT_FIELDS", "LOOKUP_FIELDS", "TOKEN_FIELDS", "RoundEvent", "encode_round"]
 
 RoundEvent = Drafted | Combined | Verified | RoundCompleted
 Values = dict[str, Any]
 Key = tuple[int, int]  # run, round
 
 TOKEN_FIELDS = ("token_ids", "texts", "parents", "depths", "scores", "qs", "ranks")
+LOOKUP_FIELDS = ("contexts", "shares")
+"""Stored where a draft has them."""
 
 
 def encode_round(run: int, events: Sequence[RoundEvent], model_id: Callable[[str], int]) -> Rows:
@@ -89,7 +91,7 @@ class _RoundWriter:
                 self.model_id(draft.drafter),
                 draft.drafted_ahead,
                 sum(rank == 0 for rank in draft.ranks) if fused else len(draft.token_ids),
-                to_json({name: getattr(draft, name) for name in TOKEN_FIELDS}),
+                to_json(_tokens(draft)),
                 to_json([_span_values(span) for span in draft.spans]),
             )
             for ordinal, draft in enumerate(drafts)
@@ -202,6 +204,11 @@ COMMIT_FIELDS = (
     "kv_used",
     "kv_capacity",
 )
+
+
+def _tokens(draft: DraftRecord) -> dict[str, Any]:
+    shown = [name for name in LOOKUP_FIELDS if getattr(draft, name)]
+    return {name: getattr(draft, name) for name in (*TOKEN_FIELDS, *shown)}
 
 
 def _span_values(span: Span) -> list[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from core.config import SpeculationConfig
-from core.config.mechanisms import MODEL_FREE, combine_rule, draft_kind
+from core.config.mechanisms import combine_rule, draft_kind, is_model_free
 
 __all__ = ["cut_shape", "longest", "shape_nodes", "shares"]
 
@@ -51,9 +51,9 @@ def shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") 
     divided = [even + (1 if place < rest else 0) for place in range(len(names))]
     if budget != "pooled":
         return divided
-    pool = sum(share for name, share in zip(names, divided, strict=True) if name not in MODEL_FREE)
+    pool = sum(share for name, share in zip(names, divided, strict=True) if not is_model_free(name))
     return [
-        share if name in MODEL_FREE else pool for name, share in zip(names, divided, strict=True)
+        share if is_model_free(name) else pool for name, share in zip(names, divided, strict=True)
     ]
 
 

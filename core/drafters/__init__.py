@@ -1,4 +1,5 @@
-"""Drafters by name: the loaded SSMs (small speculative models), `ngram`, `suffix` and `table`."""
+"""Drafters by name: the loaded SSMs (small speculative models), `ngram`, `suffix`, `table`, and
+those of one's own."""
 
 from __future__ import annotations
 
@@ -7,42 +8,59 @@ from collections.abc import Sequence as Many
 import numpy as np
 
 from core.config.mechanisms import MODEL_FREE, NGRAM, SUFFIX, TABLE
-from core.drafters.base import Drafter
+from core.drafters.base import Drafter, DraftRequest
+from core.drafters.count_table import new_table
+from core.drafters.own import make_own_drafter
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.suffix import EARLIER_TOKENS, SuffixDrafter
 from core.drafters.table import TableDrafter
 from core.errors import ConfigError
+from core.sequence import Sequence
 
-__all__ = ["make_drafters", "resolve_drafters"]
+__all__ = ["compile_lookups", "make_drafters", "resolve_drafters"]
 
 
-def make_drafters(ssm_pool: SsmPool, counts: np.ndarray | None = None) -> dict[str, Drafter]:
+def make_drafters(
+    ssm_pool: SsmPool, counts: np.ndarray | None = None, own: Many[str] = ()
+) -> dict[str, Drafter]:
     """Every drafter that the loaded models allow, by name. `counts`: rows for `table` to begin
-    with."""
-    lookups: tuple[Drafter, ...] = (
+    with. `own`: import paths."""
+    others: tuple[Drafter, ...] = (
         SuffixDrafter(NGRAM),
         SuffixDrafter(SUFFIX, EARLIER_TOKENS),
         TableDrafter(TABLE, counts),
+        *map(make_own_drafter, own),
     )
-    return {**ssm_pool.ssms, **{one.name: one for one in lookups}}
+    return {**ssm_pool.ssms, **{one.name: one for one in others}}
 
 
-def resolve_drafters(entries: Many[str], ssms: Many[str]) -> tuple[str, ...]:
+def compile_lookups(sequences: Many[Sequence]) -> None:
+    """Compiles what `suffix` and `table` call, or loads it from numba's cache: seconds in which the
+    first request would wait. `sequences`: two of different prompts, since a text is counted when
+    another one begins. The drafters that draft here are thrown away."""
+    for drafter in (SuffixDrafter(SUFFIX, 64), TableDrafter(TABLE, new_table(4))):
+        for sequence in sequences:
+            drafter.open(sequence)
+            (draft,) = drafter.draft([DraftRequest(sequence, 0, "topk", (1,), 1)])
+            drafter.commit(sequence, draft, (0,))
+            drafter.close(sequence)
+
+
+def resolve_drafters(entries: Many[str], ssms: Many[str], own: Many[str] = ()) -> tuple[str, ...]:
     """`all` and `first` replaced by names of SSMs, or where none is loaded of the drafters that
     learn from texts; each name once, in order. Raises ConfigError for an unknown name.
     """
     names: list[str] = []
     every = tuple(ssms) or (SUFFIX, TABLE)
+    known = (*ssms, *MODEL_FREE, *own)
     for name in entries:
         if name in ("all", "first"):
             names.extend(every if name == "all" else every[:1])
         elif name == NGRAM and every[0] == SUFFIX and "all" in entries:
             continue  # `suffix` looks in this text too
-        elif name in (*ssms, *MODEL_FREE):
+        elif name in known:
             names.append(name)
         else:
-            raise ConfigError.of(
-                "drafters", name, f"one of {', '.join(('all', 'first', *ssms, *MODEL_FREE))}"
-            )
+            raise ConfigError.of("drafters", name, f"one of {', '.join(('all', 'first', *known))}")
     # A name that `all` covers and the caller gave too is one drafter.
     return tuple(dict.fromkeys(names))

@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ State = TypeVar("State", bound=LookupState)
 
 
 class LookupDrafter(ABC, Generic[State]):
-    """See Drafter. A subclass finds the nodes and keeps a state of each run."""
+    """See Drafter. A subclass finds the nodes, and may keep more of each run than LookupState."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -43,14 +43,32 @@ class LookupDrafter(ABC, Generic[State]):
         return self._name
 
     @abstractmethod
-    def _nodes_for(self, request: DraftRequest) -> np.ndarray:
-        """Rows of token id, parent, score, rank among its siblings; parents first."""
+    def nodes_for(self, request: DraftRequest) -> np.ndarray:
+        """Rows (n, 4) of token id, parent (-1: the text's last token), score, rank among its
+        siblings; parents first. At most `request.budget` rows and `len(request.shape)` deep; where
+        `request.shape` has no branch, one child each. Rows (n, 6) go on with context and share, to
+        be shown (`DraftRecord`)."""
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        self._states[sequence.run_id] = self._new_state(sequence)
+        return ()
+
+    def _new_state(self, sequence: Sequence) -> State:
+        """Of a run that begins."""
+        return cast(State, LookupState())
+
+    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+        if sequence.run_id in self._states:
+            self._note_likelihoods(sequence, draft, token_ids)
+
+    def close(self, sequence: Sequence) -> None:
+        self._states.pop(sequence.run_id, None)
 
     def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
         drafts = []
         for request in requests:
             start = time.perf_counter()
-            nodes = self._nodes_for(request) if request.worth_starting else np.empty((0, 4))
+            nodes = self.nodes_for(request) if request.worth_starting else np.empty((0, 4))
             span = Timed(self._name, "draft", start, time.perf_counter())
             drafts.append(draft_of(nodes, span))
         return drafts
@@ -77,7 +95,8 @@ class LookupDrafter(ABC, Generic[State]):
 
 
 def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
-    """`nodes`: rows of token id, parent, score, rank among its siblings."""
+    """`nodes`: see `nodes_for`."""
+    shown = nodes[:, 4:]
     return Draft(
         token_ids=nodes[:, 0].astype(int).tolist(),
         parents=nodes[:, 1].astype(int).tolist(),
@@ -85,6 +104,8 @@ def draft_of(nodes: np.ndarray, span: Timed) -> Draft:
         qs=[1.0] * len(nodes),
         ranks=nodes[:, 3].astype(int).tolist(),
         timings=(span,),
+        contexts=tuple(shown[:, 0].astype(int).tolist()) if shown.size else (),
+        shares=tuple(shown[:, 1].tolist()) if shown.size else (),
     )
 
 

@@ -28,7 +28,6 @@ from core.drafters.text_index import (
     match_class,
     new_index,
 )
-from core.events.parts import Timed
 from core.sequence import Sequence
 from core.trees.draft import Draft
 
@@ -86,16 +85,13 @@ class SuffixDrafter(LookupDrafter[_State]):
         self._nodes = np.zeros((MOST_NODES, 3))
         self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def _new_state(self, sequence: Sequence) -> _State:
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
         same = self._texts.get(sequence.prompt_ids, (0, 0))
-        self._states[sequence.run_id] = _State(
-            own=new_index(size, buckets=1024), ends=ends, earlier=same
-        )
-        return ()
+        return _State(own=new_index(size, buckets=1024), ends=ends, earlier=same)
 
-    def _nodes_for(self, request: DraftRequest) -> np.ndarray:
+    def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
         tokens = request.sequence.tokens
         # Indexed at the draft, not at the commit: a round that does not draft pays nothing.
@@ -107,7 +103,7 @@ class SuffixDrafter(LookupDrafter[_State]):
             state.own, self._earlier, tail, state.earlier, depth, self._weights, self._matches,
             self._nodes,
         )  # fmt: skip
-        found = np.empty((request.budget, 4))
+        found = np.empty((request.budget, 6))
         rates, chain = state.hits / state.tries, max(request.shape) == 1
         size = likeliest_nodes(
             self._nodes, count, total, state.match, rates, state.ends, chain, *self._scratch, found

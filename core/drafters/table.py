@@ -88,9 +88,12 @@ class TableDrafter(LookupDrafter[_State]):
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
 
-    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+    def _new_state(self, sequence: Sequence) -> _State:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        self._states[sequence.run_id] = _State(prompt=sequence.prompt_ids, ends=ends)
+        return _State(prompt=sequence.prompt_ids, ends=ends)
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        super().open(sequence)
         running = {state.prompt for state in self._states.values()}
         for prompt in [each for each in self._uncounted if each not in running]:
             self._counted[prompt] = text = self._uncounted.pop(prompt)
@@ -102,20 +105,21 @@ class TableDrafter(LookupDrafter[_State]):
             del self._counted[next(iter(self._counted))]
         return ()
 
-    def _nodes_for(self, request: DraftRequest) -> np.ndarray:
+    def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]
         tail = np.array(request.sequence.tokens[-LONGEST_CONTEXT:], np.int64)
         depth, budget = min(len(request.shape), request.budget, DEEPEST), request.budget
         room = (budget + 1) * CANDIDATES
         if room > self._numbers.shape[1]:
             self._numbers, self._chances = np.zeros((5, room), np.int64), np.zeros((2, room))
-        nodes = np.empty((budget, 5))
+        nodes = np.empty((budget, 6))
         size, _ = grow_tree(
             self._table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
             self._numbers, self._chances, self._path, nodes,
         )  # fmt: skip
         state.contexts = nodes[:size, 4].astype(np.int64)
-        return nodes[:size, :4]
+        nodes[:size, 5] = nodes[:size, 2] / state.rates[state.contexts]
+        return nodes[:size]
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
         state = self._states.get(sequence.run_id)

@@ -211,8 +211,8 @@ def likeliest_nodes(
 
     A node's score is `rates[class of the match that its parent ends]` times its share of its
     parent's weight. Behind a token of `ends` nothing follows; `chain`: at most one child each.
-    Fills rows of token, parent, score, rank; returns their number. `whole` (3, nodes + 1) and
-    `real` (2, nodes) are scratch.
+    Fills rows of token, parent, score, rank, match, share; returns their number. `whole`
+    (3, nodes + 1) and `real` (2, nodes) are scratch.
     """
     depths, places, children = whole[0], whole[1], whole[2]
     chances, scores = real[0], real[1]
@@ -248,6 +248,8 @@ def likeliest_nodes(
         found[size, 1] = places[parent] if parent >= 0 else -1
         found[size, 2] = scores[best]
         found[size, 3] = children[parent + 1]
+        found[size, 4] = match + depths[best]
+        found[size, 5] = nodes[best, 2] / (nodes[parent, 2] if parent >= 0 else total)
         children[parent + 1] += 1
         places[best] = size
         size += 1

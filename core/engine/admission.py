@@ -105,7 +105,7 @@ def _refuse_by_beginning(models: LoadedModels, request: Request) -> None:
 
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
     speculation = request.speculation.resolved(request.sampling.temperature)
-    return resolve_drafters(speculation.drafters, models.drafter_names)
+    return resolve_drafters(speculation.drafters, models.drafter_names, models.own_drafters)
 
 
 def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:

@@ -13,10 +13,11 @@ from collections.abc import Sequence as Many
 from contextlib import suppress
 
 from core.config.budget import cut_shape, shape_nodes
-from core.config.mechanisms import draft_kind, drafts_together
+from core.config.mechanisms import draft_kind, drafts_together, is_own
 from core.drafters import make_drafters
 from core.drafters.ahead import AheadDraft, AheadPlan, PassEnded
 from core.drafters.base import Drafter, DraftRequest, Drafts
+from core.drafters.own import check_drafts
 from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import SsmPool
@@ -47,7 +48,8 @@ class Drafting:
 
     def __init__(self, models: LoadedModels) -> None:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
-        self._drafters = make_drafters(self.ssm_pool, models.counts)
+        self._vocab_size = models.llm.vocab_size
+        self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
 
     def by_names(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
@@ -213,7 +215,9 @@ class Drafting:
             drafts |= dict.fromkeys(of_ssms, error)
         for name in [name for name in requests if name not in of_ssms]:
             try:
-                drafts[name] = self._drafters[name].draft(requests[name])
+                drafts[name] = drafted = self._drafters[name].draft(requests[name])
+                if is_own(name):
+                    check_drafts(requests[name], drafted, self._vocab_size)
             except MODEL_FAULTS as error:
                 drafts[name] = error
         return drafts

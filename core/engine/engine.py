@@ -14,8 +14,10 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from core.config import Request, SpeculationConfig
-from core.config.mechanisms import MODEL_FREE, length_policy
+from core.config.mechanisms import is_model_free, length_policy
 from core.cuda.fused_round import FusedRound, RoundResult
+from core.drafters import compile_lookups
+from core.drafters.own import import_drafters
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
@@ -41,7 +43,7 @@ from core.events import Event, RunStarted
 from core.events.parts import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
-from core.models.loading.load import LoadedModels
+from core.models.loading.load import LoadedModels, Say
 from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain
 from core.models.stacking import has_shape_of
@@ -61,11 +63,18 @@ class Engine:
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     FusedRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
+    `drafters`: import paths of drafters of one's own, which requests may name.
     """
 
     def __init__(
-        self, models: LoadedModels, on_device: bool | None = None, schedule: str = EACH
+        self,
+        models: LoadedModels,
+        on_device: bool | None = None,
+        schedule: str = EACH,
+        drafters: Many[str] = (),
     ) -> None:
+        if drafters:
+            models = dataclasses.replace(models, own_drafters=import_drafters(drafters))
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
@@ -147,6 +156,17 @@ class Engine:
                     yield run_failed(sequence, error)
             while running := [one for one in active if not one.sequence.finish_reason]:
                 yield from self.round(running)
+
+    def warm_up(self, say: Say | None = None) -> Engine:
+        """Does what the first request would wait for: times the LLM's passes and compiles what the
+        drafters without a model call. Only before the first request; returns itself. `say`: see
+        `load_models`."""
+        if say is not None:
+            say("Timing the LLM's passes")
+        prompts = [Request("warm-up", prompt_token_ids=(0,) * length) for length in (2, 3)]
+        compile_lookups([self.prepare(request) for request in prompts])
+        self.costs.table_ms(0, 0)
+        return self
 
     def close(self) -> None:
         """Ends the drafting thread; the engine may be used again."""
@@ -254,7 +274,7 @@ class Engine:
         # The row is opened last, so that a failure before it leaks none: a policy may time passes.
         drafters = self._drafting.by_names(speculation.drafters)
         policy, weights = make_policy(speculation, self.costs), self._weights(speculation)
-        ssms = [drafter.name for drafter in drafters if drafter.name not in MODEL_FREE]
+        ssms = [drafter.name for drafter in drafters if not is_model_free(drafter.name)]
         router = make_router(speculation, ssms, partial(self._round_ms, ssms))
         active = ActiveRequest(
             sequence,

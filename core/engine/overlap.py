@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from core.config.mechanisms import MODEL_FREE, can_begin_ahead
+from core.config.mechanisms import can_begin_ahead, is_model_free
 from core.drafters.ahead import PassEnded
 from core.engine.drafting import hidden_ms
 from core.engine.round_state import ActiveRequest, RoundState, next_round
@@ -245,7 +245,7 @@ def _has_ssms(request: ActiveRequest) -> bool:
     if request.sequence.speculation.never_drafts:
         return False
     left = (drafter for i, drafter in enumerate(request.drafters) if i not in request.lost)
-    return any(drafter.name not in MODEL_FREE for drafter in left)
+    return any(not is_model_free(drafter.name) for drafter in left)
 
 
 def _run_jobs(jobs: Many[Job], done: PassEnded, stream: Any) -> None:

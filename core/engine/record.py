@@ -74,6 +74,8 @@ class Recorder:
             # likewise.
             drafted_ahead=any(one.drafter == name and one.hit for one in state.ahead),
             spans=state.request.sequence.spans(list(draft.timings)),
+            contexts=draft.contexts,
+            shares=draft.shares,
         )
 
     def combined_event(self, state: RoundState) -> Combined:

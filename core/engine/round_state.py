@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from core.config import SpeculationConfig
 from core.config.budget import longest, shares
-from core.config.mechanisms import MODEL_FREE, length_policy, verify_rule
+from core.config.mechanisms import is_model_free, length_policy, verify_rule
 from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter
 from core.drafters.weights import DrafterWeights, LikelihoodHistory
@@ -129,7 +129,7 @@ class ActiveRequest:
             and (chosen is None or drafter.name in chosen)
         ]
         if route is None and self.grant.drafters is not None:
-            ssms = [index for index in indices if self.drafters[index].name not in MODEL_FREE]
+            ssms = [index for index in indices if not is_model_free(self.drafters[index].name)]
             left_out = ssms[max(1, self.grant.drafters) :]
             indices = [index for index in indices if index not in left_out]
         return indices

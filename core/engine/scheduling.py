@@ -11,7 +11,7 @@ from collections.abc import Sequence as Many
 from dataclasses import replace
 from types import MappingProxyType
 
-from core.config.mechanisms import MODEL_FREE, verify_rule
+from core.config.mechanisms import is_model_free, verify_rule
 from core.engine.round_state import ActiveRequest, RoundState
 from core.engine.snapshot import ScheduleDecision
 from core.events.parts import Scheduled, Timed
@@ -196,7 +196,7 @@ def _live(
     request: ActiveRequest, modes: Mapping[str, str], drafted: RoundState | None
 ) -> LiveRequest:
     speculation = request.sequence.speculation
-    ssms = [drafter.name for drafter in request.drafters if drafter.name not in MODEL_FREE]
+    ssms = [drafter.name for drafter in request.drafters if not is_model_free(drafter.name)]
     routed = speculation.routed_drafters if request.router is not None else len(ssms)
     return LiveRequest(
         context=request.sequence.root_position,

@@ -81,7 +81,9 @@ class DraftRecord:
 
     `scores`: its unprocessed, calibrated probability of each token; `qs`: the probability with
     which each was drawn (1 for a deterministic proposal); `ranks`: draw order among siblings.
-    `drafted_ahead`: the draft was made during the previous verification.
+    `drafted_ahead`: the draft was made during the previous verification. Of a lookup `contexts`:
+    the tokens before each node that had been found, and `shares`: the node's share of what was
+    counted behind them; the score is that times the acceptance measured so far.
     """
 
     drafter: str
@@ -94,6 +96,8 @@ class DraftRecord:
     ranks: tuple[int, ...]
     drafted_ahead: bool
     spans: tuple[Span, ...]
+    contexts: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from core.config import SpeculationConfig
 from core.config.budget import longest
-from core.config.mechanisms import MODEL_FREE, combine_rule, draft_kind, routing_rule
+from core.config.mechanisms import combine_rule, draft_kind, is_model_free, routing_rule
 from core.length.base import BatchLoad, Choice, DraftOutcome, RoundOutcome, StopLimits
 from core.length.cost_model import Average, Costs, RunBackoffs
 from core.length.round_costs import HORIZON, DraftOutcomes, RoundCosts
@@ -66,14 +66,14 @@ class Goodput:
         self._backoffs = RunBackoffs(costs.backoffs)
         # A vote or a pool is one drafter made of several.
         as_one = combine_rule(config.combine).one_draft or draft_kind(config.draft).fused
-        ssms = tuple(name for name in config.drafters if as_one or name not in MODEL_FREE)
+        ssms = tuple(name for name in config.drafters if as_one or not is_model_free(name))
         routed = bool(routing_rule(config.routing).implementation)
         whole = as_one or routed
         self._groups = [_DrafterGroup(ssms if whole else ssms[:1])] if ssms else []
         # A lookup costs no pass: a group of its own, so that it may stay on where the SSM is
         # switched off.
         if not as_one:
-            lookups = (name for name in MODEL_FREE if name in config.drafters)
+            lookups = (name for name in config.drafters if is_model_free(name))
             self._groups += [_DrafterGroup((name,)) for name in lookups]
         self._chooses = not whole and len(ssms) > 1
         self._labels = tuple(group.label for group in self._groups)
@@ -101,7 +101,7 @@ class Goodput:
     def use_drafters(self, names: Sequence[str]) -> None:
         """See Routed. What the group has learned stays: a switch is made to draft better."""
         for group in self._groups[:1]:
-            routed = tuple(name for name in group.members if name in names or name in MODEL_FREE)
+            routed = tuple(name for name in group.members if name in names or is_model_free(name))
             group.names = routed or group.names
 
     # -- the batch --

@@ -28,6 +28,7 @@ class Draft:
     scores, if computed.
 
     `origins`: of a fused draft, for each node the index of the drafter that proposed it.
+    `contexts`, `shares`: of a lookup, as in `DraftRecord`.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -45,6 +46,8 @@ class Draft:
     next_temperature: float | None = None
     moments: Many[tuple[float, float]] | None = None
     origins: tuple[int, ...] = ()
+    contexts: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
 
     def __len__(self) -> int:
         return len(self.token_ids)

@@ -77,7 +77,7 @@ def drafts(size: int) -> Strategy:
         DraftRecord, drafter=names, token_ids=many(tokens, size), texts=many(texts, size),
         parents=many(st.integers(-1, 9), size), depths=many(small, size), scores=many(floats, size),
         qs=many(floats, size), ranks=many(small, size), drafted_ahead=st.booleans(),
-        spans=many(spans),
+        spans=many(spans), contexts=many(small, size) | st.just(()), shares=many(floats, size),
     )  # fmt: skip
 
 

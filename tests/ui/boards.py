@@ -44,7 +44,12 @@ def layouts() -> tuple[Live, Sessions]:
         some = cast(
             Context,
             SimpleNamespace(
-                drafter_names=(), preset="specinfer", chat=False, answers=False, models=()
+                drafter_names=(),
+                own_drafters=(),
+                preset="specinfer",
+                chat=False,
+                answers=False,
+                models=(),
             ),
         )
         return build_live(some, gr.HTML()), build_sessions(some)

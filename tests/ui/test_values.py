@@ -20,7 +20,7 @@ from storage import RunStore
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.frame import Baseline, Before, Frame
-from ui.run.values import PICTURES, PictureMaker, figures_value, picture_values
+from ui.run.values import PICTURES, PictureMaker, figures_value, picture_values, strip_value
 from ui.run.view import View, detail_of, reduce, reduce_all
 
 
@@ -374,3 +374,22 @@ def test_shares_add_up_to_the_time_of_the_spans() -> None:
 def test_unknown_drafters_do_not_break_a_view() -> None:
     events = synthetic_run(4, seed=1)
     assert reduce_all([replace(events[0], drafters=()), *events[1:]]).tokens
+
+
+@pytest.mark.parametrize(
+    ("texts", "template"),
+    [
+        (("<user>", "Hi", " you", "<end>"), {"before": "<user>", "after": "<end>"}),
+        # A prompt that the template quotes before it: the last is the message.
+        (("<Hi you>", "Hi", " you", ""), {"before": "<Hi you>", "after": ""}),
+        (("<user>", "\ufffd", "\ufffd", "<end>"), {}),
+    ],
+)
+def test_the_chat_template_is_around_the_prompt(
+    texts: tuple[str, ...], template: dict[str, str]
+) -> None:
+    started = synthetic_run(2, seed=1)[0]
+    config = {**started.config, "chat": True}
+    chat = replace(started, prompt="Hi you", prompt_texts=texts, config=config)
+    assert strip_value(Frame(view=reduce(View(), chat)))["template"] == template
+    assert strip_value(Frame(view=reduce(View(), started)))["template"] == {}

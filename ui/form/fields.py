@@ -15,7 +15,7 @@ from gradio.components import Component
 
 from core.config import SpeculationConfig
 from core.config.field_text import parse_field
-from core.config.mechanisms import MODEL_FREE
+from core.config.mechanisms import MODEL_FREE, own_among
 from ui.form.menus import (
     FOLLOWERS,
     combine_choices,
@@ -64,22 +64,24 @@ MEANINGS = {
 }
 
 
-def field_controls(config: SpeculationConfig, drafter_names: Sequence[str]) -> dict[str, Component]:
+def field_controls(
+    config: SpeculationConfig, drafter_names: Sequence[str], own: Sequence[str] = ()
+) -> dict[str, Component]:
     """A control for each field, in the order of the dataclass; build inside a layout."""
     shown = dict(zip(FIELD_NAMES, values_of(config, drafter_names), strict=True))
     idle = idle_fields(shown)
     idle["pipeline"] = pipeline_idles(str(shown["pipeline"]), str(shown["combine"]))
     return {
-        name: _control(name, value, drafter_names, idle.get(name, ""))
+        name: _control(name, value, (*drafter_names, *MODEL_FREE, *own), idle.get(name, ""))
         for name, value in shown.items()
     }
 
 
-def _control(name: str, value: Any, drafter_names: Sequence[str], idle: str) -> Component:
+def _control(name: str, value: Any, drafters: Sequence[str], idle: str) -> Component:
     """`idle`: why the field has no effect when the page opens; empty if it has one."""
     whole_number = (gr.Number, {"step": 1})
     kinds: dict[str, tuple[type[Component], dict[str, Any]]] = {
-        "drafters": (gr.CheckboxGroup, {"choices": [*drafter_names, *MODEL_FREE]}),
+        "drafters": (gr.CheckboxGroup, {"choices": list(drafters)}),
         "draft": (gr.Dropdown, {"choices": draft_choices(0.0)}),
         "verify": (gr.Dropdown, {"choices": verify_choices("auto", 0.0)}),
         "combine": (gr.Dropdown, {"choices": combine_choices("auto", "auto", 0.0)}),
@@ -154,4 +156,4 @@ def _drafters_shown(drafters: tuple[str, ...], names: Sequence[str]) -> list[str
     for drafter in drafters:
         whole = {"all": list(names), "first": list(names[:1])}
         wanted += whole.get(drafter, [drafter])
-    return [name for name in (*names, *MODEL_FREE) if name in wanted]
+    return [name for name in (*names, *MODEL_FREE, *own_among(drafters)) if name in wanted]

@@ -124,9 +124,10 @@ def build_form(
     preset: str,
     chat: bool,
     answers: bool = False,
+    own: Sequence[str] = (),
 ) -> Form:
     """The settings below the prompt. `chat`: the LLM has a chat template; `answers`: it is used by
-    default."""
+    default. `own`: drafters of one's own."""
     chosen = gr.Dropdown(
         choices=[*PRESETS, OWN],
         value=preset,
@@ -139,7 +140,7 @@ def build_form(
     with gr.Accordion("Sampling", open=False):
         sampling = sampling_controls(chat, ticked=answers)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
-        fields = field_controls(preset_config(preset, 0.0), drafter_names)
+        fields = field_controls(preset_config(preset, 0.0), drafter_names, own)
     return Form(*prompt, chosen, sampling, fields)
 
 

@@ -63,7 +63,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
             asked_for = build_prompt()
             buttons = _run_bar()
             models = (context.drafter_names, context.preset, context.chat, context.answers)
-            form = build_form(asked_for, *models)
+            form = build_form(asked_for, *models, own=context.own_drafters)
             presets = build_own_presets()
             # `chosen`: the preset chosen last; once a field is edited, the menu shows own settings.
             # `settled`: a hidden button that the browser clicks when no field changes any more.

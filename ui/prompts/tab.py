@@ -11,7 +11,6 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import PRESETS, SamplingParams
-from core.config.mechanisms import MODEL_FREE
 from lab.study import Configuration, Study, plain_configuration
 from ui.components import PromptTable, pack
 from ui.form.fields import whole_number
@@ -168,7 +167,7 @@ def study_drawn(context: Context, opened: OpenedStudy | None) -> list[Any]:
 
 def _drafters(context: Context) -> tuple[str, ...]:
     """The drafters in the order of their colours, as runs name them."""
-    return (*context.drafter_names, *MODEL_FREE)
+    return (*context.drafter_names, *context.model_free)
 
 
 # -- wiring --

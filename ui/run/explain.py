@@ -14,6 +14,7 @@ from typing import Any
 from core.config.mechanisms import verify_rule
 from core.events import Combined, TopK, Verified
 from ui.run.fused import own_proposals, provenance
+from ui.run.looked_up import lookup_reasons
 from ui.run.view import Detail
 
 __all__ = ["Explanation", "bars", "explain", "letter", "quote"]
@@ -66,11 +67,12 @@ def explain(
         return _own(tree, verdict)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
-    whose = provenance(detail, node, {name: _label(name, drafters) for name in drafters})
+    labels = {name: _label(name, drafters) for name in drafters}
+    whose, found = provenance(detail, node, labels), lookup_reasons(detail, node, labels)
     return Explanation(
         title=f"{quote(tree.texts[node])} at depth {tree.depths[node]}, "
         f"proposed by {_names(tree, node, drafters)}",
-        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), whose])),
+        sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), whose, found])),
         outcome=outcome,
         token=tree.texts[node],
         token_id=tree.token_ids[node],

@@ -7,7 +7,7 @@ stay as side leaves.
 
 from __future__ import annotations
 
-from core.config.mechanisms import MODEL_FREE
+from core.config.mechanisms import is_model_free
 from core.events import Combined, ProposalRecord
 from ui.run.listed import join_names
 from ui.run.view import Detail
@@ -22,7 +22,7 @@ def trunk_of(detail: Detail) -> frozenset[int]:
     if tree is None or drafted is None or not tree.origins:
         return frozenset()
     drafters = {one.drafter for one in drafted.drafts if one.spans}
-    together = drafters.difference(MODEL_FREE)
+    together = {name for name in drafters if not is_model_free(name)}
     return frozenset(
         node
         for node, offered in enumerate(tree.proposals)
@@ -43,7 +43,7 @@ def provenance(detail: Detail, node: int, names: dict[str, str]) -> str:
         return ""
     trunk, whose = trunk_of(detail), tree.origins[node]
     owner = names.get(whose, whose)
-    if whose in MODEL_FREE:
+    if is_model_free(whose):
         return f"{owner} proposed it beside the fused drafts."
     if node not in trunk:
         sibling = _sibling_on(trunk, tree, node)
@@ -75,6 +75,6 @@ def _rival_scores(tree: Combined, node: int) -> list[float]:
     return [
         proposal.score
         for one, parent in enumerate(tree.parents)
-        if parent == above and tree.origins[one] not in MODEL_FREE
+        if parent == above and not is_model_free(tree.origins[one])
         for proposal in own_proposals(tree, one)
     ]

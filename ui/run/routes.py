@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.config.mechanisms import MODEL_FREE, ROUTING_RULES, RoutingRule
+from core.config.mechanisms import ROUTING_RULES, RoutingRule, is_model_free
 from core.events import RoutedDrafter
 from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.explain import letter, percent
@@ -91,7 +91,7 @@ def _rule(view: View) -> RoutingRule | None:
 
 
 def _ssms(view: View) -> list[str]:
-    return [name for name in view.drafters if name not in MODEL_FREE]
+    return [name for name in view.drafters if not is_model_free(name)]
 
 
 def _cells(line: RoundView, index: dict[str, str]) -> Value:

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from core.config.mechanisms import MODEL_FREE
+from core.config.mechanisms import is_model_free
 from core.events import RoutedDrafter
 from ui.run.explain import letter, quote
 from ui.run.listed import join_names
@@ -30,7 +30,7 @@ NAMED = 3  # parts in the notice's sentence
 def served_parts(view: View, ssms: Sequence[str]) -> Value:
     """The parts of a routed run's text in order: its rounds (`from`, `to`), the begin of its text
     (`text`), its drafter (`d`, the slot) and the reason in a sentence (`why`)."""
-    slots = [slot for slot, name in enumerate(view.drafters) if name in {*ssms, *MODEL_FREE}]
+    slots = [slot for slot, name in enumerate(view.drafters) if name in ssms or is_model_free(name)]
     if not view.tokens or not slots:
         return {}
     rounds = [list(of) for _, of in itertools.groupby(view.tokens, lambda token: token.round)]

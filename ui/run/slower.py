@@ -13,7 +13,7 @@ from typing import Any
 from core.config import SpeculationConfig
 from core.config.budget import longest
 from core.config.checks import MAX_TREE_NODES
-from core.config.mechanisms import MODEL_FREE, combine_rule, length_policy
+from core.config.mechanisms import combine_rule, is_model_free, length_policy
 from core.errors import ConfigError
 from core.events import RunStats
 from ui.form.menus import idle_fields
@@ -135,7 +135,7 @@ def _hardly_drafted_words(mean: Round, stats: RunStats, fields: Mapping[str, Any
 
 
 def _only_lookups(fields: Mapping[str, Any]) -> bool:
-    return bool(fields["drafters"]) and {*MODEL_FREE}.issuperset(fields["drafters"])
+    return bool(fields["drafters"]) and all(map(is_model_free, fields["drafters"]))
 
 
 def _why_none(fields: Mapping[str, Any]) -> str:

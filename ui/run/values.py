@@ -133,6 +133,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
         "run": view.run_id,
         "drafters": drafters_value(view),
         "prompt": view.started.prompt if view.started else "",
+        "template": _template(view),
         "old": {
             str(at // CHUNK): "".join(token.text for token in view.tokens[at : at + CHUNK])
             for at in range(0, first, CHUNK)
@@ -304,6 +305,15 @@ def _root(view: View, detail: Detail | None) -> Value:
     if started and started.prompt_token_ids:
         return {"t": started.prompt_texts[-1], "id": started.prompt_token_ids[-1]}
     return {"t": None, "id": -1}
+
+
+def _template(view: View) -> Value:
+    """The chat template's text before and after the prompt; empty where there is none, or where the
+    prompt cannot be found in it, as with characters of several tokens."""
+    if view.started is None or not view.started.config.get("chat"):
+        return {}
+    before, prompt, after = "".join(view.started.prompt_texts).rpartition(view.started.prompt)
+    return {"before": before, "after": after} if prompt else {}
 
 
 def inspector_value(frame: Frame) -> Value:

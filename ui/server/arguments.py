@@ -30,6 +30,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p = Parser(prog="python app.py", description="See speculative decoding happen.")
     p.add_argument("--llm", default=BUNDLED, help=NAMES)
     p.add_argument("--ssm", action="append", help=f"{NAMES}; repeatable")
+    own = "a drafter of one's own, as package.module:Class; repeatable"
+    p.add_argument("--drafter", action="append", default=[], metavar="MODULE:CLASS", help=own)
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
     p.add_argument("--db", help="the SQLite file of all runs (default: SPECSCOPE_DB, user data)")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from core.config.mechanisms import MODEL_FREE
 from core.events import Event, ModelInfo
 from core.models.loading.catalog import SMOLLM2
 from lab.conductor import Conductor
@@ -82,6 +83,16 @@ class Context:
     def drafter_names(self) -> tuple[str, ...]:
         """The names of the loaded SSMs; others after a swap."""
         return self.hub.model_host.drafter_names
+
+    @property
+    def own_drafters(self) -> tuple[str, ...]:
+        """The import paths of drafters of one's own."""
+        return self.hub.model_host.own_drafters
+
+    @property
+    def model_free(self) -> tuple[str, ...]:
+        """The names of the drafters that are no SSMs."""
+        return (*MODEL_FREE, *self.own_drafters)
 
     @property
     def chat(self) -> bool:

@@ -39,6 +39,7 @@ class ServedModels:
         self.worker, self.pair = worker, pair
         self.infos = tuple(models.infos)
         self.drafter_names = tuple(models.drafter_names)
+        self.own_drafters = tuple(getattr(models, "own_drafters", ()))
         self.chat = bool(getattr(tokenizer, "chat_template", None))
         self.runs = 0
         self._retired = False

@@ -23,7 +23,6 @@ from ui.server.model_swap import CANCELLED, ModelPair, ModelSwap, Say
 
 __all__ = ["Load", "ModelHost"]
 
-ANY_MODELS = ("all", "first", *MODEL_FREE)
 NO_LOADER = "models cannot be exchanged on this page: it was opened without a loader"
 
 Load = Callable[[ModelPair, Say], WorkerLike]
@@ -79,6 +78,10 @@ class ModelHost:
         return self._served.drafter_names
 
     @property
+    def own_drafters(self) -> tuple[str, ...]:
+        return self._served.own_drafters
+
+    @property
     def chat(self) -> bool:
         """Whether the LLM has a chat template."""
         return self._served.chat
@@ -131,7 +134,7 @@ class ModelHost:
 
     def _checked_request(self, request: Request, served: ServedModels) -> Request:
         """The request; ConfigError if it was made for models that are no longer loaded."""
-        allowed = (*ANY_MODELS, *served.drafter_names)
+        allowed = ("all", "first", *MODEL_FREE, *served.own_drafters, *served.drafter_names)
         gone = [name for name in request.speculation.drafters if name not in allowed]
         if any(name in self._past for name in gone):
             served.leave()

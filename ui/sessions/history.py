@@ -14,7 +14,6 @@ from typing import Any
 import gradio as gr
 
 from core.config.checks import choice
-from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError, StoreError, UnknownRunError
 from ui.run.listed import join_names
 from ui.server.context import Context
@@ -170,7 +169,7 @@ def llm_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
 
 def drafter_choices(context: Context, asker: Asker) -> list[tuple[str, str]]:
     """The menu of drafters: all of the log, or the loaded ones, as in `llm_choices`."""
-    own = (*context.drafter_names, *MODEL_FREE)
+    own = (*context.drafter_names, *context.model_free)
     names = context.store.choices().drafters if asker.owner is None else own
     return [ANY_MODEL, NO_DRAFTER, *((name, name) for name in names)]
 

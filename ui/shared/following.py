@@ -13,7 +13,6 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import PRESETS
-from core.config.mechanisms import MODEL_FREE
 from ui.components import pack
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, chat_words, preset_values
@@ -66,14 +65,14 @@ def followed_fields(
         preset = OWN
         new_values = [gr.skip() for _ in values]
         chosen = values[FIELD_NAMES.index("drafters")] or []
-        still_loaded = [name for name in (*names, *MODEL_FREE) if name in chosen]
+        still_loaded = [name for name in (*names, *context.model_free) if name in chosen]
         had = any(name in before for name in chosen)
         lost = had and not any(name in names for name in still_loaded)
         new_values[FIELD_NAMES.index("drafters")] = (
             [*names, *still_loaded] if lost else still_loaded
         )
     at = FIELD_NAMES.index("drafters")
-    new_values[at] = gr.CheckboxGroup(choices=[*names, *MODEL_FREE], value=new_values[at])
+    new_values[at] = gr.CheckboxGroup(choices=[*names, *context.model_free], value=new_values[at])
     return preset, new_values
 
 

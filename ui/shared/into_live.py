@@ -15,7 +15,6 @@ from gradio.components import Component
 from gradio.helpers import special_args
 
 from core.config import PRESETS, Request
-from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
 from ui.form.fields import FIELD_NAMES, values_of
 from ui.form.form import OWN, RECORD_TOP_K, request_of
@@ -154,7 +153,7 @@ def form_values_of(request: Request, context: Context) -> list[Any]:
 
 
 def _check_loaded(request: Request, context: Context) -> None:
-    loaded = (*context.drafter_names, *MODEL_FREE)
+    loaded = (*context.drafter_names, *context.model_free)
     missing = [
         name for name in request.speculation.drafters if name not in (*loaded, "all", "first")
     ]

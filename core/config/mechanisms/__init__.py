@@ -16,15 +16,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from core.config.mechanisms.combine_rules import COMBINE_RULES, CombineRule, PictureWords
-from core.config.mechanisms.draft_kinds import (
-    DRAFT_KINDS,
+from core.config.mechanisms.draft_kinds import DRAFT_KINDS, DraftKind
+from core.config.mechanisms.length_policies import LENGTH_POLICIES, LengthPolicyRecord
+from core.config.mechanisms.model_free import (
     MODEL_FREE,
     NGRAM,
     SUFFIX,
     TABLE,
-    DraftKind,
+    is_model_free,
+    is_own,
+    own_among,
 )
-from core.config.mechanisms.length_policies import LENGTH_POLICIES, LengthPolicyRecord
 from core.config.mechanisms.records import implementation_of
 from core.config.mechanisms.round_rules import (
     PIPELINE_MODES,
@@ -65,8 +67,11 @@ __all__ = [
     "drafts_together",
     "fields_that_depend",
     "implementation_of",
+    "is_model_free",
+    "is_own",
     "length_policy",
     "lossless_rules",
+    "own_among",
     "routing_rule",
     "token_exact_rules",
     "verify_rule",

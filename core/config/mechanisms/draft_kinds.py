@@ -7,13 +7,7 @@ from dataclasses import dataclass
 
 from core.config.mechanisms.records import by_name
 
-__all__ = ["DRAFT_KINDS", "MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "DraftKind"]
-
-NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
-MODEL_FREE = (NGRAM, SUFFIX, TABLE)
-"""Drafters that are no SSMs and cost no model pass: they go on as this text did before (`ngram`:
-prompt lookup), or as this or an earlier one did (`suffix`), or as the LLM's texts mostly do behind
-the last tokens (`table`)."""
+__all__ = ["DRAFT_KINDS", "DraftKind"]
 
 
 @dataclass(frozen=True, slots=True)

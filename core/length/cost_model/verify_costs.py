@@ -21,7 +21,7 @@ REPEATS = 5
 # Cached tokens; cut to a quarter and a half of a short context.
 CONTEXTS = (64, 512)
 # A sweep over all sizes may take PATIENCE_S seconds; after that sizes above HOPELESS x t(0), more
-# tokens than such a round ever commits, are left out.
+# tokens than such a round ever commits, are left out. So may its repetitions together, but for one.
 PATIENCE_S = 2.0
 HOPELESS = 6.0
 
@@ -96,8 +96,8 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
         # The first sweep warms caches and the allocator; its times are thrown away, its sizes are
         # kept.
         warm = _sweep(llm, row, counts, PATIENCE_S)
-        slow = time.perf_counter() - start > PATIENCE_S
-        times = [_sweep(llm, row, list(warm), math.inf) for _ in range(1 if slow else REPEATS)]
+        repeats = min(REPEATS, max(1, int(PATIENCE_S / (time.perf_counter() - start))))
+        times = [_sweep(llm, row, list(warm), math.inf) for _ in range(repeats)]
     finally:
         llm.close_row(row)
     return {n: min(sweep[n] for sweep in times) for n in warm}

@@ -55,7 +55,7 @@ from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
-__all__ = ["LoadedModels", "load_models"]
+__all__ = ["LoadedModels", "Say", "load_models"]
 
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
@@ -86,7 +86,8 @@ class LoadedModels:
     """An LLM, its SSMs (small speculative models) by name, and the tokenizer they share.
 
     `warnings`: what differs from transformers' `generate`; every run repeats it. `counts`: rows for
-    the drafter `table` (`core.drafters.count_table`) that came with the LLM."""
+    the drafter `table` (`core.drafters.count_table`) that came with the LLM. `own_drafters`: import
+    paths of the drafters that `Engine` was given."""
 
     llm: LanguageModel
     ssms: dict[str, LanguageModel]
@@ -94,6 +95,7 @@ class LoadedModels:
     eos_ids: tuple[int, ...]
     warnings: tuple[str, ...] = ()
     counts: np.ndarray | None = None
+    own_drafters: tuple[str, ...] = ()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
@@ -151,7 +153,9 @@ def _load_all(
         about = _about(say, f"SSM {number} of {len(sources)}", str(source))
         model = load_one(source, "ssm", dtype, place, about)
         check_embedding(tokenizer, model)
-        name = _unique_name(model.info.name, {*small, *RESERVED_NAMES})
+        # A colon is a drafter of one's own (`is_own`).
+        own_name = model.info.name.replace(":", "-")
+        name = _unique_name(own_name, {*small, *RESERVED_NAMES})
         small[name] = model.rename(name)
     # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))

@@ -123,7 +123,8 @@ def _hostile_strip() -> dict[str, Any]:
     common = {"k": "accepted", "by": "0,2", "p": 0.5}
     tokens = _each(lambda i, t: {"t": t, "tok": t, "id": i, "r": i // 2, **common})
     texts = {"prompt": "".join(HOSTILE), "old": {"0": HOSTILE[0]}, "notes": {"0": HOSTILE[0]}}
-    return {**texts, "tokens": tokens, "sel": 0, "done": True}
+    template = {"before": HOSTILE[1], "after": HOSTILE[2]}
+    return {**texts, "template": template, "tokens": tokens, "sel": 0, "done": True}
 
 
 def _hostile_tree() -> dict[str, Any]:

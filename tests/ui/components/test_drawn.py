@@ -321,6 +321,8 @@ def test_hostile_text_is_inert_and_visible(pictures: Pictures) -> None:
     assert page.locator(".ss-plot .main-svg").count() >= 4
     assert page.locator(".ss-panel img, .ss-panel script").count() == 0
     assert page.locator(".ss-flow").evaluate("node => node.textContent") == "".join(HOSTILE)
+    around = page.locator(".ss-strip .ss-template, .ss-strip .ss-prompt").all_text_contents()
+    assert (around[0], around[2]) == HOSTILE[1:3] and len(around) == 3
     visible = page.locator(".ss-inspector .ss-sentence").text_content()
     assert "<img src=x onerror=" in visible and "${window.pwned" in visible and "⟨RLO⟩" in visible
     nodes = page.evaluate(TREE_NODES)

@@ -18,9 +18,10 @@ const NEAR_END = 48;
 
 export function create(panel) {
   const prompt = h("span", { class: "ss-prompt" });
+  const around = ["before", "after"].map((side) => h("span", { class: "ss-template", "data-side": side, title: "The LLM's chat template" }));
   const old = h("span", { class: "ss-old" });
   const flow = h("span", { class: "ss-flow" });
-  const text = h("div", { class: "ss-text", dir: "auto" }, prompt, old, flow);
+  const text = h("div", { class: "ss-text", dir: "auto" }, around[0], prompt, around[1], old, flow);
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
   panel.body.append(scroll);
 
@@ -40,7 +41,7 @@ export function create(panel) {
 
   return {
     settle: () => settle(scroll, state),
-    draw: (value) => draw(value, { state, prompt, old, flow, text, scroll, panel }),
+    draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel }),
     table: tokenTable,
     exported: () => text,
   };
@@ -84,8 +85,9 @@ function reset(value, { state, flow, text }) {
   text.style.setProperty("--ss-lanes", Math.max(1, Object.keys(value.drafters ?? {}).length));
 }
 
-function drawSurroundings(value, { prompt, old, panel, state }) {
+function drawSurroundings(value, { prompt, around, old, panel, state }) {
   const full = value.prompt ?? "";
+  for (const span of around) setText(span, prose(value.template?.[span.dataset.side] ?? ""));
   setText(prompt, prose(full.length > PROMPT_SHOWN ? `… ${full.slice(-PROMPT_SHOWN)}` : full));
   setText(old, entries(value.old).map(([, chunk]) => chunk).join(""));
   const count = Object.keys(value.tokens ?? {}).length;

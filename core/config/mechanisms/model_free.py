@@ -1,0 +1,28 @@
+"""Drafters that are no SSMs: those that come with the engine, and one's own by import path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = ["MODEL_FREE", "NGRAM", "SUFFIX", "TABLE", "is_model_free", "is_own", "own_among"]
+
+NGRAM, SUFFIX, TABLE = "ngram", "suffix", "table"
+MODEL_FREE = (NGRAM, SUFFIX, TABLE)
+"""They cost no model pass: they go on as this text did before (`ngram`: prompt lookup), or as this
+or an earlier one did (`suffix`), or as the LLM's texts mostly do behind the last tokens
+(`table`)."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is an import path `package.module:Class`. No SSM's name has a colon."""
+    return ":" in name
+
+
+def own_among(names: Iterable[str]) -> tuple[str, ...]:
+    """The import paths among names of drafters."""
+    return tuple(filter(is_own, names))
+
+
+def is_model_free(name: str) -> bool:
+    """Whether a drafter is no SSM."""
+    return name in MODEL_FREE or is_own(name)

@@ -1,0 +1,103 @@
+"""What a lookup found is an event's, the log's and the inspector's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from core import Request, SamplingParams, SpeculationConfig
+from core.drafters.text_index import LONGEST_MATCH
+from core.events import Drafted, DraftRecord, Event
+from storage import RunStore
+from tests.core.engines import engine_of, tables
+from ui.run.explain import explain
+from ui.run.trees import places
+from ui.run.view import detail_of, reduce_all
+
+PROMPT = "w0 w1 w2 w0 w1 w2 w0 w1"
+LOOKUPS = ("ngram", "suffix", "table")
+
+
+@pytest.fixture(scope="module")
+def events() -> list[Event]:
+    """A run whose lookups all have something to find: another prompt's text was written before."""
+    engine = engine_of(*tables())
+    every = SpeculationConfig(drafters=("all", *LOOKUPS), expansion=(2, 2), max_tree_nodes=24)
+    for prompt in (f"{PROMPT} w3", PROMPT):
+        last = list(engine.generate(Request(prompt, SamplingParams(24, seed=1), every)))
+    return last
+
+
+def drafts(events: list[Event], name: str) -> list[tuple[int, DraftRecord]]:
+    rounds = [event for event in events if isinstance(event, Drafted)]
+    return [(e.round, d) for e in rounds for d in e.drafts if d.drafter == name and d.token_ids]
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_a_node_says_what_it_was_found_behind(events: list[Event], name: str) -> None:
+    found = drafts(events, name)
+    assert found
+    for _, draft in found:
+        assert len(draft.contexts) == len(draft.shares) == len(draft.token_ids)
+        for node, parent in enumerate(draft.parents):
+            # The score is the share times a rate of acceptance.
+            assert 0 < draft.scores[node] <= draft.shares[node] * 1.000001 <= 1.000001
+            if name == "table":
+                assert 1 <= draft.contexts[node] <= 3
+            elif parent >= 0:
+                assert draft.contexts[node] == draft.contexts[parent] + 1
+            else:
+                assert 1 <= draft.contexts[node] <= LONGEST_MATCH
+
+
+def test_the_matched_tokens_are_in_the_text(events: list[Event]) -> None:
+    started = events[0]
+    ids = [*started.prompt_token_ids]  # type: ignore[union-attr]
+    number, draft = drafts(events, "ngram")[0]
+    assert number == 0
+    count = draft.contexts[0]
+    found = [at for at in range(len(ids) - count) if ids[at : at + count] == ids[-count:]]
+    assert any(ids[at + count] == draft.token_ids[0] for at in found)
+    longer = ids[-count - 1 :]
+    assert not any(ids[at : at + count + 1] == longer for at in range(len(ids) - count - 1))
+
+
+def test_ssms_say_nothing_of_the_kind(events: list[Event]) -> None:
+    for _, draft in drafts(events, "same"):
+        assert draft.contexts == draft.shares == ()
+
+
+WORDS = {
+    "ngram": r"found the (\d+ )?tokens? before it elsewhere; (\d+) % of what followed",
+    "suffix": r"found the (\d+ )?tokens? before it elsewhere; (\d+) % of what followed",
+    "table": r"has counted what the LLM writes after the (\d+ )?tokens? before it: (\d+) % this",
+}
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_the_inspector_says_it(events: list[Event], name: str) -> None:
+    names = reduce_all(events).drafters
+    said = 0
+    for number, draft in drafts(events, name):
+        detail = detail_of(events, number)
+        assert detail is not None
+        for place, node in places(detail, name).items():
+            sentence = explain(detail, node, names, {}).sentence
+            letter = "ABCDEFG"[names.index(name)]
+            words = re.search(rf"{letter} \({name}\) {WORDS[name]}.*?that made (\d+) %", sentence)
+            assert words, sentence
+            assert int((words[1] or "1").strip()) == draft.contexts[place]
+            assert int(words[2]) == round(100 * draft.shares[place])
+            assert int(words[3]) == round(100 * draft.scores[place])
+            said += 1
+    assert said
+
+
+def test_the_log_keeps_it(events: list[Event], tmp_path: Path) -> None:
+    with RunStore(tmp_path / "runs.db") as store:
+        for event in events:
+            store.record(event)
+        assert store.flush(60)
+        assert list(store.events(events[0].run_id)) == events
