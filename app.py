@@ -35,7 +35,7 @@ def serve(argv: list[str] | None) -> None:
     from ui.server.context import make_context
     from ui.server.model_host import ModelHost
     from ui.server.model_swap import ModelPair, Say
-    from ui.server.page import build_page, launch
+    from ui.server.page import launch
     from ui.server.visitors import Access
 
     import_drafters(args.drafter)
@@ -52,7 +52,7 @@ def serve(argv: list[str] | None) -> None:
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
     try:
-        launch(build_page(context), args, STARTED)
+        launch(context, args, STARTED)
     finally:
         context.conductor.close()
         host.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+from starlette.routing import Route
 
 from bench.application import free_port
 from core.events import Event, RoundCompleted, RunCancelled
@@ -92,10 +93,16 @@ def open_site(worker: Any) -> Iterator[Site]:
 
 
 @contextmanager
-def serve(page: gr.Blocks, auth: tuple[str, str] | None = None) -> Iterator[str]:
+def serve(
+    page: gr.Blocks, auth: tuple[str, str] | None = None, routes: Iterable[Route] = ()
+) -> Iterator[str]:
     """Launches `page` as app.py does; yields its address."""
     _, url, _ = page.launch(
-        server_port=free_port(), auth=auth, prevent_thread_lock=True, quiet=True, **page_options()
+        server_port=free_port(),
+        auth=auth,
+        prevent_thread_lock=True,
+        quiet=True,
+        **page_options(routes),
     )
     try:
         yield str(url)

@@ -20,9 +20,7 @@ from core.cuda.draft_requests import (
 )
 from core.cuda.kv_view import KvView, ModelGroup, padded_extent
 from core.cuda.staging import (
-    CachedGraph,
     DeviceToHost,
-    GraphPool,
     HostToDevice,
     IntArray,
     as_reals,
@@ -33,6 +31,7 @@ from core.drafters.ssm import SsmDrafter
 from core.drafters.ssm_state import PendingTrie
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
+from core.models.graph_cache import CachedGraph, GraphPool
 from core.trees.draft import Draft
 
 __all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]

@@ -22,11 +22,12 @@ from core.cuda.draft_requests import write_inputs
 from core.cuda.kv_view import KvView, model_group_of
 from core.cuda.round_pass import RoundPass, round_input_shapes
 from core.cuda.round_plan import RoundPlan, RoundResult, fill_drafts, plan_round
-from core.cuda.staging import CachedGraph, DeviceClock, DeviceToHost, GraphPool, HostToDevice
+from core.cuda.staging import DeviceClock, DeviceToHost, HostToDevice
 from core.engine.drafting import Drafting
 from core.engine.round_state import RoundState
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
+from core.models.graph_cache import CachedGraph, GraphPool
 from core.models.protocol import LanguageModel
 from core.trees.noise import bases_of
 from core.trees.verify import VerifyInput

@@ -1,24 +1,22 @@
-"""Pinned staging buffers and captured graphs: all inputs of a pass in one copy to the device, all
-results in one back. Every value is an int64 of a fixed-shape buffer; real numbers travel as
-float64 bits.
+"""Pinned staging buffers: all inputs of a pass in one copy to the device, all results in one back.
+
+Every value is an int64 of a fixed-shape buffer; real numbers travel as float64 bits.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 __all__ = [
-    "CachedGraph",
     "DeviceClock",
     "DeviceToHost",
-    "GraphPool",
     "HostToDevice",
     "IntArray",
     "as_reals",
@@ -106,60 +104,6 @@ class DeviceToHost:
 def as_reals(numbers: IntArray) -> npt.NDArray[np.float64]:
     """Real numbers from their bits."""
     return np.ascontiguousarray(numbers).view(np.float64)
-
-
-T = TypeVar("T")
-
-
-class GraphPool:
-    """Shared by graphs that never run at the same time: their memory, and whether to capture."""
-
-    def __init__(self, *, capture: bool) -> None:
-        self.captures = capture
-        self.memory: Any = None
-
-
-class CachedGraph(Generic[T]):
-    """Each call runs `work` exactly once, so it may change its own inputs.
-
-    The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures; from
-    then on it is replayed and returns the same tensors every time. Work that cannot be captured
-    stays eager: slower, not wrong.
-    """
-
-    def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:
-        self._work, self._pool = work, pool
-        self._warm = False
-        self._captured: tuple[Any, T] | None = None
-
-    @property
-    def is_captured(self) -> bool:
-        """Whether calls are replays: then the next one overwrites the returned tensors."""
-        return self._captured is not None
-
-    def __call__(self) -> T:
-        if self._captured is None and self._warm and self._pool.captures:
-            try:
-                self._captured = self._capture()
-            except RuntimeError:  # this device or driver cannot capture it
-                # For all graphs of the pool: the next one would fail alike.
-                self._pool.captures = False
-        self._warm = True
-        if self._captured is None:
-            return self._work()
-        graph, output = self._captured
-        graph.replay()
-        return output
-
-    def _capture(self) -> tuple[Any, T]:
-        cuda: Any = torch.cuda
-        graph = cuda.CUDAGraph()
-        # Thread-local, because another thread may be drafting on the device meanwhile.
-        with cuda.graph(graph, pool=self._pool.memory, capture_error_mode="thread_local"):
-            output = self._work()
-        # One pool of memory: they never run at the same time.
-        self._pool.memory = self._pool.memory or graph.pool()
-        return graph, output
 
 
 class DeviceClock:

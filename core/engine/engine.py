@@ -44,7 +44,7 @@ from core.events.parts import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
 from core.models.loading.load import LoadedModels, Say
-from core.models.machine import TorchAlone
+from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain
 from core.models.stacking import has_shape_of
 from core.routing import make_router
@@ -79,6 +79,8 @@ class Engine:
         self.busy = threading.Lock()
         self._llm = models.llm
         on_gpu = models.llm.device.type == "cuda"
+        if on_gpu:
+            without_cudnn_attention()
         self._drafting = Drafting(models)
         self._fused_round: FusedRound | None = None
         if on_gpu if on_device is None else on_device:

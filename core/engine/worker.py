@@ -10,11 +10,11 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 
 from core.config import Request
-from core.engine.admission import check, refuse_oversized
+from core.engine.admission import chat_tokens, check, refuse_oversized
 from core.engine.engine import Engine
 from core.engine.round_state import ActiveRequest
 from core.engine.run_events import run_cancelled, run_failed
@@ -157,6 +157,14 @@ class Worker:
         refuse_oversized(self.engine.models, request)
         with self._tokenizing:
             check(self.engine.models, request)
+
+    def chat_tokens(self, messages: tuple[Mapping[str, str], ...]) -> tuple[int, ...]:
+        """The messages in the LLM's chat template. Raises ConfigError or ContextLengthError."""
+        self._refuse_if_closed()
+        text = "\n".join(message["content"] for message in messages)
+        refuse_oversized(self.engine.models, Request(text))
+        with self._tokenizing:
+            return chat_tokens(self.engine.models, messages)
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -1,8 +1,8 @@
 """GraphedForward: the lean pass in few fixed shapes, which a GPU replays as one captured graph.
 
 A pass is padded to a bucket of queries and of slots, and its inputs are copied into tensors with
-fixed addresses. On CUDA each bucket is captured once and then replayed: one launch, whatever the
-number of layers. On a CPU, where this is tested, the same code runs eagerly.
+fixed addresses. On CUDA a bucket is captured at its second pass and then replayed: one launch,
+whatever the number of layers. On a CPU, where this is tested, the same code runs eagerly.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from core.models.forward import Forward, KeysValues, TensorForward
+from core.models.graph_cache import CachedGraph, GraphPool
 from core.models.kv_cache import KVArena
 from core.models.rows import Batch, BoolArray
 
@@ -21,10 +22,8 @@ __all__ = ["EXTENT", "WIDTHS", "GraphedForward", "in_few_launches", "tensors_of"
 
 # Queries of a request in one pass: a root, and the trees that are worth verifying.
 WIDTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
-# Slots are rounded up to it: one graph for many lengths of a text. WARM_UPS: passes before a
-# capture, in which libraries allocate what they would not be allowed to within it.
+# Slots are rounded up to it: one graph for many lengths of a text.
 EXTENT = 256
-WARM_UPS = 3
 
 
 def in_few_launches(forward: TensorForward) -> Forward:
@@ -45,10 +44,9 @@ class GraphedForward:
 
     def __init__(self, lean: TensorForward, *, capture: bool) -> None:
         self._lean = lean
-        self._capture = capture
         self._passes: dict[tuple[tuple[int, ...], int, int], _Pass] = {}
         self._arena_size = (0, 0)
-        self._pool: Any = None
+        self._pool = GraphPool(capture=capture)
         self.device, self.dtype = lean.device, lean.dtype
         self.shapes = lean.shapes
 
@@ -76,49 +74,23 @@ class GraphedForward:
         # The rows are part of a graph: which views of the arena it reads is decided in capture.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
-            self._passes[key] = _Pass(self._lean, arena, *key)
+            self._passes[key] = _Pass(self._lean, arena, key, self._pool)
         one = self._passes[key]
         one.fill(batch)
-        logits = self._run(one)
+        logits = one.run()
         # A copy: the next pass of this shape writes where this one did.
         return logits[:, :width].clone()
 
     @property
     def captures(self) -> bool:
         """Whether passes are replayed; False where they never were, or could not be captured."""
-        return self._capture
-
-    def _run(self, one: _Pass) -> torch.Tensor:
-        if self._capture:
-            try:
-                return one.run(self._capture_graph)
-            except RuntimeError:  # this device or driver captures no such pass: slower, not wrong
-                self._capture = False
-                self._passes.clear()
-        return one.compute()
+        return self._pool.captures
 
     def _forget_moved(self, arena: KVArena) -> None:
         """Captured passes hold addresses in the arena, which moves when it grows."""
         if self._arena_size != (arena.rows, arena.slots):
             self._passes.clear()
             self._arena_size = arena.rows, arena.slots
-
-    def _capture_graph(self, one: _Pass) -> tuple[Any, torch.Tensor]:
-        """A CUDA graph of the pass and where its logits will be, in the pool that all share."""
-        cuda: Any = torch.cuda
-        # Warm-ups on a side stream, as PyTorch's documentation of CUDA graphs asks for.
-        side = cuda.Stream()
-        side.wait_stream(cuda.current_stream())
-        with cuda.stream(side):
-            for _ in range(WARM_UPS):
-                one.compute()
-        cuda.current_stream().wait_stream(side)
-        graph = cuda.CUDAGraph()
-        # Thread-local: another thread may be drafting, and its launches must not be captured.
-        with cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            logits = one.compute()
-        self._pool = self._pool or graph.pool()
-        return graph, logits
 
 
 @dataclass
@@ -135,15 +107,20 @@ class _Pass:
     """One bucket: `rows` of the arena, `width` queries each, `extent` slots."""
 
     def __init__(
-        self, lean: TensorForward, arena: KVArena, rows: tuple[int, ...], width: int, extent: int
+        self,
+        lean: TensorForward,
+        arena: KVArena,
+        key: tuple[tuple[int, ...], int, int],
+        pool: GraphPool,
     ) -> None:
         self._lean, self._arena = lean, arena
+        rows, width, extent = key
         self._rows, self._extent = rows, extent
         self._at = torch.tensor(rows, device=lean.device)[:, None]
         self._host = _inputs(len(rows), width, extent, torch.device("cpu"))
         on_cpu = lean.device.type == "cpu"
         self._here = self._host if on_cpu else _inputs(len(rows), width, extent, lean.device)
-        self._graph: tuple[Any, torch.Tensor] | None = None
+        self.run = CachedGraph(self.compute, pool)
         cuda: Any = torch.cuda
         self._copied = None if on_cpu else cuda.Event()
 
@@ -183,14 +160,6 @@ class _Pass:
             return self._arena.write_at(layer, self._rows, (self._at, slots), self._extent, (k, v))
 
         return lean.over(tokens, positions, (masks[0], masks[1]), write)
-
-    def run(self, capture: Any) -> torch.Tensor:
-        """`compute` by its graph, captured at the first call."""
-        if self._graph is None:
-            self._graph = capture(self)
-        graph, logits = self._graph
-        graph.replay()
-        return logits
 
 
 def _inputs(rows: int, width: int, extent: int, device: torch.device) -> _Inputs:

@@ -1,5 +1,5 @@
 """Operations of a transformer layer in few torch calls: matrix products with bias, RMSNorm, rotary
-position embedding. A small model's pass spends more time on calls than on arithmetic.
+position embedding, attention. A small model's pass spends more time on calls than on arithmetic.
 """
 
 from __future__ import annotations
@@ -7,7 +7,17 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-__all__ = ["FIRST_POSITIONS", "Norm", "Projection", "Rotation", "row_major", "rotate", "table"]
+__all__ = [
+    "FIRST_POSITIONS",
+    "Norm",
+    "Projection",
+    "Rotation",
+    "attend",
+    "grouped_attention",
+    "rotate",
+    "row_major",
+    "table",
+]
 
 # Entries of a head that is worth 16 MB.
 LARGEST_COPY = 1 << 22
@@ -99,3 +109,27 @@ def rotate(heads: torch.Tensor, cos_sin: tuple[torch.Tensor, torch.Tensor]) -> t
     cos, sin = cos_sin
     # (a, b) -> (a cos - b sin, b cos + a sin) of both halves: the sines' sign is in the table.
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin)
+
+
+def attend(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Attention of q (rows, heads, width, head size) over keys and values (rows, KV heads, extent,
+    head size), in the shape of q; `mask` (rows, 1, width, extent) is added to the scores."""
+    grouped = q.shape[1] != keys.shape[1]
+    if grouped and q.device.type == "cuda":
+        return grouped_attention(q, keys, values, mask)
+    return F.scaled_dot_product_attention(q, keys, values, mask, enable_gqa=grouped)
+
+
+def grouped_attention(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """`attend` for grouped queries: the heads that share a KV head become more queries of it. On a
+    GPU torch has no fused kernel that takes grouped queries and a mask."""
+    rows, heads, width, size = q.shape
+    kv_heads = keys.shape[1]
+    folded = q.reshape(rows, kv_heads, -1, size)
+    if mask is not None:
+        mask = mask.repeat(1, 1, heads // kv_heads, 1)
+    return F.scaled_dot_product_attention(folded, keys, values, mask).reshape(q.shape)

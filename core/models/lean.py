@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from core.models.forward import MaskKind, Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
-from core.models.layer_ops import Norm, Projection, Rotation, rotate, row_major
+from core.models.layer_ops import Norm, Projection, Rotation, attend, rotate, row_major
 from core.models.rows import Batch
 
 __all__ = ["LeanForward", "LeanLayer", "LeanWeights", "map_tensors"]
@@ -163,9 +163,7 @@ class LeanForward:
             # Keys and values are (rows, KV heads, extent, head size); with grouped queries a KV
             # head serves heads / kv_heads query heads.
             mask = near if layer.windowed else full
-            attended = F.scaled_dot_product_attention(
-                q, keys, values, attn_mask=mask, enable_gqa=w.heads != w.kv_heads
-            )
+            attended = attend(q, keys, values, mask)
             x = layer.out.residual(x, attended.transpose(1, 2).reshape(len(x), -1))
             # SwiGLU: down(silu(gate) up).
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)

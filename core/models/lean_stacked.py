@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from core.models.forward import Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
-from core.models.layer_ops import Norm, Rotation, rotate
+from core.models.layer_ops import Norm, Rotation, attend, rotate
 from core.models.lean import LeanLayer, LeanWeights
 from core.models.rows import Batch
 
@@ -86,9 +86,7 @@ class StackedForward:
             # Attention is by row again: a row's keys are in its own slots.
             q, k, v = (self._by_row(p, rows) for p in self._heads(layer, norms, x, (cos, sin)))
             keys, values = write(i, k, v)
-            attended = F.scaled_dot_product_attention(
-                q, keys, values, masks[0], enable_gqa=w.heads != w.kv_heads
-            )
+            attended = attend(q, keys, values, masks[0])
             attended = self._by_member(attended.transpose(1, 2)).reshape(members, x.shape[1], -1)
             x = _residual(x, attended, layer.out, layer.out_bias)
             h = _matmul(norms.after(x), layer.gate_up, layer.gate_up_bias)

@@ -41,6 +41,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--preset", help=f"what the page opens with: {', '.join(PRESETS)}")
     schedules = ", ".join(SCHEDULES)
     p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
+    help = "serve neither /v1 (OpenAI's API) nor /metrics (Prometheus)"
+    p.add_argument("--no-openai", dest="openai", action="store_false", help=help)
     args = p.parse_args(argv)
     if args.port is not None:
         integer("--port", args.port, 1, 65535)

@@ -17,7 +17,10 @@ from ui.server.session import Hub, TabSessions
 from ui.server.study_runs import StudyRuns
 from ui.server.visitors import Access
 
-__all__ = ["Context", "StoreApi", "make_context"]
+__all__ = ["MAX_WAITING", "Context", "StoreApi", "make_context"]
+
+MAX_WAITING = 256
+"""Calls that may wait in the queue of the page, and requests of `/v1` in that of the worker."""
 
 
 class StoreApi(Protocol):

@@ -8,10 +8,12 @@ import socket
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
+from starlette.routing import Route
 
 from core.errors import ConfigError
 from ui.api.endpoints import add_endpoints
@@ -21,9 +23,10 @@ from ui.learn.layout import Learn
 from ui.learn.tab import build_learn, wire_learn
 from ui.live.tab import Live, build_live, wire_live
 from ui.models_tab.tab import Models, build_models, wire_models
+from ui.openai.routes import openai_routes
 from ui.prompts.tab import Prompts, build_prompts, wire_prompts
 from ui.server.arguments import server_name
-from ui.server.context import Context
+from ui.server.context import MAX_WAITING, Context
 from ui.server.visitors import is_loopback, new_key
 from ui.sessions.layout import Sessions, build_sessions
 from ui.sessions.wiring import wire_sessions
@@ -37,7 +40,6 @@ from ui.tune.wiring import wire_tune
 __all__ = ["build_page", "launch", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
-MAX_WAITING = 256
 LOOK_FOR_WORK_S, LOOK_FOR_PROGRESS_S = 0.01, 0.1
 MAX_THREADS = 128
 
@@ -146,11 +148,13 @@ def _leave(context: Context) -> Any:
     return leave
 
 
-def page_options() -> dict[str, Any]:
-    """Options of `Blocks.launch`: theme, assets, style, keys; nothing from other hosts, no
-    history."""
+def page_options(routes: Iterable[Route] = ()) -> dict[str, Any]:
+    """Options of `Blocks.launch`: theme, assets, `routes`, style, keys; nothing from other hosts,
+    no history."""
+    options = launch_options()
+    options["app_kwargs"]["routes"] += routes
     return {
-        **launch_options(),
+        **options,
         "css": page_css(),
         "js": page_js(),
         "run_history": False,
@@ -210,13 +214,15 @@ def who_can_reach(host: str, port: int, auth: bool) -> str:
     )
 
 
-def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
+def launch(context: Context, args: argparse.Namespace, started: float) -> None:
     """Open the server, print its address and timing, and serve until interrupted.
 
     If `args.host` is None, GRADIO_SERVER_NAME applies. ConfigError if the port is taken.
     """
     if args.host is not None:
         check_host(args.host)
+    blocks = build_page(context)
+    routes = openai_routes(context, args.auth) if args.openai else []
     try:
         _, url, _ = blocks.launch(
             server_name=args.host,
@@ -224,7 +230,7 @@ def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
             auth=args.auth,
             prevent_thread_lock=True,
             quiet=True,
-            **page_options(),
+            **page_options(routes),
         )
     except OSError as error:
         raise ConfigError.of("--port", args.port, "a free port of this machine") from error

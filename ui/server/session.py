@@ -20,8 +20,10 @@ from weakref import WeakSet
 
 from core.config import Request
 from core.errors import SpecScopeError
+from core.events import Event
 from core.routing.regret import Regret
 from ui.learn.lessons.lecture import Lecture
+from ui.openai.server_metrics import ServerMetrics
 from ui.run.baselines import keep_baseline
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.player import Player
@@ -58,11 +60,13 @@ T = TypeVar("T")
 
 
 class Hub:
-    """Starts runs; each is recorded to its end, whether or not a tab shows it."""
+    """Starts runs; each is recorded to its end, whether or not a tab shows it, and counted in
+    `metrics`."""
 
     def __init__(self, worker: WorkerLike | ModelHost, store: StoreLike) -> None:
         self.model_host = worker if isinstance(worker, ModelHost) else ModelHost(worker)
         self.store = store
+        self.metrics = ServerMetrics()
         # Weak: a run that no tab shows is freed once its last event is recorded.
         self._going: WeakSet[LiveSource] = WeakSet()
         self._lock = threading.Lock()
@@ -84,7 +88,12 @@ class Hub:
         )
         source = LiveSource(self.store, owner, baseline_keeper)
         source.prompt = request.prompt
-        source.attach(self.model_host.submit(request, source.take))
+
+        def take(event: Event) -> None:
+            self.metrics.observe(event)
+            source.take(event)
+
+        source.attach(self.model_host.submit(request, take))
         with self._lock:
             self._going.add(source)
         return source

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.cuda import fused_round, round_pass
 from core.cuda.fused_round import FusedRound
-from core.cuda.staging import CachedGraph
 from core.events import Combined, Drafted, Event, RoundCompleted, Verified
+from core.models.graph_cache import CachedGraph
 from core.models.loading.load import LoadedModels
 from core.models.protocol import chain
 from core.models.stacking import stack_alike

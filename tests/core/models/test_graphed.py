@@ -7,6 +7,7 @@ import torch
 
 from core.models.fastest import torch_forward
 from core.models.forward import TensorForward
+from core.models.graph_cache import GraphPool
 from core.models.graphed import EXTENT, WIDTHS, GraphedForward
 from core.models.hf_model import HfModel
 from core.models.loading.tree_check import checked_model
@@ -139,15 +140,19 @@ def test_what_cannot_be_captured_runs_eagerly(monkeypatch: pytest.MonkeyPatch) -
     fixed, plain = both("llama", capture=True)
     tried = []
 
-    def refused(_: object, one: object) -> None:
-        tried.append(one)
-        raise RuntimeError("operation not permitted when stream is capturing")
+    def refused(_: object, work: object) -> None:
+        tried.append(work)
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
-    monkeypatch.setattr(GraphedForward, "_capture_graph", refused)
+    monkeypatch.setattr(GraphPool, "capture", refused)
     forward: Any = fixed._forward
     assert forward.captures
-    for one, other in zip(said(fixed), said(plain), strict=True):
-        close(one, other)
+    row, other = fixed.open_row(), plain.open_row()
+    with pytest.warns(UserWarning, match="slower: operation not permitted when stream is capt"):
+        for _ in range(4):
+            close(fixed.forward([chain(row, [5])])[0], plain.forward([chain(other, [5])])[0])
+            fixed.commit(row, [0])
+            plain.commit(other, [0])
     assert len(tried) == 1 and not forward.captures
 
 
@@ -160,3 +165,20 @@ def test_captured_graphs_say_what_the_lean_pass_says(family: str) -> None:
             close(one, other)
     forward: Any = fixed._forward
     assert forward.captures
+
+
+@pytest.mark.gpu
+def test_passes_are_captured_again_after_the_arena_has_grown() -> None:
+    """All graphs are dropped then; their memory must outlive the last of them."""
+    fixed, plain = both("llama", "cuda", capture=True)
+    row, other = fixed.open_row(), plain.open_row()
+    forward: Any = fixed._forward
+    for _ in range(3):
+        for model, at in ((fixed, row), (plain, other)):
+            model.forward([chain(at, [7] * (EXTENT - 1), last_only=True)])
+            model.commit(at, range(EXTENT - 1))
+        for _ in range(3):
+            close(fixed.forward([chain(row, [5])])[0], plain.forward([chain(other, [5])])[0])
+            fixed.commit(row, [0])
+            plain.commit(other, [0])
+        assert forward.captures and any(one.run.is_captured for one in forward._passes.values())

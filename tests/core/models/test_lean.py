@@ -13,6 +13,7 @@ import torch
 from core.models import fastest
 from core.models.fusing import lean_weights
 from core.models.hf_model import HfModel
+from core.models.layer_ops import attend, grouped_attention
 from core.models.lean import LeanForward
 from core.models.lean_stacked import StackedForward
 from core.models.loading import tree_check
@@ -182,3 +183,16 @@ def test_weights_are_there_twice_only_where_there_is_room(monkeypatch: pytest.Mo
     for free, made in ((None, CompiledForward), (3 * own, CompiledForward), (own, LeanForward)):
         monkeypatch.setattr(fastest, "available_bytes", lambda _, free=free: free)
         assert isinstance(model_of()._forward, made)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_grouped_queries_as_more_queries_of_their_head(masked: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    q = torch.randn((2, 6, 3, 8), generator=generator)
+    keys, values = (torch.randn((2, 2, 5, 8), generator=generator) for _ in range(2))
+    hidden = torch.rand((2, 1, 3, 5), generator=generator) < 0.4
+    hidden[..., 0] = False
+    mask = torch.zeros(hidden.shape).masked_fill(hidden, -1e9) if masked else None
+    found = grouped_attention(q, keys, values, mask)
+    assert found.shape == q.shape
+    torch.testing.assert_close(found, attend(q, keys, values, mask))

@@ -17,6 +17,7 @@ from storage.exports import EXPORTS
 from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeWorker, script_of
 from tests.ui.model_hosts import Loader, other_worker
+from ui.openai.routes import openai_routes
 from ui.server.context import Context, make_context
 from ui.server.model_host import ModelHost
 from ui.server.page import build_page
@@ -83,7 +84,8 @@ def api_site(
         worker, loader = FakeWorker(script_of(rounds=6), 0.0), Loader(lambda: other_worker("small"))
         access = Access(host, auth=login)
         context = make_context(ModelHost(worker, loader), store, access, preset, RunQuery, EXPORTS)
-        with serve(build_page(context), auth=LOGIN if login else None) as url:
+        auth = LOGIN if login else None
+        with serve(build_page(context), auth, openai_routes(context, auth)) as url:
             site = Site(url, context, store, worker, loader, login)
             yield site
             for client in site.clients:

@@ -1,0 +1,75 @@
+"""CachedGraph: work of fixed shapes on a GPU, captured once as a CUDA graph and then replayed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+
+__all__ = ["CachedGraph", "GraphPool"]
+
+T = TypeVar("T")
+
+
+class GraphPool:
+    """The memory that graphs share which never run at the same time, and whether to capture.
+
+    `captures` becomes False, with a warning that names the reason, once a capture fails.
+    """
+
+    def __init__(self, *, capture: bool) -> None:
+        self.captures = capture
+        # Kept for good: with the last of its graphs the memory would be released, and a capture
+        # into released memory fails.
+        self._first: Any = None
+
+    def capture(self, work: Callable[[], T]) -> tuple[Any, T]:
+        """A graph of `work` and the tensors that each replay overwrites."""
+        cuda: Any = torch.cuda
+        graph = cuda.CUDAGraph()
+        memory = None if self._first is None else self._first.pool()
+        # Thread-local, because another thread may be drafting on the device meanwhile.
+        with cuda.graph(graph, pool=memory, capture_error_mode="thread_local"):
+            output = work()
+        self._first = self._first or graph
+        return graph, output
+
+    def give_up(self, error: RuntimeError) -> None:
+        """No more captures: the next one would fail alike."""
+        self.captures = False
+        reason = str(error).splitlines()[0]
+        warnings.warn(f"CUDA graphs are off, rounds are slower: {reason}", stacklevel=3)
+
+
+class CachedGraph(Generic[T]):
+    """Each call runs `work` exactly once, so it may change its own inputs.
+
+    The first call runs it eagerly, as a warm-up. The second captures it, if the pool captures; from
+    then on it is replayed and returns the same tensors every time. Work that cannot be captured
+    stays eager: slower, not wrong.
+    """
+
+    def __init__(self, work: Callable[[], T], pool: GraphPool) -> None:
+        self._work, self._pool = work, pool
+        self._warm = False
+        self._captured: tuple[Any, T] | None = None
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether calls are replays: then the next one overwrites the returned tensors."""
+        return self._captured is not None
+
+    def __call__(self) -> T:
+        if self._captured is None and self._warm and self._pool.captures:
+            try:
+                self._captured = self._pool.capture(self._work)
+            except RuntimeError as error:  # this device or driver cannot capture it
+                self._pool.give_up(error)
+        self._warm = True
+        if self._captured is None:
+            return self._work()
+        graph, output = self._captured
+        graph.replay()
+        return output

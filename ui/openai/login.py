@@ -1,0 +1,38 @@
+"""The page's login in the headers of a request: `Basic`, or `Bearer USER:PASSWORD`, so that an
+OpenAI client sends it as its API key."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+
+from starlette.requests import Request as HttpRequest
+
+from ui.openai.errors import ApiError
+
+__all__ = ["user_of"]
+
+
+def user_of(request: HttpRequest, auth: tuple[str, str] | None) -> str:
+    """The user that has logged in; empty on a page without a login. ApiError 401 for others."""
+    if auth is None:
+        return ""
+    sent = _sent_login(request.headers.get("authorization", ""))
+    if not secrets.compare_digest(sent.encode(), ":".join(auth).encode()):
+        message = "log in as on the page: Basic, or Bearer USER:PASSWORD (an OpenAI client's key)"
+        raise ApiError(message, 401, "invalid_api_key")
+    return auth[0]
+
+
+def _sent_login(header: str) -> str:
+    """USER:PASSWORD of an Authorization header; empty if there is none."""
+    scheme, _, value = header.partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(value, validate=True).decode()
+        except (binascii.Error, UnicodeDecodeError):
+            return ""
+    return ""

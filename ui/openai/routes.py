@@ -1,0 +1,188 @@
+"""`/v1/completions`, `/v1/chat/completions`, `/v1/models` and `/metrics`: routes beside Gradio's.
+
+A run is queued, recorded and limited as the page's are. Handlers hold no thread while it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from core.errors import SpecScopeError
+from core.events import Event
+from ui.openai.answers import CHAT, COMPLETION, Answer, Shape
+from ui.openai.errors import ApiError, error_body, error_response
+from ui.openai.fields import ApiRequest, chat_request, completion_request
+from ui.openai.login import user_of
+from ui.openai.server_metrics import CONTENT_TYPE
+from ui.run.source import LiveSource
+from ui.server.context import MAX_WAITING, Context
+from ui.server.visitors import new_key
+
+__all__ = ["openai_routes"]
+
+# Seconds between two looks for events: of a run, of one that waits in the queue.
+RUNNING_S, QUEUED_S = 0.005, 0.05
+CLIENT_LEFT = 499
+
+Handler = Callable[[HttpRequest, str], Awaitable[Response]]
+"""Takes a request and the user that has logged in."""
+
+Parse = Callable[[Context, Any], ApiRequest]
+
+
+def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list[Route]:
+    """For `Blocks.launch(app_kwargs={"routes": ...})`. `auth`: the page's login, if it has one."""
+    created = int(time.time())
+
+    async def models(_: HttpRequest, user: str) -> Response:
+        return JSONResponse({"object": "list", "data": [_model(context, created)]})
+
+    async def model(request: HttpRequest, user: str) -> Response:
+        name, loaded = request.path_params["name"], _model(context, created)
+        if name != loaded["id"]:
+            raise ApiError(f"the model {name!r} does not exist", 404, "model_not_found", "model")
+        return JSONResponse(loaded)
+
+    async def metrics(_: HttpRequest, user: str) -> Response:
+        now = context.model_host.worker.snapshot()
+        llm = context.models[0].name
+        text = context.hub.metrics.text(llm, len(now.runs), now.num_waiting)
+        return Response(text, headers={"Content-Type": CONTENT_TYPE})
+
+    def generation(shape: Shape, parse: Parse) -> Handler:
+        async def generate(request: HttpRequest, user: str) -> Response:
+            return await _generate(context, request, user, shape, parse)
+
+        return generate
+
+    def route(path: str, method: str, handler: Handler) -> Route:
+        async def endpoint(request: HttpRequest) -> Response:
+            try:
+                return await handler(request, user_of(request, auth))
+            except SpecScopeError as error:
+                return error_response(error)
+
+        return Route(path, endpoint, methods=[method])
+
+    return [
+        route("/v1/completions", "POST", generation(COMPLETION, completion_request)),
+        route("/v1/chat/completions", "POST", generation(CHAT, chat_request)),
+        route("/v1/models", "GET", models),
+        route("/v1/models/{name:path}", "GET", model),
+        route("/metrics", "GET", metrics),
+    ]
+
+
+def _model(context: Context, created: int) -> dict[str, Any]:
+    llm = context.models[0]
+    return {
+        "id": llm.name,
+        "object": "model",
+        "created": created,
+        "owned_by": "specscope",
+        "max_model_len": llm.context_length,
+    }
+
+
+# -- a run --
+
+
+async def _generate(
+    context: Context, http: HttpRequest, user: str, shape: Shape, parse: Parse
+) -> Response:
+    body = await _json(http)
+    host = context.model_host
+    if host.worker.waiting() >= MAX_WAITING:
+        message = f"{MAX_WAITING} requests wait already: try again later"
+        raise ApiError(message, 429, "rate_limit_exceeded")
+    version = host.version
+    asked = parse(context, body)
+    owner = context.access.key(SimpleNamespace(username=user), new_key())
+    source = context.hub.start(asked.request, owner)
+    stops = asked.request.sampling.stop
+    answer = Answer(shape, asked.model, source.run_id, stops, asked.continuous_usage)
+    if host.version != version:  # the prompt was tokenized for other models
+        source.cancel()
+        raise ApiError("the models were exchanged meanwhile: ask again", 503)
+    if asked.stream:
+        return _RunStream(source, _sse(http, source, answer, asked.usage))
+    try:
+        async for event in _follow(http, source):
+            answer.observe(event)
+    finally:
+        source.cancel()
+    if not answer.ended:
+        return Response(status_code=CLIENT_LEFT)
+    if answer.error:
+        raise ApiError(answer.error, 500)
+    return JSONResponse(answer.whole())
+
+
+async def _json(http: HttpRequest) -> Any:
+    # A page of another site can send any other type without being asked for permission first.
+    if http.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise ApiError("Content-Type must be application/json", 415)
+    try:
+        return await http.json()
+    except ValueError as error:
+        raise ApiError(f"the body is not JSON: {error}") from error
+
+
+async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]:
+    """The run's events as they come; ends early if the client has left."""
+    seen = 0
+    while True:
+        done = source.done  # read first: then the last event is among those that follow
+        for event in source.events(seen, source.count):
+            seen += 1
+            yield event
+        if done or await http.is_disconnected():
+            return
+        await asyncio.sleep(QUEUED_S if not seen and source.place else RUNNING_S)
+
+
+async def _sse(
+    http: HttpRequest, source: LiveSource, answer: Answer, usage: bool
+) -> AsyncIterator[str]:
+    """The answer as server-sent events."""
+    if (opening := answer.opening()) is not None:
+        yield _data(opening)
+    async for event in _follow(http, source):
+        if piece := answer.observe(event):
+            yield _data(answer.piece(piece))
+    if answer.error:
+        yield _data(error_body(answer.error, 500, None, None))
+    else:
+        yield _data(answer.closing())
+        if usage:
+            yield _data(answer.usage())
+    yield "data: [DONE]\n\n"
+
+
+def _data(value: dict[str, Any]) -> str:
+    return f"data: {json.dumps(value)}\n\n"
+
+
+class _RunStream(StreamingResponse):
+    """A stream whose end, whatever it is, stops the run: a client that leaves, for one."""
+
+    def __init__(self, source: LiveSource, content: AsyncIterator[str]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(content, headers=headers, media_type="text/event-stream")
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._source.cancel()

@@ -1,0 +1,76 @@
+"""Verification steps of a run as vLLM counts them, folded from its events.
+
+A step has a draft of `num_drafted` tokens if the LLM verified a tree in it: the tree's depth, less
+what the end of the text cut off (as `RunStats.num_draft_tokens`). A round without a tree is no
+draft.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.events import Combined, Event, RoundCompleted
+
+__all__ = ["DraftCounts", "Step", "StepFold"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One round of a run. `num_drafted`: None if nothing was drafted; `at_ms`: see events."""
+
+    num_tokens: int
+    num_drafted: int | None
+    num_accepted: int
+    at_ms: float
+
+
+class StepFold:
+    """Gives a Step at the end of each round of one run."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    def observe(self, event: Event) -> Step | None:
+        """Takes an event in order; returns the step that it completes."""
+        if isinstance(event, Combined):
+            self._depth = max(event.depths, default=0)
+        if not isinstance(event, RoundCompleted):
+            return None
+        drafted = max(0, self._depth - event.num_cut) if self._depth else None
+        return Step(len(event.token_ids), drafted, event.num_accepted, event.at_ms)
+
+
+@dataclass(slots=True)
+class DraftCounts:
+    """Sums over drafts. `by_length[k][j]`: the number of drafts of k tokens of which j were
+    accepted."""
+
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    by_length: dict[int, list[int]] = field(default_factory=dict)
+
+    def add(self, step: Step) -> None:
+        """Counts the step's draft, if it has one."""
+        if step.num_drafted is None:
+            return
+        self.num_drafts += 1
+        self.num_draft_tokens += step.num_drafted
+        self.num_accepted_tokens += step.num_accepted
+        row = self.by_length.setdefault(step.num_drafted, [0] * (step.num_drafted + 1))
+        row[step.num_accepted] += 1
+
+    def histogram(self, longest: int = 0) -> list[int]:
+        """Entry j: the number of drafts of which j tokens were accepted; up to `longest` at
+        least."""
+        size = max(longest, max(self.by_length, default=0)) + 1
+        counts = [0] * size
+        for row in self.by_length.values():
+            for accepted, count in enumerate(row):
+                counts[accepted] += count
+        return counts
+
+    def accepted_per_position(self, longest: int = 0) -> list[int]:
+        """Entry i: the number of drafts of which more than i tokens were accepted."""
+        counts = self.histogram(longest)
+        return [sum(counts[i + 1 :]) for i in range(len(counts) - 1)]
