@@ -44,7 +44,12 @@ def layouts() -> tuple[Live, Sessions]:
         some = cast(
             Context,
             SimpleNamespace(
-                drafter_names=(), preset="specinfer", chat=False, answers=False, models=()
+                drafter_names=(),
+                preset="specinfer",
+                chat=False,
+                answers=False,
+                models=(),
+                race=True,
             ),
         )
         return build_live(some, gr.HTML()), build_sessions(some)
@@ -63,7 +68,7 @@ def press(
     compare: bool = False, stops: int | None = None, owner: str = "me", **changes: Any
 ) -> Press:
     """A press of Run at full speed, with some of a fresh form's values changed."""
-    return Press(owner, form_values(**changes), compare, stops)
+    return Press(owner, form_values(**changes), compare, stops=stops)
 
 
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:
