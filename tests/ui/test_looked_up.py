@@ -78,15 +78,16 @@ WORDS = {
 
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_the_inspector_says_it(events: list[Event], name: str) -> None:
-    names = reduce_all(events).drafters
+    letters = reduce_all(events).letters
     said = 0
     for number, draft in drafts(events, name):
         detail = detail_of(events, number)
         assert detail is not None
         for place, node in places(detail, name).items():
-            sentence = explain(detail, node, names, {}).sentence
-            letter = "ABCDEFG"[names.index(name)]
-            words = re.search(rf"{letter} \({name}\) {WORDS[name]}.*?that made (\d+) %", sentence)
+            sentence = explain(detail, node, letters, {}).sentence
+            words = re.search(
+                rf"{letters[name]} \({name}\) {WORDS[name]}.*?that made (\d+) %", sentence
+            )
             assert words, sentence
             assert int((words[1] or "1").strip()) == draft.contexts[place]
             assert int(words[2]) == round(100 * draft.shares[place])
