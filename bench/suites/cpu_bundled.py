@@ -21,6 +21,7 @@ from bench.suites import cpu_tables as cpu
 from bench.suites.cpu_tables import Contenders, Summon, Variant
 from bench.timing import time_call
 from core.config import PRESETS, SpeculationConfig
+from core.config.mechanisms import MODEL_FREE
 from core.engine.engine import Engine
 from lab.order import Block
 
@@ -33,8 +34,8 @@ class CpuBundled(Suite):
     """See Suite. `variants`: settings of the other libraries' own speculation to try on
     SWEEP_PROMPTS prompts; the fastest of each family competes; None: all settings. `settings_kept`:
     only that many settings of each drafter, its fastest on the first of these prompts, are run on
-    the rest; None: all. `alone`: drafters each of which competes alone too, under the preset
-    `best`. `title` and `note`: what the tables say about the models."""
+    the rest; None: all. `alone`: each drafter competes alone too, under the preset `best`. `title`
+    and `note`: what the tables say about the models."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -46,7 +47,7 @@ class CpuBundled(Suite):
     variants: tuple[Variant, ...] | None = None
     contenders: Summon = cpu.bundled_contenders
     settings_kept: int | None = None
-    alone: tuple[str, ...] = ()
+    alone: bool = False
     title: str = ""
     note: str = ""
 
@@ -121,11 +122,12 @@ class CpuContest:
                     yield preset, own
                     break  # plain decoding needs no SSM, and only these differ between the engines
                 yield f"{preset}, {description}" if description else preset, own
-        best = SpeculationConfig.preset("best", temperature)
-        for drafter in self._suite.alone:
+        if self._suite.alone:
+            best = SpeculationConfig.preset("best", temperature)
             engine = next(iter(self._models.engines.values()))
-            config = replace(best, drafters=(drafter,))
-            yield f"{drafter} alone", partial(self._ours, engine, config, temperature)
+            for drafter in (*MODEL_FREE, *engine.models.drafter_names):
+                config = replace(best, drafters=(drafter,))
+                yield f"{drafter} alone", partial(self._ours, engine, config, temperature)
         yield cpu.GENERATE, partial(self._theirs, {}, temperature)
         yield from self._best(cpu.FAMILIES, temperature)
         if self._models.llama is not None:

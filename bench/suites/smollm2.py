@@ -26,7 +26,6 @@ from bench.suites.law_check import GENERATE, PLAIN
 from bench.suites.law_rows import TEMPERATURES, LawRow
 from bench.suites.laws import Laws
 from core.config import PRESETS, SpeculationConfig
-from core.config.mechanisms import MODEL_FREE
 from core.engine.engine import Engine
 from core.models.loading.catalog import BUNDLED, SMOLLM2, bundled_ssms
 from core.models.loading.finding import find, find_folder
@@ -65,7 +64,7 @@ class SmolLm2(ChatPrompts, CpuBundled):
     defaults: Settings = Settings(prompts=10, tokens=64, repeats=3, dtypes=("float32",))
     contenders: Callable[[Context, str], Contenders] = smollm2_contenders
     settings_kept: int | None = 2
-    alone: tuple[str, ...] = MODEL_FREE
+    alone: bool = True
     title: str = "SmolLM2-135M-Instruct, "
 
 

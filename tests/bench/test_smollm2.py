@@ -51,7 +51,8 @@ def test_each_drafter_competes_alone_and_passes_are_counted(make_context: Any) -
     suite.measure(context)
     (block,) = context.results.where(kind="block")
     figures = block["figures"]
-    assert {*PRESETS, "ngram alone", "suffix alone", "table alone", LOOKUP} <= set(figures)
+    alone = {f"{name} alone" for name in ("ngram", "suffix", "table", "ssm-code", "ssm-math")}
+    assert {*PRESETS, *alone, LOOKUP} <= set(figures)
     assert figures["autoregressive"]["passes"] == figures["autoregressive"]["tokens"] == 6
     assert 1 <= figures["specinfer"]["passes"] < 6
     (table,) = suite.report(context).tables

@@ -69,10 +69,11 @@ def test_ssms_say_nothing_of_the_kind(events: list[Event]) -> None:
         assert draft.contexts == draft.shares == ()
 
 
+EARLIER = r"the (\d+ )?tokens? before it occurred earlier, and (\d+) % of what followed was this"
 WORDS = {
-    "ngram": r"found the (\d+ )?tokens? before it elsewhere; (\d+) % of what followed",
-    "suffix": r"found the (\d+ )?tokens? before it elsewhere; (\d+) % of what followed",
-    "table": r"has counted what the LLM writes after the (\d+ )?tokens? before it: (\d+) % this",
+    "ngram": EARLIER,
+    "suffix": EARLIER,
+    "table": r"of what the LLM wrote after the (\d+ )?tokens? before it, (\d+) % was this",
 }
 
 
@@ -86,7 +87,8 @@ def test_the_inspector_says_it(events: list[Event], name: str) -> None:
         for place, node in places(detail, name).items():
             sentence = explain(detail, node, letters, {}).sentence
             words = re.search(
-                rf"{letters[name]} \({name}\) {WORDS[name]}.*?that made (\d+) %", sentence
+                rf"{letters[name]} \({name}\): {WORDS[name]}[^.]*; weighed by its hits so far, (\d+) %",
+                sentence,
             )
             assert words, sentence
             assert int((words[1] or "1").strip()) == draft.contexts[place]
