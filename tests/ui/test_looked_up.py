@@ -86,10 +86,8 @@ def test_the_inspector_says_it(events: list[Event], name: str) -> None:
         assert detail is not None
         for place, node in places(detail, name).items():
             sentence = explain(detail, node, letters, {}).sentence
-            words = re.search(
-                rf"{letters[name]} \({name}\): {WORDS[name]}[^.]*; weighed by its hits so far, (\d+) %",
-                sentence,
-            )
+            pattern = rf"\({name}\): {WORDS[name]}[^.]*; weighed by its hits so far, (\d+) %"
+            words = re.search(f"{letters[name]} {pattern}", sentence)
             assert words, sentence
             assert int((words[1] or "1").strip()) == draft.contexts[place]
             assert int(words[2]) == round(100 * draft.shares[place])
