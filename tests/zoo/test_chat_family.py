@@ -161,18 +161,28 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
     return Questions(models, BatchGenerator(models), QUESTIONS, left_out, lengths, 0)
 
 
-def test_half_of_the_questions_are_the_llms_own(models: LoadedModels) -> None:
-    """In its template; those that are too long are left out."""
+def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
+    """Those that end by themselves, without the end token."""
     asked = questions(models)
-    assert asked.kinds == ("facts", "code", OWN_QUESTIONS)
     own = asked.own_questions(40)
     assert own and all(text.startswith("w") and "w9" not in text.split() for text in own)
-    drawn = asked.batch(12)
-    given = [prompt for kind, prompt in drawn if kind < 2]
-    assert sorted(set(given)) == [(1, 4, 2, 3), (1, 5, 6, 2, 3), (1, 7, 8, 10, 2, 3)]
-    assert all(prompt[0] == 1 and prompt[-2:] == (2, 3) for _, prompt in drawn)
-    assert 0 < sum(kind == 2 for kind, _ in drawn) <= 6
-    assert all(len(prompt) <= 8 for _, prompt in drawn) and len(drawn) <= 12
+    assert len(own) < 40
+
+
+def test_half_of_the_questions_are_its_own(
+    models: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its template; those that are too long are left out. The others are the given ones, over
+    and over."""
+    own = ["w20"] * 4 + ["w20 " * 6]
+    monkeypatch.setattr(Questions, "own_questions", lambda *_: list(own))
+    asked = questions(models)
+    assert asked.kinds == ("facts", "code", OWN_QUESTIONS)
+    first, second = asked.batch(8), asked.batch(8)
+    assert first[:4] == [(2, (1, 20, 2, 3))] * 4 and second[:3] == first[:3]
+    given = [(0, (1, 4, 2, 3)), (0, (1, 5, 6, 2, 3)), (1, (1, 7, 8, 10, 2, 3))]
+    others = first[4:] + second[3:]
+    assert sorted(others[:3]) == given and others[3:6] == others[:3] and others[6:] == others[:2]
 
 
 def test_development_prompts_are_no_own_questions(models: LoadedModels) -> None:
