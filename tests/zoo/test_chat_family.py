@@ -28,6 +28,7 @@ from zoo.batch_generation import TOP, BatchGenerator, Generated, Stop
 from zoo.chat_family import FAMILY, FamilyPlan, accuracy, kind_weights, make_family
 from zoo.chat_prompts import chat_prompts
 from zoo.own_answers import (
+    ENDED_QUESTIONS,
     OWN_QUESTIONS,
     Lengths,
     Questions,
@@ -162,11 +163,13 @@ def questions(models: LoadedModels, left_out: tuple[str, ...] = ()) -> Questions
 
 
 def test_the_llm_writes_questions_of_its_own(models: LoadedModels) -> None:
-    """Those that end by themselves, without the end token."""
-    asked = questions(models)
-    own = asked.own_questions(40)
-    assert own and all(text.startswith("w") and "w9" not in text.split() for text in own)
-    assert len(own) < 40
+    """Turns of the user, from their beginning in the template: those that end by themselves."""
+    turns = BatchGenerator(models).generate([[1]] * 40, [1.0] * 40, Stop(12, ENDED_QUESTIONS))
+    ended = [tokens[:-1] for tokens in written(turns) if tokens[-1] == END]
+    texts = ["".join(f"w{i}" for i in tokens) for tokens in ended]
+    found = questions(models).own_questions(40)
+    assert found == [text for text in texts if len(text) >= 4]
+    assert 0 < len(found) < len(ended) < 40
 
 
 def test_half_of_the_questions_are_its_own(
