@@ -104,7 +104,7 @@ class Questions:
         for tokens in turns.new_tokens():
             if tokens[-1] not in self._models.eos_ids:
                 continue
-            text = str(self._models.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+            text = self._models.tokenizer.decode(tokens[:-1], skip_special_tokens=True).strip()
             if len(text) >= SHORTEST_QUESTION and text.casefold() not in self._left_out:
                 written.append(text)
         return written
