@@ -1,5 +1,5 @@
-"""The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|evaluate|
-samples`.
+"""The command line of the zoo: `python -m zoo prepare|answers|train|distil|boost|tables|
+chat-family|evaluate|samples`.
 Arguments in, lines and an exit status out.
 
 Exit status 0: success. 2: a one-line message with the field, its value and what is allowed. 130:
@@ -32,6 +32,8 @@ from zoo import samples
 from zoo.answers import write_answers
 from zoo.arguments import Command, parser_of
 from zoo.boost import boost
+from zoo.chat_family import FamilyPlan, make_family
+from zoo.chat_family import table as table_of_family
 from zoo.chat_prompts import chat_prompts
 from zoo.corpora import read_corpora, standard_library
 from zoo.count_tables import write_counts
@@ -47,6 +49,7 @@ from zoo.presets import only, preset
 from zoo.prompts import rows_of
 from zoo.result_cache import NO_CACHE, ResultCache
 from zoo.round_times import Workload
+from zoo.shared_students import Batch, Shape
 from zoo.speedup import as_json as as_plain
 from zoo.speedup import measure_speedups, prompts_of
 from zoo.speedup import table as table_of_speedups
@@ -163,13 +166,30 @@ def _samples(arguments: argparse.Namespace) -> None:
 
 def _answers(arguments: argparse.Namespace) -> None:
     checks.integer("count", arguments.count, 1, 1_000_000)
-    corpora = arguments.corpora
-    domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
-    refused = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
-    prompts = chat_prompts(domains, refused, arguments.seed)
+    prompts, _ = _chat_prompts(arguments)
     prompts = {kind: texts[: arguments.count] for kind, texts in prompts.items()}
     engine = Engine(load_models(arguments.llm, (), arguments.dtype, arguments.device))
     write_answers(engine, prompts, arguments.out, arguments.tokens, partial(print, flush=True))
+
+
+def _chat_family(arguments: argparse.Namespace) -> None:
+    minutes, generating = arguments.minutes, arguments.generation_minutes
+    generating = 0.3 * minutes if generating is None else generating
+    prompts, development = _chat_prompts(arguments)
+    shape = Shape(layers=arguments.layers)
+    batch = Batch() if _device(arguments.device).type == "cuda" else Batch(windows=4)
+    plan = FamilyPlan(minutes, generating, prompts, development, shape, batch, seed=arguments.seed)
+    models = load_models(arguments.llm, (), arguments.dtype, arguments.device)
+    made = make_family(models, plan, arguments.out)
+    print("\n".join(table_of_family(made)))
+
+
+def _chat_prompts(arguments: argparse.Namespace) -> tuple[dict[str, list[str]], list[str]]:
+    """Questions by kind, and the development prompts, which are not among them."""
+    corpora = arguments.corpora
+    domains = [] if corpora is None else read_corpora(corpora, standard_library(), (), 0)
+    refused = [row["prompt"] for row in rows_of(arguments.prompts, "prompt")]
+    return chat_prompts(domains, refused, arguments.seed), refused
 
 
 def _distil(arguments: argparse.Namespace) -> None:
@@ -251,6 +271,7 @@ COMMANDS: Mapping[str, Command] = MappingProxyType(
         "distil": _distil,
         "boost": _boost,
         "tables": _tables,
+        "chat-family": _chat_family,
         "evaluate": _evaluate,
         "samples": _samples,
     }

@@ -193,19 +193,30 @@ def _evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     pair.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
 
 
-def _answers_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR",
-                        help="corpora, a folder for each kind of question")  # fmt: skip
+def _questions_arguments(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help=out)
     parser.add_argument("--llm", required=True, metavar="ID", help=ANY_MODEL)
     parser.add_argument("--corpora", type=Path, metavar="DIR",
                         help="text folders, to ask about passages of them")  # fmt: skip
     parser.add_argument("--prompts", type=Path, metavar="FILE", default=CHAT_PROMPTS,
                         help="JSON lines with prompts that are not asked")  # fmt: skip
-    parser.add_argument("--count", type=int, default=100_000, help="questions of a kind, at most")
-    parser.add_argument("--tokens", type=int, default=200, help="of an answer, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+
+
+def _answers_arguments(parser: argparse.ArgumentParser) -> None:
+    _questions_arguments(parser, "corpora, a folder for each kind of question")
+    parser.add_argument("--count", type=int, default=100_000, help="questions of a kind, at most")
+    parser.add_argument("--tokens", type=int, default=200, help="of an answer, at most")
+
+
+def _chat_family_arguments(parser: argparse.ArgumentParser) -> None:
+    _questions_arguments(parser, "the SSMs are written into DIR/models")
+    parser.add_argument("--minutes", type=float, default=5.0, help="in all, but for loading")
+    parser.add_argument("--generation-minutes", type=float,
+                        help="of them for the LLM's answers; default: three tenths")  # fmt: skip
+    parser.add_argument("--layers", type=int, default=4, help="of each SSM")
 
 
 def _samples_arguments(parser: argparse.ArgumentParser) -> None:
@@ -242,6 +253,7 @@ _COMMANDS: Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] =
         "distil": ("tune SSMs to their LLM; resumable", _distil_arguments),
         "boost": ("tune a pool of SSMs to complement each other", _boost_arguments),
         "tables": ("count an LLM's tokens for the drafter `table`", _tables_arguments),
+        "chat-family": ("make SSMs for a chat LLM from its answers", _chat_family_arguments),
         "evaluate": ("measure held-out loss, or the speedup by SSMs", _evaluate_arguments),
         "samples": ("print texts that an LLM writes", _samples_arguments),
     }

@@ -29,7 +29,6 @@ class ModelRecipe:
     budget_share: float  # of the preset's minutes, relative to the other models' shares
     tokens_per_step: int
     learning_rate: float
-    draft_vocab_size: int | None = None  # logits over so many first token ids; None: over all
 
     @property
     def num_heads(self) -> int:
@@ -185,19 +184,4 @@ _GPU = Preset(
     schedule=Schedule(context=512, late_context=1024),
 )  # fmt: skip
 
-# SSMs for a chat LLM with a tokenizer of some 50,000 tokens, from its own answers (`answers`).
-_CHAT = Preset(
-    name="chat",
-    models=(
-        _CPU.models[0],
-        ModelRecipe(
-            name="ssm-chat", num_layers=2, hidden_size=256, intermediate_size=704, head_dim=64,
-            mixture=tuple((kind, 0.2) for kind in ("facts", "writing", "how", "code", "text")),
-            budget_share=1.0, tokens_per_step=4096, learning_rate=2e-3, draft_vocab_size=16_384,
-        ),
-    ),
-    minutes=120.0,
-    max_position_embeddings=4096,
-)  # fmt: skip
-
-PRESETS = MappingProxyType({each.name: each for each in (_SMOKE, _CPU, _DEEP, _GPU, _CHAT)})
+PRESETS = MappingProxyType({each.name: each for each in (_SMOKE, _CPU, _DEEP, _GPU)})

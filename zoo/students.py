@@ -10,7 +10,6 @@ from transformers import AutoConfig
 
 from core.config import checks
 from core.errors import ConfigError
-from core.models.loading import narrow_head
 from zoo.presets import Mixture, ModelRecipe, Preset
 from zoo.tokens import TokenStore
 
@@ -70,7 +69,6 @@ def _recipe(folder: Path, preset: Preset, store: TokenStore) -> ModelRecipe:
         budget_share=1.0,
         tokens_per_step=TOKENS_PER_STEP,
         learning_rate=LEARNING_RATE,
-        draft_vocab_size=getattr(config, narrow_head.FIELD, None),
     )
 
 

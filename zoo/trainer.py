@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from core.models.loading import narrow_head
 from zoo.data_order import DataOrder
 from zoo.losses import Loss, Total, next_token
 from zoo.models import autocast
@@ -43,8 +42,6 @@ def new_model(recipe: ModelRecipe, preset: Preset, vocab_size: int, seed: int) -
         eos_token_id=0,
         pad_token_id=0,
     )
-    if recipe.draft_vocab_size is not None:
-        setattr(config, narrow_head.FIELD, min(recipe.draft_vocab_size, vocab_size))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)

@@ -92,8 +92,8 @@ class TensorForward(Forward, Protocol):
         *,
         last_only: bool = False,
     ) -> torch.Tensor:
-        """Logits (rows, width, V) for tokens and positions (rows, width); with `last_only`, of one
-        row, those of its last query alone (1, 1, V)."""
+        """Logits (rows, width, V) for tokens and positions (rows, width); with `last_only`, those
+        of each row's last query alone (rows, 1, V)."""
         ...
 
 

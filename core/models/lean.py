@@ -169,7 +169,7 @@ class LeanForward:
             gate, up = layer.gate_up.times(layer.post_norm(x)).chunk(2, -1)
             x = layer.down.residual(x, F.silu(gate).mul_(up))
         if last_only:
-            x = x[-1:]
+            x = x.view(rows, width, -1)[:, -1]
         logits = self._head.times(self._norm(x))
         return logits.view(rows, -1, logits.shape[1])
 

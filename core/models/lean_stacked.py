@@ -93,7 +93,7 @@ class StackedForward:
             gate, up = h.chunk(2, -1)
             x = _residual(x, F.silu(gate).mul_(up), layer.down, layer.down_bias)
         if last_only:
-            x = x[:, -1:]
+            x = x.view(members, -1, width, hidden)[:, :, -1]
         # (members, tokens, V), then back to the order of rows.
         logits = torch.bmm(self._norm(x), w.head)
         vocab_size = logits.shape[-1]

@@ -120,7 +120,7 @@ def _wait_for(path: Path, process: subprocess.Popen[bytes], seconds: float = 60.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "prepare|answers|train|distil|boost|tables|evaluate|samples"),
+        ((), "prepare|answers|train|distil|boost|tables|chat-family|evaluate|samples"),
         (("train",), "--out"),
         (("prepare", "--out", "{out}", "--preset", "big"), "'big' (choose from"),
         (("prepare", "--out", "{out}"), "corpora is None: a folder of corpora"),

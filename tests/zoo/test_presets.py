@@ -7,7 +7,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from core.errors import ConfigError
-from zoo.chat_prompts import chat_prompts
 from zoo.corpora import DOMAINS
 from zoo.presets import PRESETS, Schedule, only, preset
 from zoo.trainer import learning_rate, new_model, window_length
@@ -32,15 +31,14 @@ def test_recipes_are_consistent(name: str) -> None:
     assert names[0] == "llm" and len(set(names)) == len(names)
     for recipe in chosen.models:
         assert recipe.num_heads * recipe.head_dim == recipe.hidden_size
-        if recipe.name != "ssm-chat":
-            assert {domain for domain, _ in recipe.mixture} <= set(DOMAINS)
+        assert {domain for domain, _ in recipe.mixture} <= set(DOMAINS)
         assert sum(weight for _, weight in recipe.mixture) == pytest.approx(1.0)
         assert chosen.schedule.late_context <= chosen.max_position_embeddings
     assert chosen.schedule.checkpoint_seconds < 60
 
 
 def test_an_ssm_sees_most_of_its_own_domain() -> None:
-    for chosen in (each for each in PRESETS.values() if each.name != "chat"):
+    for chosen in PRESETS.values():
         for recipe in chosen.models[1:]:
             own, _ = max(recipe.mixture, key=lambda item: item[1])
             assert recipe.name == f"ssm-{own}"
@@ -52,12 +50,6 @@ def test_the_bundled_family_has_the_sizes_of_deep() -> None:
         for folder in (ROOT / "bundled").iterdir()
         if (folder / "config.json").is_file()
     }
-
-
-def test_the_chat_ssm_is_taught_every_kind_of_question() -> None:
-    (recipe,) = PRESETS["chat"].models[1:]
-    assert {kind for kind, _ in recipe.mixture} == set(chat_prompts([], [], 0))
-    assert recipe.draft_vocab_size == 16_384
 
 
 def test_the_gpu_family_fits_its_bounds() -> None:

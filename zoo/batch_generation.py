@@ -1,0 +1,196 @@
+"""A chat LLM's texts in large batches: one pass a token for all of them, through the lean torch
+pass of `core.models`, with the largest probabilities of each token kept.
+
+The engine serves requests that come and go; here thousands of texts begin at once, and what counts
+is how many tokens a GPU makes in a minute.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from core.errors import ConfigError
+from core.models.fastest import torch_forward
+from core.models.forward import KeysValues
+from core.models.hf_model import HfModel
+from core.models.loading.load import LoadedModels
+from core.models.machine import available_bytes, without_cudnn_attention
+
+__all__ = ["TOP", "BatchGenerator", "Generated", "Stop"]
+
+TOP = 32
+"""Probabilities that are kept of each distribution, and tokens that are sampled from."""
+# Texts of a batch, at most; half of the free memory stays free. More than this gain nothing.
+LARGEST_BATCH, LARGEST_BATCH_ON_CPU = 3072, 64
+PREFILL_TEXTS = 512  # of one pass over prompts, which is hundreds of tokens wide
+# Slots are rounded up to it: attention kernels want aligned masks, and memory in few sizes.
+EXTENT = 64
+CHECKED_EVERY = 16  # tokens; to look at what has ended waits for the device
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """When a batch ends: after `max_new_tokens` of each text, at the `deadline`, or once the share
+    `ended` of its texts has ended by itself (the longest few would keep the others waiting)."""
+
+    max_new_tokens: int
+    ended: float = 1.0
+    deadline: float = math.inf
+
+
+class Generated(NamedTuple):
+    """Texts of a batch, padded on the left so that all new tokens begin in the column `first_new`.
+
+    `ids` (texts, columns): a text is in the columns `starts` to `ends` (both (texts,), the latter
+    exclusive), its end token with it. `top_ids` int32 and `top_p` float16 (texts, new columns,
+    TOP): the distribution that the token of a column was drawn from, at temperature 1, descending.
+    """
+
+    ids: Tensor
+    starts: Tensor
+    ends: Tensor
+    first_new: int
+    top_ids: Tensor
+    top_p: Tensor
+
+    def new_tokens(self) -> Iterator[list[int]]:
+        """Of each text the tokens behind its prompt."""
+        for row, end in zip(self.ids.tolist(), self.ends.tolist(), strict=True):
+            yield row[self.first_new : end]
+
+
+class BatchGenerator:
+    """ConfigError where the LLM is not one that the lean pass computes."""
+
+    def __init__(
+        self, models: LoadedModels, seed: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        llm = models.llm
+        if not isinstance(llm, HfModel) or llm.lean_weights is None or llm.masks.window:
+            raise ConfigError.of("llm", llm.info.name, "a Llama-like model without a window")
+        self.weights = llm.lean_weights
+        self._forward = torch_forward(llm.lean_weights, llm.masks)
+        self.device, self._dtype = self._forward.device, self._forward.dtype
+        self._ends = torch.tensor(models.eos_ids, dtype=torch.int64, device=self.device)
+        self._noise = torch.Generator(self.device).manual_seed(seed)
+        self.clock = clock
+        if self.device.type == "cuda":
+            without_cudnn_attention()
+
+    def batch_size(self, tokens: int) -> int:
+        """How many texts of so many tokens are generated at once."""
+        shapes = self._forward.shapes
+        per_slot = sum(shape.heads * (shape.key_size + shape.value_size) for shape in shapes)
+        largest = LARGEST_BATCH if self.device.type == "cuda" else LARGEST_BATCH_ON_CPU
+        free = available_bytes(self.device)
+        if free is None:
+            return largest
+        return max(1, min(largest, free // (2 * per_slot * tokens * self._dtype.itemsize)))
+
+    @torch.inference_mode()
+    def generate(
+        self, prompts: Sequence[Sequence[int]], temperatures: Sequence[float], stop: Stop
+    ) -> Generated:
+        """Each prompt continued at its own temperature (0: greedily), sampled from the TOP
+        likeliest tokens, to an end token of the LLM or until `stop`."""
+        width = max(map(len, prompts))
+        columns = width + stop.max_new_tokens
+        ids, starts = self._left_padded(prompts, columns, width)
+        kv, slots = self._cache(len(prompts), columns)
+        self._forward.reach(slots)
+        at = torch.arange(slots, device=self.device)
+        real = at >= starts[:, None]
+        logits = self._prefill(ids[:, :width], starts, kv, real)
+        new = (len(prompts), stop.max_new_tokens, TOP)
+        top_ids = torch.zeros(new, dtype=torch.int32, device=self.device)
+        top_p = torch.zeros(new, dtype=torch.float16, device=self.device)
+        heat = torch.tensor(temperatures, dtype=torch.float32, device=self.device)[:, None]
+        ends = torch.full_like(starts, columns)
+        for column in range(width, columns):
+            step = column - width
+            if step and step % CHECKED_EVERY == 0 and self._is_over(ends < columns, stop):
+                columns = column
+                break
+            top, order = logits.topk(TOP)
+            top_ids[:, step] = order
+            top_p[:, step] = (top - logits.logsumexp(-1, keepdim=True)).exp()
+            ids[:, column] = self._sample(top, order, heat)
+            new_ends = torch.isin(ids[:, column], self._ends) & (ends > column)
+            ends = ends.where(~new_ends, column + 1)
+            if column + 1 < columns:
+                extent = _rounded(column + 1)
+                visible = (real & (at <= column))[:, None, :extent]
+                position = (column - starts)[:, None]
+                logits = self._pass(ids[:, column : column + 1], position, kv, column, visible)
+        count = columns - width
+        ids, ends = ids[:, :columns], ends.clamp(max=columns)
+        return Generated(ids, starts, ends, width, top_ids[:, :count], top_p[:, :count])
+
+    def _left_padded(
+        self, prompts: Sequence[Sequence[int]], columns: int, width: int
+    ) -> tuple[Tensor, Tensor]:
+        """Ids (texts, columns), and the column in which each begins (texts,)."""
+        ids = torch.zeros(len(prompts), columns, dtype=torch.int64)
+        for row, prompt in zip(ids, prompts, strict=True):
+            row[width - len(prompt) : width] = torch.tensor(prompt)
+        starts = torch.tensor([width - len(prompt) for prompt in prompts])
+        return ids.to(self.device), starts.to(self.device)
+
+    def _cache(self, texts: int, columns: int) -> tuple[Tensor, int]:
+        """Keys and values (layers, 2, texts, heads, slots, size), and the number of slots."""
+        shapes, slots = self._forward.shapes, _rounded(columns)
+        size = (len(shapes), 2, texts, shapes[0].heads, slots, shapes[0].key_size)
+        return torch.zeros(size, dtype=self._dtype, device=self.device), slots
+
+    def _prefill(self, ids: Tensor, starts: Tensor, kv: Tensor, real: Tensor) -> Tensor:
+        """Logits (texts, V) behind the prompts."""
+        width = ids.shape[1]
+        at = torch.arange(width, device=self.device)
+        slots = torch.arange(_rounded(width), device=self.device)
+        logits = []
+        for first in range(0, len(ids), PREFILL_TEXTS):
+            part = slice(first, first + PREFILL_TEXTS)
+            visible = (slots <= at[:, None]) & real[part, None, : len(slots)]
+            positions = (at - starts[part, None]).clamp(min=0)
+            logits.append(self._pass(ids[part], positions, kv[:, :, part], 0, visible))
+        return torch.cat(logits)
+
+    def _pass(
+        self, ids: Tensor, positions: Tensor, kv: Tensor, first: int, visible: Tensor
+    ) -> Tensor:
+        """Logits (texts, V), float32, behind the last of the tokens `ids` (texts, width), which are
+        in the slots from `first` on; `visible` (texts, width, extent): the slots that each sees."""
+        width, extent = visible.shape[1:]
+
+        def write(layer: int, keys: Tensor, values: Tensor) -> KeysValues:
+            stored = kv[layer]
+            for store, new in zip(stored, (keys, values), strict=True):
+                store[:, :, first : first + width] = new
+            return stored[0, :, :, :extent], stored[1, :, :, :extent]
+
+        hidden = torch.zeros(visible.shape, dtype=self._dtype, device=self.device)
+        # Not -inf: a padded query that sees nothing would become NaN, and with it what is stored.
+        mask = hidden.masked_fill_(~visible, torch.finfo(self._dtype).min)[:, None]
+        logits = self._forward.over(ids, positions, (mask, mask), write, last_only=True)
+        return logits[:, 0].float()
+
+    def _sample(self, top: Tensor, order: Tensor, heat: Tensor) -> Tensor:
+        """A token of each text (texts,): of the TOP largest logits `top` and their ids `order`."""
+        p = (top / heat.clamp(min=0.01)).softmax(-1)
+        drawn = torch.multinomial(p, 1, generator=self._noise)
+        # The likeliest one is first.
+        return order.gather(1, drawn.where(heat > 0, 0))[:, 0]
+
+    def _is_over(self, ended: Tensor, stop: Stop) -> bool:
+        return ended.float().mean().item() >= stop.ended or self.clock() > stop.deadline
+
+
+def _rounded(slots: int) -> int:
+    return -(-slots // EXTENT) * EXTENT

@@ -1,0 +1,196 @@
+"""`python -m zoo chat-family`: SSMs (small speculative models) for a chat LLM, in minutes on a GPU.
+
+The LLM writes conversations for a part of the time; then students of one shape with one shared
+embedding learn its distributions together, each with the most weight on its own kinds of question.
+All of them are measured and written several times on the way.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import takewhile
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TextIO
+
+import torch
+
+from core.config import checks
+from core.errors import ConfigError
+from core.models.lean import LeanWeights
+from core.models.loading.load import LoadedModels
+from zoo.batch_generation import BatchGenerator, Generated, Stop
+from zoo.own_answers import OWN_QUESTIONS, Lengths, Questions, TrainingTokens, own_answers
+from zoo.progress import ProgressLine
+from zoo.shared_folders import write_family
+from zoo.shared_students import Batch, Shape, SharedTrainer, hidden_states, new_students
+
+__all__ = [
+    "FAMILY",
+    "FamilyPlan",
+    "StudentAccuracy",
+    "accuracy",
+    "kind_weights",
+    "make_family",
+    "table",
+]
+
+FAMILY: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "ssm-chat": (),
+        "ssm-facts": ("facts", "how"),
+        "ssm-writing": ("writing",),
+        "ssm-code": ("code",),
+        "ssm-text": ("text",),
+    }
+)
+"""The students, and the kinds of question that are each one's own; none: it weighs all alike."""
+# Weights of kinds that are not a student's own; the LLM's own questions are of any kind.
+OTHER_KIND, ANY_KIND = 0.25, 0.4
+
+DEVELOPMENT_TOKENS = 160  # of each answer that the students are measured on
+CHAIN = 4  # tokens of a draft
+EVALUATIONS = 5
+MAX_MINUTES = 60.0 * 24
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyPlan:
+    """`minutes` in all, `generation_minutes` of them for the LLM's answers to the `questions` (by
+    kind) and to its own. `development`: prompts that are left out, for measurements."""
+
+    minutes: float
+    generation_minutes: float
+    questions: Mapping[str, Sequence[str]]
+    development: Sequence[str]
+    shape: Shape = Shape()
+    batch: Batch = Batch()
+    lengths: Lengths = Lengths()
+    seed: int = 0
+    clock: Callable[[], float] = time.monotonic
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+
+    def __post_init__(self) -> None:
+        checks.number("minutes", self.minutes, 0.0, MAX_MINUTES, low_open=True)
+        if not 0 <= self.generation_minutes < self.minutes:
+            allowed = f"a number from 0, below minutes ({self.minutes:g})"
+            raise ConfigError.of("generation_minutes", self.generation_minutes, allowed)
+        checks.integer("layers", self.shape.layers, 1, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class StudentAccuracy:
+    """On the LLM's greedy answers. `agreement`: how often its most probable token is the LLM's.
+    `in_three`: how often the LLM's is among its first three. `acceptance_length`: tokens of an LLM
+    pass with greedy drafts of CHAIN tokens, the LLM's own one with them."""
+
+    agreement: float
+    in_three: float
+    acceptance_length: float
+
+
+def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
+    """(students, kinds): what a token of an answer counts, by the kind of its question."""
+
+    def weight(own: Sequence[str], kind: str) -> float:
+        if not own or kind in own:
+            return 1.0
+        return ANY_KIND if kind == OWN_QUESTIONS else OTHER_KIND
+
+    return [[weight(own, kind) for kind in kinds] for own in FAMILY.values()]
+
+
+def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
+    """Makes the family of the LLM and writes it into the folder `out/models`; returns the figures
+    of its `training.json`."""
+    generator = BatchGenerator(models, plan.seed, plan.clock)
+    questions = Questions(
+        models, generator, plan.questions, plan.development, plan.lengths, plan.seed
+    )
+    budget = 60.0 * (plan.minutes - plan.generation_minutes)
+    progress = ProgressLine("chat-family", budget, plan.stream)
+    deadline = plan.clock() + 60.0 * plan.generation_minutes
+    prompts = [questions.prompt(text) for text in plan.development]
+    greedy = generator.generate(prompts, [0.0] * len(prompts), Stop(DEVELOPMENT_TOKENS))
+    tokens = own_answers(generator, questions, plan.lengths, deadline, progress.note)
+    wide = generator.weights.embedding
+    students = new_students(plan.shape, len(FAMILY), wide, plan.seed)
+    weights = kind_weights(questions.kinds)
+    trainer = SharedTrainer(students, tokens, weights, plan.batch, wide.dtype, plan.seed)
+    figures: dict[str, Any] = {}
+    begin, spent = plan.clock(), 0.0
+    while spent < budget or not trainer.num_steps:
+        losses = trainer.step(spent / budget)
+        before, spent = spent, plan.clock() - begin
+        if progress.is_due(spent):
+            progress.show(spent, trainer.num_steps, trainer.num_tokens, losses.mean().item())
+        # The last mark is the end of the budget.
+        if int(spent / budget * EVALUATIONS) > int(before / budget * EVALUATIONS):
+            measured = accuracy(trainer.weights, greedy)
+            figures = _figures(models, tokens, trainer) | measured
+            write_family(out / "models", tuple(FAMILY), trainer.students, models, figures)
+            progress.note("\n".join(table(figures)))
+    progress.end()
+    return figures
+
+
+@torch.inference_mode()
+def accuracy(students: LeanWeights, texts: Generated) -> dict[str, Any]:
+    """`students`: the accuracy of each by name; `union`: how often one of them has the LLM's token
+    first."""
+    hits = []  # of each text (students, tokens, 3)
+    for ids, start, end in zip(texts.ids, texts.starts.tolist(), texts.ends.tolist(), strict=True):
+        new = texts.first_new - start
+        text = ids[start:end]
+        logits = hidden_states(students, text[None])[:, new - 1 : -1] @ students.head
+        hits.append((logits.topk(3).indices == text[new:, None]).cpu())
+    tokens = sum(each.shape[1] for each in hits)
+    by_name = {}
+    for number, name in enumerate(FAMILY):
+        first = [each[number, :, 0] for each in hits]
+        among = sum(int(each[number].any(-1).sum()) for each in hits)
+        by_name[name] = StudentAccuracy(
+            round(sum(int(each.sum()) for each in first) / tokens, 3),
+            round(among / tokens, 3),
+            round(tokens / sum(_rounds(each.tolist()) for each in first), 3),
+        )
+    union = sum(int(each[:, :, 0].any(0).sum()) for each in hits) / tokens
+    return {"students": {n: asdict(each) for n, each in by_name.items()}, "union": round(union, 3)}
+
+
+def _rounds(hits: Sequence[bool]) -> int:
+    """LLM passes over a text, where drafts of CHAIN tokens end at the first token that is no hit;
+    the LLM's own token follows."""
+    rounds = position = 0
+    while position < len(hits):
+        position += 1 + len(list(takewhile(bool, hits[position : position + CHAIN])))
+        rounds += 1
+    return rounds
+
+
+def _figures(
+    models: LoadedModels, tokens: TrainingTokens, trainer: SharedTrainer
+) -> dict[str, Any]:
+    info, device = models.llm.info, tokens.ids.device
+    return {
+        "llm": {"name": info.name, "dtype": info.dtype, "fingerprint": info.fingerprint},
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "torch": torch.__version__,
+        "answers": len(tokens.starts),
+        "tokens": len(tokens.ids),
+        "steps": trainer.num_steps,
+        "token_steps": trainer.num_tokens,
+        "targets": trainer.num_targets,
+    }
+
+
+def table(figures: Mapping[str, Any]) -> list[str]:
+    """A row for each student."""
+    columns = [each.name for each in fields(StudentAccuracy)]
+    lines = [f"{'model':12}" + "".join(f"  {name:>17}" for name in columns)]
+    for name, one in figures["students"].items():
+        lines.append(f"{name:12}" + "".join(f"  {one[column]:17.3f}" for column in columns))
+    return lines

@@ -1,0 +1,172 @@
+"""Conversations that a chat LLM holds with itself, to distil SSMs from.
+
+Half of the questions are those of `zoo.chat_prompts`; the others the LLM writes itself: the user's
+turn of its chat template is sampled (Magpie, arXiv 2406.08464). Of each token of an answer the
+LLM's largest probabilities are kept, so that it runs once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from core.engine.admission import chat_tokens
+from core.errors import ConfigError
+from core.models.loading.load import LoadedModels
+from zoo.batch_generation import TOP, BatchGenerator, Generated, Stop
+
+__all__ = ["OWN_QUESTIONS", "Lengths", "Questions", "TrainingTokens", "own_answers"]
+
+OWN_QUESTIONS = "own"
+"""The kind of the questions that the LLM writes itself."""
+# Of an answer: drafters are used for greedy and for sampled texts.
+TEMPERATURES = (0.0, 0.0, 0.0, 0.6, 0.8, 0.8, 1.0)
+# Shares of a batch that have ended by themselves when it ends: few of the longest are lost.
+ENDED_ANSWERS, ENDED_QUESTIONS = 0.94, 0.9
+SHORTEST_QUESTION = 4  # characters
+MARK = "@@"
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """In tokens, at most: of a prompt in its template, an answer, and a question of the LLM's."""
+
+    prompt: int = 224
+    answer: int = 400
+    question: int = 96
+
+
+class TrainingTokens(NamedTuple):
+    """Texts one after another. Of each token (n,): `ids` int32; `kinds` int8, of its question, an
+    index into `Questions.kinds`; `top_ids` int32 and `top_p` float16 (n, TOP), the LLM's
+    distribution of the token behind it: p is 0 where that token is no answer's. `starts` (texts,):
+    where each text begins."""
+
+    ids: Tensor
+    kinds: Tensor
+    top_ids: Tensor
+    top_p: Tensor
+    starts: Tensor
+
+
+class Questions:
+    """Prompts in the LLM's template, half of them its own, each with the number of its kind; none
+    of those `left_out`. ConfigError where the LLM has no template."""
+
+    def __init__(
+        self,
+        models: LoadedModels,
+        generator: BatchGenerator,
+        by_kind: Mapping[str, Sequence[str]],
+        left_out: Collection[str],
+        lengths: Lengths,
+        seed: int,
+    ) -> None:
+        self.kinds = (*by_kind, OWN_QUESTIONS)
+        self._models, self._generator, self._lengths = models, generator, lengths
+        self._left_out = {text.casefold() for text in left_out}
+        self._given = [
+            (kind, text) for kind, texts in enumerate(by_kind.values()) for text in texts
+        ]
+        self._noise = random.Random(seed)
+        self._noise.shuffle(self._given)
+        self._num_given = 0
+        self._own: list[str] = []
+        self._before_question = self._tokens_before_question()
+
+    def prompt(self, question: str) -> tuple[int, ...]:
+        """The question in the template."""
+        return chat_tokens(self._models, [{"role": "user", "content": question}])
+
+    def batch(self, count: int) -> list[tuple[int, tuple[int, ...]]]:
+        """The next ones, (kind, prompt), fewer than `count` where some are too long."""
+        if len(self._own) < count // 2:
+            self._own += self.own_questions(count)
+        own, self._own = self._own[: count // 2], self._own[count // 2 :]
+        own_kind = len(self.kinds) - 1
+        chosen = [(own_kind, text) for text in own]
+        for _ in range(count - len(chosen)):
+            chosen.append(self._given[self._num_given % len(self._given)])
+            self._num_given += 1
+        prompts = [(kind, self.prompt(text)) for kind, text in chosen]
+        return [one for one in prompts if len(one[1]) <= self._lengths.prompt]
+
+    def own_questions(self, count: int) -> list[str]:
+        """Those among `count` sampled turns of the user that end by themselves."""
+        stop = Stop(self._lengths.question, ENDED_QUESTIONS)
+        turns = self._generator.generate([self._before_question] * count, [1.0] * count, stop)
+        written = []
+        for tokens in turns.new_tokens():
+            if tokens[-1] not in self._models.eos_ids:
+                continue
+            text = self._models.tokenizer.decode(tokens[:-1], skip_special_tokens=True).strip()
+            if len(text) >= SHORTEST_QUESTION and text.casefold() not in self._left_out:
+                written.append(text)
+        return written
+
+    def temperatures(self, count: int) -> list[float]:
+        """One for each answer of a batch."""
+        return self._noise.choices(TEMPERATURES, k=count)
+
+    def _tokens_before_question(self) -> list[int]:
+        self.prompt(MARK)  # refuses an LLM without a template
+        tokenizer = self._models.tokenizer
+        asked = [{"role": "user", "content": MARK}]
+        before, *_ = tokenizer.apply_chat_template(asked, tokenize=False).split(MARK)
+        ids: list[int] = tokenizer(before, add_special_tokens=False)["input_ids"]
+        if not ids:
+            raise ConfigError.of("llm", self._models.llm.info.name, "one with a turn of the user")
+        return ids
+
+
+def own_answers(
+    generator: BatchGenerator,
+    questions: Questions,
+    lengths: Lengths,
+    deadline: float,
+    say: Callable[[str], None],
+) -> TrainingTokens:
+    """Answers to batch after batch of questions until the deadline; one batch at least."""
+    parts: list[TrainingTokens] = []
+    size = generator.batch_size(lengths.prompt + lengths.answer)
+    answers = tokens = 0
+    while not parts or generator.clock() < deadline:
+        kinds, prompts = zip(*questions.batch(size), strict=True)
+        stop = Stop(lengths.answer, ENDED_ANSWERS, deadline)
+        texts = generator.generate(prompts, questions.temperatures(len(prompts)), stop)
+        parts.append(training_tokens(texts, kinds))
+        answers, tokens = answers + len(prompts), tokens + len(parts[-1].ids)
+        say(f"{answers:,} answers, {tokens:,} tokens")
+    firsts = torch.tensor([0, *(len(part.ids) for part in parts[:-1])]).cumsum(0).tolist()
+    parts = [
+        part._replace(starts=part.starts + first) for part, first in zip(parts, firsts, strict=True)
+    ]
+    return TrainingTokens(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+
+
+def training_tokens(texts: Generated, kinds: Sequence[int]) -> TrainingTokens:
+    """The batch without its padding."""
+    count, columns = texts.ids.shape
+    at = torch.arange(columns, device=texts.ids.device)
+    is_text = (at >= texts.starts[:, None]) & (at < texts.ends[:, None])
+    # A distribution belongs to the token before the one that was drawn from it.
+    has_target = (at >= texts.first_new - 1) & (at < texts.ends[:, None] - 1)
+    behind = slice(texts.first_new - 1, columns - 1)
+    top_ids = texts.top_ids.new_zeros(count, columns, TOP)
+    top_p = texts.top_p.new_zeros(count, columns, TOP)
+    top_ids[:, behind], top_p[:, behind] = texts.top_ids, texts.top_p
+    top_p *= has_target[..., None]
+    of_text = torch.tensor(kinds, dtype=torch.int8, device=at.device)[:, None].expand(-1, columns)
+    lengths = is_text.sum(1)
+    return TrainingTokens(
+        ids=texts.ids[is_text].int(),
+        kinds=of_text[is_text],
+        top_ids=top_ids[is_text],
+        top_p=top_p[is_text],
+        starts=lengths.cumsum(0) - lengths,
+    )

@@ -1,0 +1,264 @@
+"""Several students of one shape that share one embedding, trained together on an LLM's answers.
+
+Each learns all texts, with a weight for each kind of question. Their weights are stacked along a
+leading dimension, as `core.models.stacking` stacks them: one batched product for all of them keeps
+a GPU busy where the products of one small model do not. Knows no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from core.errors import ConfigError
+from core.models.layer_ops import rotate, table
+from core.models.lean import LeanLayer, LeanWeights, map_tensors
+from zoo.initial_weights import narrow_embeddings
+from zoo.own_answers import TrainingTokens
+from zoo.presets import Schedule
+from zoo.trainer import learning_rate
+
+__all__ = [
+    "Batch",
+    "Shape",
+    "SharedTrainer",
+    "SoftCrossEntropy",
+    "hidden_states",
+    "member",
+    "new_students",
+]
+
+# Standard deviations of new weights; those of what is added to the residual stream are divided by
+# the root of the number of additions (GPT-2).
+EMBEDDING, MATRIX, DOWN = 0.03, 0.03, 0.02
+EPS, ROPE_THETA = 1e-5, 10_000.0
+SCHEDULE = Schedule(warmup_fraction=0.05, final_rate=0.03, weight_decay=0.05, max_gradient_norm=2.0)
+PEAK_RATE = 3e-3
+# Positions whose logits over the head are in memory at once.
+CHUNK = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of each student. `head`: logits over so many first token ids (`narrow_head`)."""
+
+    layers: int = 4
+    hidden: int = 256
+    intermediate: int = 704
+    head_size: int = 64
+    head: int = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Of a training step: windows, and tokens of each."""
+
+    windows: int = 24
+    length: int = 1024
+
+
+def new_students(shape: Shape, count: int, wide: Tensor, seed: int) -> LeanWeights:
+    """Random students, stacked: matrices (count, inputs, outputs), norms (count, hidden). Their one
+    embedding (V, hidden) is that of the LLM, `wide` (V, its width), by its principal components."""
+    noise = torch.Generator(wide.device).manual_seed(seed)
+
+    def normal(*size: int, scale: float) -> Tensor:
+        return torch.randn(size, generator=noise, device=wide.device) * scale
+
+    hidden, inner = shape.hidden, shape.intermediate
+    embedding = narrow_embeddings(wide.float(), normal(len(wide), hidden, scale=EMBEDDING))
+    embedding *= EMBEDDING / embedding.pow(2).mean().sqrt()
+    ones = torch.ones(count, hidden, device=wide.device)
+    shrink = (2 * shape.layers) ** -0.5
+    layers = [
+        LeanLayer(
+            input_norm=ones.clone(),
+            qkv=normal(count, hidden, 3 * hidden, scale=MATRIX),
+            out=normal(count, hidden, hidden, scale=MATRIX * shrink),
+            post_norm=ones.clone(),
+            gate_up=normal(count, hidden, 2 * inner, scale=MATRIX),
+            down=normal(count, inner, hidden, scale=DOWN * shrink),
+            q_norm=None, k_norm=None, sliding=False,
+            qkv_bias=None, out_bias=None, gate_up_bias=None, down_bias=None,
+        )
+        for _ in range(shape.layers)
+    ]  # fmt: skip
+    halves = torch.arange(0, shape.head_size, 2, device=wide.device) / shape.head_size
+    heads = hidden // shape.head_size
+    return LeanWeights(
+        embedding=embedding,
+        layers=tuple(layers),
+        norm=ones,
+        head=embedding.t()[:, : shape.head],
+        inverse=ROPE_THETA**-halves,
+        rope_scale=1.0,
+        eps=EPS,
+        heads=heads,
+        kv_heads=heads,
+        head_size=shape.head_size,
+    )
+
+
+def member(students: LeanWeights, number: int) -> LeanWeights:
+    """One of them, with the embedding of all."""
+    layers = tuple(
+        replace(layer, **{name: tensor[number] for name, tensor in _tensors(layer).items()})
+        for layer in students.layers
+    )
+    return replace(students, layers=layers, norm=students.norm[number])
+
+
+def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
+    """What the students' head is multiplied with, (students, windows x length, hidden), for ids
+    (windows, length)."""
+    windows, length = ids.shape
+    students, tokens = len(w.norm), windows * length
+    cos_sin = [part[:, None].to(w.norm.dtype) for part in table(w.inverse, w.rope_scale, length)]
+    x = F.embedding(ids.reshape(-1), w.embedding).expand(students, -1, -1)
+    for layer in w.layers:
+        qkv = torch.bmm(_normed(x, layer.input_norm, w.eps), layer.qkv)
+        # Attention is by window, whichever student's it is: (windows of all, heads, length, size).
+        qkv = qkv.view(students * windows, length, -1, w.head_size)
+        both = rotate(qkv[:, :, : 2 * w.heads], (cos_sin[0], cos_sin[1]))
+        parts = both[:, :, : w.heads], both[:, :, w.heads :], qkv[:, :, 2 * w.heads :]
+        q, k, v = (part.transpose(1, 2) for part in parts)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+        x = x + torch.bmm(attended.reshape(students, tokens, -1), layer.out)
+        gate, up = torch.bmm(_normed(x, layer.post_norm, w.eps), layer.gate_up).chunk(2, -1)
+        x = x + torch.bmm(F.silu(gate) * up, layer.down)
+    return _normed(x, w.norm, w.eps)
+
+
+def _normed(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(x, x.shape[-1:], None, eps) * weight[:, None]
+
+
+class SoftCrossEntropy(torch.autograd.Function):
+    """The mean over positions, weighted, of - sum over v of p(v) log q(v), in nats: p the LLM's
+    kept probabilities of tokens that the head has, q the softmax of hidden x head.
+
+    The gradient is made in the forward pass, chunk by chunk, while the logits are there: with
+    m = sum of p it is w (m q - p), and no logits are kept or computed twice.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, head: Tensor, top_ids: Tensor, top_p: Tensor, weights: Tensor
+    ) -> Tensor:
+        """`hidden` (n, d), `head` (d, V); `top_ids`, `top_p` (n, TOP), `weights` (n,)."""
+        w = weights / weights.sum()
+        has = top_ids < head.shape[1]
+        top_ids, top_p = top_ids.long().where(has, 0), top_p.float() * has
+        of_hidden = torch.empty_like(hidden)
+        of_head = torch.zeros(head.shape, device=head.device)
+        cost = torch.zeros((), device=head.device)
+        for first in range(0, len(hidden), CHUNK):
+            at = slice(first, first + CHUNK)
+            x, ids, p, wide = hidden[at], top_ids[at], top_p[at], w[at, None]
+            log_q = (x @ head).float().log_softmax(-1)
+            cost -= (wide * p * log_q.gather(1, ids)).sum()
+            grad = log_q.exp_().mul_(p.sum(-1, keepdim=True) * wide)
+            grad = grad.scatter_add_(1, ids, -p * wide).to(x.dtype)
+            of_hidden[at] = grad @ head.t()
+            of_head += (x.t() @ grad).float()
+        ctx.save_for_backward(of_hidden, of_head.to(head.dtype))
+        return cost
+
+    @staticmethod
+    def backward(ctx: Any, *scale: Tensor) -> tuple[Tensor | None, ...]:
+        of_hidden, of_head = ctx.saved_tensors
+        return of_hidden * scale[0], of_head * scale[0], None, None, None
+
+
+class SharedTrainer:
+    """Takes training steps. `kind_weights` (students, kinds); `dtype`: of the products, the weights
+    themselves are float32. ConfigError where there are fewer tokens than a window has."""
+
+    def __init__(
+        self,
+        students: LeanWeights,
+        tokens: TrainingTokens,
+        kind_weights: Sequence[Sequence[float]],
+        batch: Batch,
+        dtype: torch.dtype,
+        seed: int = 0,
+    ) -> None:
+        self.students = students
+        self.num_steps = self.num_tokens = self.num_targets = 0
+        self._tokens, self._batch, self._dtype = tokens, batch, dtype
+        device = tokens.ids.device
+        self._kind_weights = torch.tensor(kind_weights, device=device)
+        # A window is a text and what comes after it.
+        self._starts = tokens.starts[tokens.starts <= len(tokens.ids) - batch.length]
+        if not len(self._starts):
+            allowed = f"enough for {batch.length} tokens"
+            raise ConfigError.of("generation_minutes", f"{len(tokens.ids)} tokens", allowed)
+        self._noise = torch.Generator(device).manual_seed(seed)
+        self._order = self._starts[:0]
+        of_layers = [tensor for layer in students.layers for tensor in _tensors(layer).values()]
+        self._parameters = [students.embedding, students.norm, *of_layers]
+        for parameter in self._parameters:
+            parameter.requires_grad_(True)
+        # Stacked matrices decay, the embedding and the gains of norms do not.
+        matrices = [p for p in self._parameters if p.dim() == 3]
+        others = [p for p in self._parameters if p.dim() < 3]
+        groups = [
+            {"params": matrices, "weight_decay": SCHEDULE.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        self._optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(0.9, 0.95), fused=True)
+
+    @property
+    def weights(self) -> LeanWeights:
+        """The students in the dtype of the products."""
+        return map_tensors([self.students], lambda parts: parts[0].to(self._dtype))
+
+    def step(self, fraction: float) -> Tensor:
+        """One optimizer step, `fraction` of the time is spent; returns the students' losses."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate(SCHEDULE, PEAK_RATE, fraction)
+        losses = self._losses()
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._parameters, SCHEDULE.max_gradient_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.num_steps += 1
+        return losses.detach()
+
+    def _losses(self) -> Tensor:
+        tokens, w = self._tokens, self.weights
+        index = self._next_windows()
+        at = index.flatten()
+        # Without a target, in a prompt, the head is not needed.
+        has_target = (tokens.top_p[at, 0] > 0).nonzero()[:, 0]
+        self.num_tokens += len(at)
+        self.num_targets += len(has_target)
+        hidden = hidden_states(w, tokens.ids[index].long())[:, has_target]
+        at = at[has_target]
+        of_kind = self._kind_weights[:, tokens.kinds[at].long()]
+        targets = tokens.top_ids[at], tokens.top_p[at]
+        losses = [
+            SoftCrossEntropy.apply(x, w.head, *targets, weights)  # type: ignore[no-untyped-call]
+            for x, weights in zip(hidden, of_kind, strict=True)
+        ]
+        return torch.stack(losses)
+
+    def _next_windows(self) -> Tensor:
+        """Indices (windows, length) of tokens; the windows come in a new order in every epoch."""
+        if not len(self._order):
+            count, device = len(self._starts), self._starts.device
+            order = torch.randperm(count, generator=self._noise, device=device)
+            self._order = self._starts[order]
+        starts = self._order[: self._batch.windows]
+        self._order = self._order[self._batch.windows :]
+        return starts[:, None] + torch.arange(self._batch.length, device=starts.device)
+
+
+def _tensors(layer: LeanLayer) -> dict[str, Any]:
+    parts = ((field.name, getattr(layer, field.name)) for field in fields(layer))
+    return {name: part for name, part in parts if isinstance(part, Tensor)}
