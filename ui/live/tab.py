@@ -19,6 +19,7 @@ from ui.live.handlers import (
     check_form,
     clear_trouble,
     left_notice,
+    open_alive,
     run_on_change,
     start_run,
     stop_run,
@@ -90,6 +91,7 @@ def wire_live(
         js=WAS_RUNNING,
         **QUICK,
     )
+    blocks.load(_alive_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
 
@@ -176,6 +178,15 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
         return stop_run(live, live.board.session(request), stops)
 
     return stop
+
+
+def _alive_handler(live: Live) -> Callable[..., Iterator[Values]]:
+    def alive(request: gr.Request) -> Iterator[Values]:
+        # A link to a run opens that run.
+        if "run" not in dict(request.query_params):
+            yield from open_alive(live, live.board.session(request))
+
+    return alive
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:

@@ -80,9 +80,11 @@ class Board:
         first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
             first = Line("info", self.welcome)
+        if session.opening and session.moving:
+            first = Line("info", session.doing)
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
-        now = [Line("error", session.trouble), Line("info", session.doing), log]
+        now = [Line("error", session.trouble), Line("info", "" if session.opening else session.doing), log]
         past = self.page == "sessions"  # in Live the form shows the settings
         lines = [Line("info", settings_line(frame.view) if past else "")]
         return notice_value([first, *now, *lines, *rest], again=bool(log.text))
