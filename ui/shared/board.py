@@ -84,7 +84,8 @@ class Board:
             first = Line("info", session.doing)
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
-        now = [Line("error", session.trouble), Line("info", "" if session.opening else session.doing), log]
+        doing = "" if session.opening else session.doing
+        now = [Line("error", session.trouble), Line("info", doing), log]
         past = self.page == "sessions"  # in Live the form shows the settings
         lines = [Line("info", settings_line(frame.view) if past else "")]
         return notice_value([first, *now, *lines, *rest], again=bool(log.text))
