@@ -183,8 +183,13 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
 def _alive_handler(live: Live) -> Callable[..., Iterator[Values]]:
     def alive(request: gr.Request) -> Iterator[Values]:
         # A link to a run opens that run.
+        drawn = False
         if "run" not in dict(request.query_params):
-            yield from open_alive(live, live.board.session(request))
+            for values in open_alive(live, live.board.session(request)):
+                drawn = True
+                yield values
+        if not drawn:  # nothing at all would empty the pictures
+            yield [gr.skip() for _ in live.outputs]
 
     return alive
 
