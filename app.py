@@ -32,6 +32,7 @@ def serve(argv: list[str] | None) -> None:
     from core.drafters.own import import_drafters
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
+    from ui.live.handlers import record_opening
     from ui.server.context import make_context
     from ui.server.model_host import ModelHost
     from ui.server.model_swap import ModelPair, Say
@@ -51,6 +52,7 @@ def serve(argv: list[str] | None) -> None:
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
+    record_opening(context)
     try:
         launch(context, args, STARTED)
     finally:

@@ -133,7 +133,7 @@ def test_a_comparison_from_form_to_live(whole: Stage, browser_page: OpenPage, ax
     bar_says(page, "Complete")
     page.locator("#compare-compared").get_by_role("button", name="Open sequence in Live").click()
     sites.wait_notice(page, "These settings are in the form now")
-    becomes(page, "() => document.querySelector('#preset input').value", "sequence")
+    becomes(page, "() => document.querySelector('#preset input').value.split(' (')[0]", "sequence")
     context.store.studies.delete(study.study_id)
     turn_to(page, "Sessions")
     page.click("#sessions-study")

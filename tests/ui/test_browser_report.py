@@ -21,6 +21,7 @@ from tests.ui.sites import (
     Axe,
     OpenPage,
     OpenSite,
+    all_panes,
     overflows,
     sessions,
     shot,
@@ -106,7 +107,7 @@ def test_the_report_is_the_board_of_the_page(
             board = browser_page(url, forgiven=LEAVING)
         else:  # a page that has shown no other run: nothing of one is left where it is hidden
             board.reload()
-        sessions(wait_ready(board))
+        sessions(all_panes(wait_ready(board)))
         board.locator(".sp-open").click()
         about(board, run_id)
         board.set_viewport_size(TALL)
@@ -130,8 +131,9 @@ def test_the_report_is_the_board_of_the_page(
 
 
 def to_round(page: Any, where: str, number: int) -> None:
-    scrub = page.locator(f"#{where}-scrub input[type=range], input#{where}-scrub")
-    scrub.focus()
+    if where == "sessions":
+        return page.locator(f"#sessions-scrubber [data-r='{number - 1}']").click()
+    page.locator("input#report-scrub").focus()
     page.keyboard.press("Home")
     for _ in range(number):
         page.keyboard.press("ArrowRight")

@@ -27,6 +27,8 @@ from ui.live.handlers import (
     check_form,
     clear_trouble,
     left_notice,
+    open_alive,
+    record_opening,
     run_on_change,
     start_run,
     stop_run,
@@ -329,3 +331,21 @@ def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStor
     assert "the run goes on" not in notice_of(list(frames)[-1])
     live, desk = live_of(context(store)), TabSession()
     assert "no run yet" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
+
+
+def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunStore) -> None:
+    made = context(store)
+    live, desk = live_of(made), TabSession()
+    assert list(open_alive(live, desk)) == [], "nothing is recorded yet"
+    record_opening(made)
+    source = made.hub.worker.runs[-1]
+    while made.opening.source() is None:
+        source.poll(0.01)
+    frames = open_alive(live, desk)
+    assert "This is a recorded run" in notice_of(next(frames))
+    assert desk.opening and desk.frame().view.stats.num_rounds == 0
+    last = run(live, desk)
+    assert "Finished" in notice_of(last) and "recorded run" not in notice_of(last)
+    assert list(frames) == [] and not desk.opening
+    assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
+    assert list(open_alive(live, desk)) == [], "a tab that has shown a run goes on with it"

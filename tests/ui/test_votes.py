@@ -112,7 +112,8 @@ def test_a_vote_is_told_with_its_numbers() -> None:
             assert sentence == "Nothing was drafted in this round: there was nothing to weigh."
             continue
         total = sum(tree.weights.values())
-        assert f"{tree.winner} won: mass {tree.masses[0]:.2f} of {total:.2f}" in sentence
+        won = f"{tree.winner} won: drafters with {tree.masses[0]:.2f} of {total:.2f} of the weight"
+        assert won in sentence
         assert f"{len(verdict.path)} of its {len(tree.token_ids)} tokens" in sentence
         before, after = tree.weights[tree.winner], completed.weights[tree.winner]
         moved = re.search(r"its weight (rises|falls) from (\S+) to (\d+\.\d\d)", sentence)

@@ -71,7 +71,11 @@ def test_a_rejection_says_what_was_wanted_instead() -> None:
 
 
 def test_the_own_token_is_told_by_its_kind() -> None:
-    words = {"recovered": "its own token", "bonus": "for free", "plain": "Nothing was drafted"}
+    words = {
+        "recovered": "so the draft stops here",
+        "bonus": "for free",
+        "plain": "Nothing was drafted",
+    }
     seen = set()
     for detail in details():
         kind, told = detail.verified.own_kind, explain(detail, None, LETTERS, {})
@@ -307,10 +311,10 @@ def test_a_run_that_drafted_nothing_was_no_slower_for_its_drafts() -> None:
 def test_drafting_beside_the_llm_is_no_cost_of_the_round() -> None:
     # 2000 ms in 50 rounds: 1700 of drafting, 1000 of them beside 1250 of verifying.
     told = why(draft_ms=1700.0, verify_ms=1250.0, overlap_ratio=0.8, pipeline="ahead")
-    assert "drafting 14.0 ms and 20.0 ms more beside the LLM's passes, verifying 25.0 ms" in told
+    assert "drafting 14.0 ms and 20.0 ms more beside the LLM's passes, LLM pass 25.0 ms" in told
     assert "Drafting costs most" not in told and "pipeline=off" in told
     alone = why(draft_ms=700.0, verify_ms=1250.0)
-    assert "drafting 14.0 ms, verifying 25.0 ms" in alone and "pipeline=off" not in alone
+    assert "drafting 14.0 ms, LLM pass 25.0 ms" in alone and "pipeline=off" not in alone
 
 
 def test_a_shared_llm_is_said_to_be_shared() -> None:

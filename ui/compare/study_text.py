@@ -82,7 +82,7 @@ def _difference_answer(study: Study, results: Results, cell: Cell, events: Event
     if not weighable(view, plain, theirs):
         words = (
             f"Differs at token {at + 1}; the two tokens are not both among the recorded ones. "
-            "Open it in Live, run it and press Prove it."
+            "Run it in Live: plain decoding follows, and both texts are compared."
         )
         return Answer("differs", words, at)
     return compare(view, plain, ours, theirs)

@@ -25,6 +25,7 @@ __all__ = [
     "GridSpeed",
     "Inspector",
     "Lengths",
+    "Mask",
     "Picture",
     "PromptTable",
     "Proposals",
@@ -96,6 +97,7 @@ Scrubber = Picture("scrubber", "Rounds", 60, asks=True, part="scrubber")
 Routing = Picture("routing", "Which SSMs draft", 0, asks=True)
 Proposals = Picture("proposals", "Proposals and votes", 440)
 Inspector = Picture("inspector", "Why this token?", 400)
+Mask = Picture("mask", "Inside the pass", 150)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
 GridSpeed = Picture("grid", "Speed of each point", 330)

@@ -11,13 +11,17 @@ from typing import Any
 
 import gradio as gr
 
+from core.config import Request
 from core.events import RunCompleted
-from ui.form.form import control_updates, request_of, validity
+from ui.form.fields import config_of
+from ui.form.form import EXAMPLES, control_updates, preset_values, request_of, validity
 from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
 from ui.run.checks import race_plain
+from ui.run.opening import ROUNDS_A_SECOND
 from ui.run.player import Pace, Player
+from ui.server.context import Context
 from ui.server.session import Hub, TabSession, play
 from ui.shared.board import Values
 from ui.shared.parts import header_value, notice_value
@@ -28,6 +32,8 @@ __all__ = [
     "Press",
     "Question",
     "answer_question",
+    "open_alive",
+    "record_opening",
     "run_on_change",
     "check_form",
     "left_notice",
@@ -40,6 +46,8 @@ STOP_WAIT_S = 2.0
 SELDOM_S = 0.2
 BLOCKS = 3
 """How often plain decoding and a run are measured in turns."""
+PLAIN = "autoregressive"
+ALIVE = "This is a recorded run, played slowly. Press Run, or r, for one of your own."
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
@@ -72,12 +80,33 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
         if not frame.ended and frame.run_id and not frame.place:
             state = "running"
         elif session.side is not None:
-            state = "decoding plainly"
+            state = "racing"
         context = live.board.context
         chips = header_value(
             context.models, state, frame.place, context.offer, frame.view.scoreboard
         )
         return [session.stamps.on("header", chips), *values]
+
+
+def record_opening(context: Context) -> None:
+    """Record the run that the page opens with: the form as it is at first. None without SSMs."""
+    names = context.drafter_names
+    if not names or context.preset == PLAIN:
+        return
+    config = config_of(preset_values(context.preset, 0.0, names))
+    request = Request(EXAMPLES[0][1], speculation=config, chat=context.answers)
+    context.opening.record(lambda asked: context.hub.start(asked, log=False), request)
+
+
+def open_alive(live: Live, session: TabSession) -> Iterator[Values]:
+    """Play the opening run slowly, in a tab that has shown no run yet."""
+    source = live.board.context.opening.source()
+    if source is None or session.player is not None or session.doing == LEFT:
+        return
+    session.look_at(Player(source, Pace("slow", ROUNDS_A_SECOND)))
+    session.doing = ALIVE
+    for drawn in live.board.stream(session, play(session)):
+        yield live_values(live, session, drawn)
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
@@ -86,7 +115,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
 
     def frames() -> Iterator[object]:
         request = request_of(press.values)
-        before = before_of(session) if press.compare else None
+        before = before_of(session) if press.compare and not session.opening else None
         session.cancel()
         baseline = still_valid(session.baseline, request, context.models)
         source = context.hub.start(request, press.owner, baseline)
@@ -186,7 +215,7 @@ def clear_trouble(live: Live, session: TabSession) -> Any:
 
 def left_notice(live: Live, session: TabSession, was_running: int | None) -> Any:
     """The notice of a tab that was just opened: where its run is, if one was running."""
-    if not was_running or session.player is not None:
+    if not was_running or (session.player is not None and not session.opening):
         return gr.skip()
     session.doing = LEFT
     return live.board.current_notice(session)

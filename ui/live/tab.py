@@ -19,6 +19,7 @@ from ui.live.handlers import (
     check_form,
     clear_trouble,
     left_notice,
+    open_alive,
     run_on_change,
     start_run,
     stop_run,
@@ -90,6 +91,7 @@ def wire_live(
         js=WAS_RUNNING,
         **QUICK,
     )
+    blocks.load(_alive_handler(live), **stream)
     blocks.load(preset_menu, own, live.form.preset, **QUICK)
 
 
@@ -176,6 +178,20 @@ def _stop_handler(live: Live) -> Callable[..., Values]:
         return stop_run(live, live.board.session(request), stops)
 
     return stop
+
+
+def _alive_handler(live: Live) -> Callable[..., Iterator[Values]]:
+    def alive(request: gr.Request) -> Iterator[Values]:
+        # A link to a run opens that run.
+        drawn = False
+        if "run" not in dict(request.query_params):
+            for values in open_alive(live, live.board.session(request)):
+                drawn = True
+                yield values
+        if not drawn:  # nothing at all would empty the pictures
+            yield [gr.skip() for _ in live.outputs]
+
+    return alive
 
 
 def _left_handler(live: Live) -> Callable[..., Any]:

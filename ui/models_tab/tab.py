@@ -33,7 +33,7 @@ __all__ = ["Models", "build_models", "wire_models"]
 
 INTRO = (
     "An **LLM** writes the text; small models (**SSMs**) draft ahead of it. They must share one "
-    "tokenizer. Runs go on while another pair is loaded: it takes over when it stands."
+    "tokenizer. Runs go on while another pair is loaded: it takes over once loaded."
 )
 DTYPES = ("auto", "float32", "bfloat16")
 DEVICES = ("auto", "cpu", "cuda")
@@ -75,10 +75,10 @@ def build_models(context: Context) -> Models:
             gr.Markdown(INTRO)
             form = _form()
             with gr.Row():
-                need = gr.Button("What does it need?", elem_id="models-need", min_width=140)
+                need = gr.Button("Check memory", elem_id="models-need", min_width=140)
                 load = gr.Button("Load", variant="primary", elem_id="models-load", min_width=50)
                 cancel = gr.Button(
-                    "Give up", interactive=False, elem_id="models-cancel", min_width=70
+                    "Cancel", interactive=False, elem_id="models-cancel", min_width=70
                 )
             message_box = notice("models-notice")
             stages = stage_list("models-stages")

@@ -14,6 +14,7 @@ from core.events import ModelInfo
 from lab.measured import Measured
 from lab.study import Study
 from ui.run.frame import Baseline
+from ui.run.opening import OPENING
 from ui.run.view import View
 
 __all__ = ["baseline_of", "keep_baseline", "key_of_run", "pass_ends", "speed_key", "still_valid"]
@@ -72,6 +73,8 @@ def still_valid(
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:
     """Log a run's baseline, so that its replay and its report show it too."""
+    if run_id == OPENING:
+        return  # it is in no log
     log.keep_baseline(run_id, baseline.tokens_per_second, baseline.run_id, baseline.note)
 
 

@@ -147,8 +147,7 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
         )
     own, chance = quote(verdict.own_text), percent(verdict.own_probability)
     reasons = {
-        "recovered": f"No child of {quote(before)} in the tree was accepted, so the LLM went on "
-        f"with its own token {own} ({chance}).",
+        "recovered": _stopped_here(tree, verdict, after),
         "bonus": f"{quote(before)} is the end of an accepted branch; the same LLM pass also gives "
         f"the token after it, {own} ({chance}), for free.",
         "plain": f"Nothing was drafted in this round: plain decoding, {own} ({chance}).",
@@ -161,6 +160,29 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
         token_id=verdict.own_token_id,
         parent=after,
         parent_text=before,
+    )
+
+
+def _stopped_here(tree: Combined, verdict: Verified, after: int) -> str:
+    """What was drafted after the node, what the LLM wrote instead, and how probable both were."""
+    chance = verdict.own_probability
+    own = f"{quote(verdict.own_text)} ({percent(chance)})"
+    drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
+    if not drafted:
+        return f"Nothing was drafted here; the LLM went on with {own}."
+    likeliest = max(drafted, key=lambda node: verdict.llm_probabilities[node])
+    other = verdict.llm_probabilities[likeliest]
+    text = quote(tree.texts[likeliest])
+    more = f" or {len(drafted) - 1} more" if len(drafted) > 1 else ""
+    if chance > other:
+        numbers = f"{percent(chance)} against {percent(other)}"
+        return (
+            f"The drafts said {text}{more}; the LLM prefers {quote(verdict.own_text)} ({numbers}), "
+            "so the draft stops here."
+        )
+    return (
+        f"The drafts said {text}{more} ({percent(other)}); the LLM drew {own}, so the draft stops "
+        "here."
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ui.run.frame import Frame
+from ui.run.opening import OPENING
 from ui.run.player import Pace
 
 __all__ = ["scrubber_value"]
@@ -14,7 +15,8 @@ def scrubber_value(frame: Frame, pace: Pace, moving: bool) -> dict[str, Any]:
     """`rounds`: accepted tokens `a` and length `s` of each; `sel` and `stage`: the visitor's place.
     `known`: rounds that the engine has completed. `pace`: of the next run."""
     return {
-        "run": frame.view.run_id,
+        # No link leads to the run that the page opens with: it is in no log.
+        "run": "" if frame.view.run_id == OPENING else frame.view.run_id,
         "rounds": {str(x.number): {"a": x.accepted, "s": x.length} for x in frame.view.rounds},
         "sel": frame.selected_round,
         "stage": frame.detail.stage if frame.detail else "",

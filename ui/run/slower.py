@@ -76,7 +76,7 @@ def slower_because(
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
         f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
-        f"{mean.draft:.1f} ms{beside}, verifying {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
+        f"{mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms) and gave {gained:.1f} tokens"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields)

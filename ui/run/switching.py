@@ -16,7 +16,7 @@ NOTE = re.compile(
     r"(?P<stands>on|off)"
 )
 ALONE = (
-    "Nothing to overlap with: when this run began it was alone. Run in a second tab at the same "
+    "No overlap: only one request was running. Run in a second tab at the same "
     "time, or choose pipeline=ahead, which overlaps within one request."
 )
 """The note of a run that began alone; it is dropped if the run was soon joined by others."""

@@ -256,6 +256,7 @@ def tree_value(frame: Frame) -> Value:
         "words": asdict(combine_rule(rule).words) if (rule := _rule(detail)) else {},
         "node": frame.node,
         "committed": None,
+        "why": "",
         "rest": frame.is_complete or frame.mode == "step",
     }
     if detail is None:
@@ -266,6 +267,8 @@ def tree_value(frame: Frame) -> Value:
     if detail.completed:
         value["committed"] = len(detail.completed.token_ids)
     verdict = detail.verified
+    if verdict and verdict.own_kind == "recovered":
+        value["why"] = explain(detail, None, view.letters, _sampling(view)).sentence
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
             "t": verdict.own_text,

@@ -207,7 +207,8 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
     sentences = [
-        f"{tree.winner} won: mass {first:.2f} of {total:.2f} stood behind its first token."
+        f"{tree.winner} won: drafters with {first:.2f} of {total:.2f} of the weight proposed its "
+        "first token."
     ]
     sentences += winner_reasons(tree, drafts)
     if len(drafting) == 2:
@@ -233,6 +234,10 @@ def _pool_words(tree: Combined, drafting: list[str]) -> list[str]:
     ]
 
 
+def _was(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
 def _rewards(view: View) -> str:
     config = view.started.config if view.started else {}
     return str(config.get("speculation", {}).get("weights", ""))
@@ -244,7 +249,7 @@ def _came_of(view: View, detail: Detail, line: RoundView) -> list[str]:
     if tree is None or verdict is None or not line.winner:
         return []
     num_accepted, drafted = len(verdict.path), len(tree.token_ids)
-    accepted = f"{num_accepted} of its {drafted} tokens were accepted"
+    accepted = f"{num_accepted} of its {drafted} tokens {_was(num_accepted)} accepted"
     if drafted == 1:
         accepted = f"Its only token was {'accepted' if num_accepted else 'rejected'}"
     if _rewards(view) != "paper" or detail.completed is None:

@@ -11,6 +11,7 @@ from core.config.mechanisms import MODEL_FREE
 from core.events import Event, ModelInfo
 from core.models.loading.catalog import SMOLLM2
 from lab.conductor import Conductor
+from ui.run.opening import Opening
 from ui.server.loaded_models import WorkerLike
 from ui.server.model_host import ModelHost
 from ui.server.session import Hub, TabSessions
@@ -63,6 +64,7 @@ class Context:
     conductor: Conductor
     exports: Mapping[str, Any] = field(default_factory=dict)
     race: bool = True
+    opening: Opening = field(default_factory=Opening)
     tab_sessions: TabSessions = field(default_factory=TabSessions)
 
     @property

@@ -26,6 +26,7 @@ from ui.learn.lessons.lecture import Lecture
 from ui.openai.server_metrics import ServerMetrics
 from ui.run.baselines import keep_baseline
 from ui.run.frame import Baseline, Before, Frame
+from ui.run.opening import OPENING
 from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.run.proof import Answer
 from ui.run.source import LiveSource, StoreLike
@@ -173,6 +174,11 @@ class TabSession:
     def _situation(self) -> tuple[object, ...]:
         source = self.player.source if self.player else None
         return (source.run_id, source.done) if source else ("", True), self.side is not None
+
+    @property
+    def opening(self) -> bool:
+        """Whether it shows the run that the page opens with."""
+        return self.player is not None and self.player.source.run_id == OPENING
 
     @property
     def moving(self) -> bool:

@@ -186,7 +186,7 @@ def _build_opened() -> OpenedRun:
             note = gr.Textbox(
                 label="Note", lines=2, max_lines=8, scale=4, elem_id="sessions-note", min_width=240
             )
-            keep_note = gr.Button("Keep the note", elem_id="sessions-keep-note", **small)
+            keep_note = gr.Button("Save note", elem_id="sessions-keep-note", **small)
     buttons = (into_live, again, stop, compare, study, copy, delete, sure)
     return OpenedRun(section, about, *buttons, exports, saved, note, keep_note)
 

@@ -18,6 +18,7 @@ from ui.components import (
     Figures,
     Inspector,
     Lengths,
+    Mask,
     Picture,
     Proposals,
     Routing,
@@ -27,6 +28,7 @@ from ui.components import (
     TokenTree,
     pack,
 )
+from ui.run.mask import mask_value
 from ui.run.scrubber import scrubber_value
 from ui.server.context import Context
 from ui.server.session import TabSession, guard, guard_once
@@ -43,6 +45,7 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
     ("who", (Proposals, Routing)),
     ("when", (Timeline,)),
     ("length", (Lengths,)),
+    ("inside", (Mask,)),
 )
 """The dock's tabs and their pictures."""
 
@@ -80,9 +83,12 @@ class Board:
         first, *rest = run_lines(frame, session.baseline, session.answer)
         if not frame.run_id:
             first = Line("info", self.welcome)
+        if session.opening and session.moving:
+            first = Line("info", session.doing)
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
-        now = [Line("error", session.trouble), Line("info", session.doing), log]
+        doing = "" if session.opening else session.doing
+        now = [Line("error", session.trouble), Line("info", doing), log]
         past = self.page == "sessions"  # in Live the form shows the settings
         lines = [Line("info", settings_line(frame.view) if past else "")]
         return notice_value([first, *now, *lines, *rest], again=bool(log.text))
@@ -106,6 +112,7 @@ class Board:
             pictures = session.pictures.values(
                 frame, session.baseline, time.monotonic(), session.before
             )
+            pictures["mask"] = mask_value(frame)
             pictures["scrubber"] = scrubber_value(frame, session.pace, session.moving)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]

@@ -48,6 +48,8 @@ def select_node(board: Board, session: TabSession, data: Any) -> Values:
         number, node, stage = data.get("round"), data.get("node"), data.get("stage")
         if session.player is not None and isinstance(number, int):
             stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
+            if session.player.pace.mode == "slow":  # whoever points at something looks at it
+                session.player.set_pace(Pace("step", session.player.pace.rounds_per_second))
             session.player.select(number, node if isinstance(node, int) else None, stages)
 
     return board.once(session, work)

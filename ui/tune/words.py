@@ -199,7 +199,8 @@ def _same_lines(rows: Sequence[ConfigurationRow], whole: bool) -> list[Line]:
         different = [row for row in rows if row.same.kind == "differs"]
         place = _where(different[0])
         words = f"Not plain decoding's text: {_names([row.name for row in different])}. {place}"
-        return [Line("warn", f"{words} Open that run and prove it in Live.")]
+        advice = "Run it in Live: plain decoding follows, and both texts are compared."
+        return [Line("warn", f"{words} {advice}")]
     if "distribution" in kinds:
         words = "Points with verify mss or traversal keep what the LLM is likely to write"
         return [Line("info", f"{words}, not each token: their texts may differ.")]

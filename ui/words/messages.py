@@ -121,7 +121,7 @@ def _company(frame: Frame) -> list[Line]:
 def position_sentence(frame: Frame) -> str:
     """One sentence: the run's state and the displayed position."""
     if not frame.run_id:
-        return "Press Run, or r: the text appears here, every token with its story."
+        return "Press Run, or r: the text appears here. Click a token to see where it came from."
     if not frame.known:
         return _waiting_sentence(frame)
     if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):

@@ -191,8 +191,7 @@ function compared(value) {
   if (!all.length) return unpredicted(value);
   const off = all.map(({ ms: took, p }) => Math.abs(took - p) / Math.max(took, 1e-9)).sort((a, b) => a - b);
   const within = percent(off[Math.floor(off.length / 2)]);
-  const half = all.length > 1 ? `in half of the ${all.length} rounds` : "in the one round";
-  const usual = `${half} the prediction was within ${within} of the measured time`;
+  const usual = `median prediction error ${within}`;
   if (!own) return `Predicted against measured: ${usual}.`;
   return `${roundName(value.sel)}: predicted ${ms(own.p)}, measured ${ms(own.ms)}; ${usual}.${leftOut(value, own)}`;
 }
@@ -200,7 +199,7 @@ function compared(value) {
 // Of a pipelined run a reader expects it; few policies predict one.
 function unpredicted({ policy, pipeline, predicts, predicting }) {
   const expected = policy && pipeline && pipeline !== "off";
-  return expected && !predicts ? `${policy} predicts no round time; ${predicting} does.` : "";
+  return expected && !predicts ? `Predictions are available with ${predicting} only.` : "";
 }
 
 // What of a round's time neither the prediction nor the measured time is about: other requests' turns.
@@ -244,7 +243,7 @@ export function aheadTable(value) {
   });
   return {
     caption: "Drafting ahead and round times, round by round",
-    head: ["round", "hits", "misses", "not used", "saved (ms)", "wasted (ms)", "predicted (ms)", "measured (ms)", "with pauses (ms)"],
+    head: ["round", "hits", "misses", "not used", "saved (ms)", "wasted (ms)", "predicted (ms)", "measured (ms)", "first to last stage (ms)"],
     rows,
   };
 }

@@ -39,7 +39,7 @@ export function createChoice(panel) {
 
 // The columns and the choice answer different questions.
 const MEANT = "A column is a round in which every draft goes that far. Real drafts end early where their drafter is "
-  + "unsure: ▸ marks the longest allowed, and the dashed line is what the rounds of late have yielded that way.";
+  + "unsure: ▸ marks the longest allowed, and dashed: recent measured average.";
 
 const MARKED = "▼ marks rounds from which on the scheduler allowed longer or shorter drafts, or none: hover for its reason.";
 

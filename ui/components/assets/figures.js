@@ -139,7 +139,7 @@ function run(view) {
   const start = performance.now();
   view.racing = value.run;
   const step = (now) => {
-    const part = Math.min(1, (now - start) / 1000 / seconds);
+    const part = Math.min(1, Math.max(0, now - start) / 1000 / seconds);
     lanes(view, view.clock === "ms" ? { ms: part * last } : { passes: Math.floor(part * last) });
     view.frame = part < 1 ? requestAnimationFrame(step) : 0;
     if (!view.frame) setTimeout(() => !view.frame && rest(view), 1500);

@@ -17,6 +17,7 @@ const PICTURES = {
   lengths: () => import("./lengths.js"),
   timeline: () => import("./timeline.js"),
   scrubber: () => import("./scrubber.js"),
+  mask: () => import("./mask.js"),
   compared: () => import("./compared.js"),
   ratios: () => import("./overlays.js"),
   portions: () => import("./overlays.js"),

@@ -65,7 +65,7 @@ function draw(value, view) {
 }
 
 const SHAPES = [
-  ["accepted", "accepted draft"], ["recovered", "LLM, after a rejection"], ["bonus", "LLM, bonus"], ["plain", "no draft"],
+  ["accepted", "accepted draft"], ["recovered", "LLM after a rejection"], ["bonus", "its bonus"], ["plain", "no draft"],
 ];
 
 // What colours and shapes mean, in one line.

@@ -10,7 +10,7 @@ import { markerOf, marksOf, shares, told } from "./timeline_bars.js";
 
 const STAGES = [
   ["draft", "drafting"], ["ahead", "drafting ahead"], ["llm", "LLM pass"], ["prefill", "prefill"],
-  ["combine", "combine"], ["verify", "verify"], ["commit", "commit"], ["other", "between stages"],
+  ["combine", "combine"], ["verify", "verdict"], ["commit", "commit"], ["other", "between stages"],
 ];
 // Events tell where nobody worked for this request, and not for whom else.
 const OTHER = "nobody worked for this request: other requests' turns, bookkeeping, the machine's other programs";
@@ -91,7 +91,7 @@ function sentence(value) {
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "nobody worked for this request"}` : "";
   const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
-  return `${timed(value, sum)}; most of it ${name} (${percent(busiest[1] / sum)})${what}.${told}${behind}${together}`;
+  return `${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
 }
 
 // Drafts ready before their round were made beside another request, which had its turns in between.

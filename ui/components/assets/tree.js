@@ -107,7 +107,7 @@ function draw(value, view) {
   view.shown = { run: value.run, round: value.round, stage: value.stage, at: performance.now(), places: drawn.places };
 }
 
-// The roomiest form in which the whole width is legible, else the tightest. Within a scene it only
+// The roomiest form in which the whole is legible, else the tightest. Within a scene it only
 // grows tighter: a live tree must not change its form to and fro.
 function laidOut(value, view, scene) {
   const { list, zoom } = view;
@@ -117,7 +117,7 @@ function laidOut(value, view, scene) {
     const size = sizes(view.scale, ...FORMS[at]);
     const measured = list.map((item) => ({ ...item, width: nodeWidth(item, size) }));
     const drawn = layout(measured, size);
-    if (at < FORMS.length - 1 && !zoom.holds(drawn.width, size.legible)) continue;
+    if (at < FORMS.length - 1 && !zoom.holds(drawn, size.legible)) continue;
     view.least = Math.max(view.least, at);
     return { size, measured, drawn };
   }

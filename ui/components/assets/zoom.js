@@ -81,8 +81,8 @@ export function zoomable(panel, viewport, svg, { resized, seen }) {
   dragging(viewport, state);
   return {
     dragged: () => state.moved,
-    // Whether a drawing so wide is legible without scrolling; unknown where the panel is closed.
-    holds: (width, legible) => !room.width || width * legible <= room.width - 2,
+    // Whether a drawing of this size is legible without scrolling; unknown where the panel is closed.
+    holds: ({ width, height }, legible) => !room.width || (width * legible <= room.width - 2 && height * legible <= room.height - 2),
     // Within a scene the fitted scale only shrinks: trees of changing size must not pump.
     // What does not fit shows its `end`, unless the visitor has zoomed himself, or scrolled in this run.
     resize({ width, height }, legible, { scene, run, end }) {
@@ -113,13 +113,11 @@ function scrolled(state, room, scale) {
   return put.some((px, i) => Math.abs(px - at[i]) > 2);
 }
 
-// Into the panel's width as long as it stays legible, and larger where there is room both ways; Fit
-// shows all of it, however small.
+// Into the panel as long as it stays legible, and larger where there is room; Fit shows all of it,
+// however small.
 function fitting({ width, height, legible, whole }, room) {
-  const across = (room.width - 2) / width;
-  const both = Math.min(across, (room.height - 2) / height);
-  if (both > 1) return Math.min(GROWN, both);
-  return Math.min(1, Math.max(whole ? LEAST : legible, whole ? both : across));
+  const both = Math.min((room.width - 2) / width, (room.height - 2) / height);
+  return both > 1 ? Math.min(GROWN, both) : Math.max(whole ? LEAST : legible, both);
 }
 
 // Dragging the ground moves it; a press that moved is no click on a node.

@@ -86,7 +86,7 @@ window.specscopeLink = {
   ready() {
     ready = true;
     follow();
-    if (!asked.get("run") || tab() !== "sessions" || !state.places.sessions?.run) return;
+    if (!asked.get("run") || tab() !== "sessions" || !(props.value || {}).run) return;
     intoSight();
     trigger("select"); // where it is under way, it is followed
   },

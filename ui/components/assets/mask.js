@@ -1,0 +1,104 @@
+// Inside a pass of the LLM: the attention mask of the tree, and the slots of the KV cache before and after the commit.
+
+import { h, s, set, setText, entries } from "./dom.js";
+import { plain, prose, roundName } from "./text.js";
+
+const CELL = 9;
+const GAP = 1;
+const PREFIX = 26;  // the cached tokens, as one column
+
+export function create(panel) {
+  const page = panel.section.closest("[id$=-mask]")?.id.replace(/-mask$/, "") ?? "";
+  const cells = s("g");
+  const svg = s("svg", { class: "ss-mask-svg", role: "img" }, cells);
+  const said = h("p", { class: "ss-mask-said", "aria-live": "polite" });
+  const before = h("div", { class: "ss-slots" });
+  const after = h("div", { class: "ss-slots" });
+  const strips = h("div", { class: "ss-mask-words" }, said,
+    h("p", { class: "ss-slots-name" }, "KV slots in the pass"), before, h("p", { class: "ss-slots-name" }, "after the commit"), after);
+  const empty = h("p", { class: "ss-placeholder" }, "What each node attends to, and where its keys and values are kept.");
+  panel.body.append(empty, h("div", { class: "ss-mask" }, svg, strips));
+  panel.finishTools({ tableForm: true });
+  const view = { panel, page, svg, cells, said, before, after, empty, value: {}, rows: [], held: null };
+  listen(view);
+  return { draw: (value) => draw(value, view), table, exported: () => panel.body };
+}
+
+// The root and the nodes in the order in which the pass is fed them: [{key, text, slot, after, sees: Set of keys}].
+function rowsOf(value) {
+  if (value.round == null || value.round < 0 || !value.stage || value.stage === "draft") return [];
+  const root = { key: "-1", text: value.root, slot: value.cached, after: value.cached, sees: new Set(["-1"]), depth: 0 };
+  return [root, ...entries(value.nodes).map(([key, node]) => {
+    const ancestors = node.ancestors ? node.ancestors.split(",") : [];
+    return { key, text: node.t, slot: node.slot, after: node.after, sees: new Set(["-1", ...ancestors, key]), depth: ancestors.length + 1 };
+  })];
+}
+
+function draw(value, view) {
+  Object.assign(view, { value, rows: rowsOf(value) });
+  const { rows, svg, cells, empty } = view;
+  empty.hidden = rows.length > 0;
+  svg.parentElement.hidden = rows.length === 0;
+  const step = CELL + GAP;
+  const size = { width: PREFIX + GAP + rows.length * step, height: rows.length * step };
+  set(svg, "viewBox", `0 0 ${size.width} ${size.height}`);
+  set(svg, "aria-label", rows.length ? `Attention mask of ${roundName(value.round)}: ${rows.length} rows, one for each token of the pass` : null);
+  cells.replaceChildren(...rows.flatMap((row, y) => [
+    s("rect", { class: "ss-mask-prefix", "data-row": row.key, x: 0, y: y * step, width: PREFIX, height: CELL }),
+    ...rows.map((column, x) => s("rect", {
+      class: row.sees.has(column.key) ? "ss-mask-on" : "ss-mask-off", "data-row": row.key, "data-column": column.key,
+      x: PREFIX + GAP + x * step, y: y * step, width: CELL, height: CELL,
+    })),
+  ]));
+  view.before.replaceChildren(prefix(value), ...rows.map((row) => slot(row, row.slot)));
+  const committed = value.stage === "commit" || value.stage === "verify";
+  const kept = rows.filter((row) => row.after != null).sort((a, b) => a.after - b.after);
+  view.after.replaceChildren(...(committed ? [prefix(value), ...kept.map((row) => slot(row, row.after))] : []));
+  point(view, view.held ?? (value.node == null ? null : String(value.node)));
+}
+
+const prefix = ({ cached }) => h("span", { class: "ss-slot ss-slot-prefix" }, h("small", {}, cached > 1 ? `0–${cached - 1}` : "0"), "the text");
+const slot = (row, number) => h("span", { class: "ss-slot", "data-row": row.key }, h("small", {}, String(number)), plain(row.text ?? "", 10));
+
+// One token pointed at: its row, what it attends to, its slots; and the node in the tree.
+function point(view, key) {
+  const row = view.rows.find((one) => one.key === key);
+  for (const cell of view.panel.body.querySelectorAll("[data-row]")) set(cell, "data-at", Boolean(row) && cell.dataset.row === key);
+  for (const cell of view.panel.body.querySelectorAll(".ss-slot[data-row]")) set(cell, "data-seen", Boolean(row) && row.sees.has(cell.dataset.row));
+  for (const node of document.querySelectorAll(`#${view.page}-tree .ss-node`)) set(node, "data-seen", Boolean(view.held) && Boolean(row) && row.sees.has(node.dataset.key));
+  setText(view.said, sentence(row, view));
+}
+
+function sentence(row, { value, rows }) {
+  if (!rows.length) return "";
+  const more = value.more ? ` ${value.more} more nodes are not drawn.` : "";
+  if (!row) return `Each row is a token of the pass, each column one that it may attend to: the text, and its own ancestors. Point at a node.${more}`;
+  const others = row.sees.size - 1;
+  const tree = others ? `, ${others} of the tree before it` : "";
+  const place = `slot ${row.slot}, position ${value.cached + row.depth}`;
+  const kept = row.after == null ? "not kept" : row.after === row.slot ? "kept where it is" : `moved to slot ${row.after}`;
+  const fate = ["verify", "commit"].includes(value.stage) ? `; ${kept}` : "";
+  return prose(`“${row.text}” attends to the ${value.cached} cached tokens${tree} and itself: ${place}${fate}.`);
+}
+
+function listen(view) {
+  const { panel, page } = view;
+  const hold = (key) => {
+    view.held = key;
+    point(view, key ?? (view.value.node == null ? null : String(view.value.node)));
+  };
+  panel.body.addEventListener("pointerover", (event) => hold(event.target.closest("[data-row]")?.dataset.row ?? null));
+  panel.body.addEventListener("pointerleave", () => hold(null));
+  panel.body.addEventListener("click", (event) => {
+    const key = event.target.closest("[data-row]")?.dataset.row;
+    if (key !== undefined) panel.select(view.value.round, Number(key), view.value.stage);
+  });
+  const tree = document.querySelector(`#${page}-tree`);
+  tree?.addEventListener("pointerover", (event) => hold(event.target.closest(".ss-node")?.dataset.key ?? null));
+  tree?.addEventListener("pointerleave", () => hold(null));
+}
+
+function table(value) {
+  const rows = rowsOf(value).map((row) => [plain(row.text ?? "", 40), row.slot, value.cached + row.depth, [...row.sees].length - 1, row.after ?? "–"]);
+  return { caption: "The pass, token by token", head: ["token", "slot", "position", "ancestors in the tree", "slot after the commit"], rows };
+}

@@ -1,0 +1,78 @@
+"""Inside an LLM pass: which tokens each node of the selected round's tree attends to, and where the
+keys and values of each are kept, before and after the commit.
+
+Pure. The pass is fed the root and then the nodes in their order; each gets the next slot of the KV
+cache, siblings too, although they share a position. Committing moves the accepted path next to the
+root; the rest is written over by the next round (core/models/kv_cache.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ui.run.charts import drafters_value
+from ui.run.frame import Frame
+from ui.run.view import Detail, View
+
+__all__ = ["MOST_NODES", "mask_value"]
+
+MOST_NODES = 64
+"""Of a larger tree the first so many nodes are drawn."""
+
+
+def mask_value(frame: Frame) -> dict[str, Any]:
+    """`cached`: tokens in the cache before the pass, which every node attends to; the root's slot.
+    `nodes`: text, parent, `ancestors` (nodes, without the root), slot, and the slot `after` the
+    commit, None if it is not kept. `more`: nodes that are left out."""
+    view, detail = frame.view, frame.detail
+    tree = detail.combined if detail else None
+    value: dict[str, Any] = {
+        "run": view.run_id,
+        "round": frame.selected_round,
+        "stage": detail.stage if detail else "",
+        "node": frame.node,
+        "drafters": drafters_value(view),
+        "root": tree.root_text if tree else "",
+        "cached": _num_cached(view, frame.selected_round),
+        "nodes": {},
+        "more": 0,
+    }
+    if detail is None or tree is None:
+        return value
+    path = _kept_path(detail)
+    value["more"] = max(0, len(tree.token_ids) - MOST_NODES)
+    for node in range(min(MOST_NODES, len(tree.token_ids))):
+        value["nodes"][str(node)] = {
+            "t": tree.texts[node],
+            "parent": tree.parents[node],
+            "ancestors": ",".join(str(one) for one in _ancestors(tree.parents, node)),
+            "slot": value["cached"] + 1 + node,
+            "after": value["cached"] + 1 + path.index(node) if node in path else None,
+        }
+    return value
+
+
+def _num_cached(view: View, number: int) -> int:
+    """Prompt and committed tokens before the round but the last, which is the root."""
+    started = view.started
+    if started is None or number < 0:
+        return 0
+    committed = sum(line.emitted for line in view.rounds[:number])
+    return len(started.prompt_token_ids) + committed - 1
+
+
+def _kept_path(detail: Detail) -> list[int]:
+    """The accepted nodes, once it is known how many of them were committed."""
+    if detail.verified is None:
+        return []
+    accepted = list(detail.verified.path)
+    return accepted[: detail.completed.num_accepted] if detail.completed else accepted
+
+
+def _ancestors(parents: tuple[int, ...], node: int) -> list[int]:
+    found = []
+    above = parents[node]
+    while above >= 0:
+        found.append(above)
+        above = parents[above]
+    return found[::-1]
