@@ -38,6 +38,7 @@ __all__ = [
     "shorten_switch_interval",
     "use_threads",
     "weight_bytes",
+    "weight_files",
     "without_cudnn_attention",
 ]
 
@@ -143,16 +144,17 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
     """Bytes of a model's weights in memory as `dtype`, or as stored; 0 if they are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
-    return sum(map(_size, _weight_files(source)))
+    return sum(map(_size, weight_files(source)))
 
 
 def parameter_count(source: str) -> int:
     """Number of parameters in a model's files, by their headers; of files without a header
     estimated from their size. 0 if they are not local."""
-    return sum(map(_stored_parameters, _weight_files(source)))
+    return sum(map(_stored_parameters, weight_files(source)))
 
 
-def _weight_files(source: str) -> list[Path]:
+def weight_files(source: str) -> list[Path]:
+    """The files that transformers loads; none if they are not local."""
     folder = Path(source)
     if not folder.is_dir():
         folder = snapshot(source) or folder
