@@ -31,8 +31,9 @@ class Span:
     `commit`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `ahead` is drafting for the next round beside this one's `forward`. `share`: which part of the
-    time was spent on this lane; less than 1 where SSMs drafted at once, in passes made together.
+    `ahead` is drafting for the next round beside this one's `forward`; `load`, on the lane
+    `layers`, reading an offloaded LLM's layers. `share`: which part of the time was spent on this
+    lane; less than 1 where SSMs drafted at once, in passes made together.
     """
 
     lane: str

@@ -20,7 +20,15 @@ import torch
 from core.errors import MODEL_FAULTS
 from core.events.parts import OffloadInfo
 
-__all__ = ["CudaBuffer", "HostLayers", "LayerSource", "LayerStream", "memory_of", "page_aligned"]
+__all__ = [
+    "CudaBuffer",
+    "HostLayers",
+    "LayerSource",
+    "LayerStream",
+    "memory_of",
+    "page_aligned",
+    "stream_of",
+]
 
 BUFFERS = 2
 # Reads further apart are reported as two.
@@ -172,6 +180,12 @@ class LayerStream:
     def close(self) -> None:
         """Ends the reading thread. Idempotent; so does the end of this object."""
         self._end()
+
+
+def stream_of(model: object) -> LayerStream | None:
+    """The stream of an offloaded model's layers; None of any other."""
+    found: LayerStream | None = getattr(model, "stream", None)
+    return found
 
 
 def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor:

@@ -36,6 +36,7 @@ __all__ = [
     "parameter_count",
     "format_bytes",
     "shorten_switch_interval",
+    "trim_heap",
     "use_threads",
     "weight_bytes",
     "weight_files",
@@ -123,6 +124,11 @@ def give_back() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Returns what was freed to the system."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         # What was freed stays in the heap: 140 MB of a 134 MB model that had gone.
