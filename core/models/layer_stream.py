@@ -264,10 +264,11 @@ class _Reader:
     def _run(self) -> None:
         due = 0.0
         while (ask := self._next()) is not None:
-            epoch, number = ask
+            epoch, number, idle = ask
             layer = self._layers[number % len(self._layers)]
             error = None
-            due = max(due, time.perf_counter())
+            if idle:  # else a sleep that was too long is made up for by the next one
+                due = max(due, time.perf_counter())
             try:
                 self._buffers[number % len(self._buffers)].fill(self._source, layer)
             except MODEL_FAULTS as failure:  # what a file system raises is the pass's to raise
@@ -277,17 +278,20 @@ class _Reader:
                 time.sleep(max(0.0, due - time.perf_counter()))
             self._finish(epoch, error)
 
-    def _next(self) -> tuple[int, int] | None:
-        """Epoch and number of the layer to read next, once a buffer is free; None at the end."""
+    def _next(self) -> tuple[int, int, bool] | None:
+        """Epoch and number of the layer to read next, once a buffer is free, and whether that had
+        to be waited for; None at the end."""
         with self._changed:
+            idle = self._read == 0
             while not self._ended and (
                 self._error is not None or self._read - self._released >= len(self._buffers)
             ):
                 self._changed.wait()
+                idle = True
             if self._ended:
                 return None
             self._reading_since = time.perf_counter()
-            return self._epoch, self._read
+            return self._epoch, self._read, idle
 
     def _finish(self, epoch: int, error: Exception | None) -> None:
         with self._changed:
