@@ -45,7 +45,7 @@ def serve(argv: list[str] | None) -> None:
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
-        models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say)
+        models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say, args.offload)
         engine = Engine(models, schedule=args.schedule, drafters=args.drafter)
         return Worker(engine.warm_up(say))
 

@@ -18,6 +18,7 @@ from typing import NoReturn, TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.field_text import parse_field
+from core.config.offload import offload_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.catalog import BUNDLED, SMOLLM2
@@ -78,6 +79,19 @@ def parser() -> Parser:
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
     p.add_argument(
         "--threads", type=number_of("threads", int, whole), help="CPU threads; default: cores - 1"
+    )
+    p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
+    p.add_argument(
+        "--resident",
+        type=number_of("resident", lambda value: int(float(value)), "a number of bytes"),
+        metavar="BYTES",
+        help="layers that stay in memory; default: none",
+    )
+    p.add_argument(
+        "--offload-mbps",
+        type=number_of("offload_mbps", float, real),
+        metavar="N",
+        help="limit of the stream in MB/s, for lessons and benchmarks",
     )
     p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole))
     p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
@@ -172,6 +186,7 @@ def run(args: argparse.Namespace) -> None:
     # Errors in the arguments are raised before anything is loaded, torch included.
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
+    offload = offload_of(args.offload, args.resident, args.offload_mbps)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
@@ -182,7 +197,7 @@ def run(args: argparse.Namespace) -> None:
     import_drafters(args.drafter)
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
-    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines)
+    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload)
     lines.end()
     with closing(Engine(models, drafters=args.drafter)) as engine:
         if request is None:

@@ -116,6 +116,8 @@ def encode_start(
         values[name] = getattr(event, name)
     for name in _START_JSON:
         values[f"{name}_json"] = to_json(getattr(event, name))
+    if event.offload is not None:
+        values["offload_json"] = to_json(dataclasses.asdict(event.offload))
     return RUNS.row(values)
 
 
@@ -162,6 +164,7 @@ def decode_start(
         plain[name] = text_back(run[name])
     for name in _START_JSON:
         plain[name] = from_json(run[f"{name}_json"])
+    plain["offload"] = from_json(run["offload_json"] or "null")
     event = event_from_plain(plain)
     assert isinstance(event, RunStarted)
     return event

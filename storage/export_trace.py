@@ -34,7 +34,7 @@ PID = 1
 NS_A_MS = 1_000_000
 LONGEST_MS = 1e10  # four months: what is beyond is no time
 ROUNDS = "rounds"
-LAST_LANES = ("combine", "llm", "verify", "commit")
+LAST_LANES = ("combine", "llm", "layers", "verify", "commit")
 
 Slice = tuple[int, int, str, dict[str, Any]]  # start, end (ns), name, arguments
 Entry = dict[str, Any]
@@ -81,7 +81,7 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
             whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
             nodes = len(tree.token_ids) if tree and not thinned else None
             _append_slice(by_lane, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
-            for span in event.spans:
+            for span in (*event.spans, *event.loads):
                 shared = {"share": span.share} if span.share < 1 else {}
                 _append_slice(by_lane, span, {"round": event.round + 1, **shared})
             begin, tree, verdict = event.at_ms, None, None

@@ -366,3 +366,11 @@ def m020_schedules(db: Database) -> None:
         f"CREATE INDEX rounds_scheduled ON rounds (run, {rule}, {live})"
         " WHERE scheduled_json IS NOT NULL"
     )
+
+
+@migrations()
+def m021_offload(db: Database) -> None:
+    """How the layers of a run's LLM were streamed, and when they were read in each round; NULL
+    where they were all in memory, as in older runs."""
+    db.execute("ALTER TABLE runs ADD COLUMN offload_json TEXT")
+    db.execute("ALTER TABLE rounds ADD COLUMN loads_json TEXT")

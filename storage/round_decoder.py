@@ -184,6 +184,7 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         **{name: values[name] for name in COMMIT_FIELDS},
         **(_length_fields(values) if values["length_reason"] is not None else {}),
         scheduled=_decode_scheduled(values["scheduled_json"]),
+        loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
     )
 
 

@@ -193,6 +193,8 @@ class _RoundWriter:
         )
         if event.scheduled is not None:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
+        if event.loads:
+            self.values["loads_json"] = to_json([_span_values(span) for span in event.loads])
 
 
 COMMIT_FIELDS = (

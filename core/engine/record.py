@@ -203,6 +203,7 @@ class Recorder:
             routing=routing_record(state),
             routing_reason=state.route.reason if state.route else "",
             scheduled=state.scheduled,
+            loads=sequence.spans(state.loads),
         )
 
 

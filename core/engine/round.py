@@ -26,6 +26,7 @@ from core.engine.scheduling import BatchSchedule
 from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
+from core.models.layer_stream import stream_of
 from core.models.protocol import Feed, LanguageModel
 from core.sequence import CommitResult
 from core.trees.combine import combine
@@ -51,7 +52,7 @@ class RoundSteps:
         fill_target_tokens: TargetTokensFiller | None,
         schedule: BatchSchedule,
     ) -> None:
-        self._llm = llm
+        self._llm, self._stream = llm, stream_of(llm)
         self._drafting = drafting
         self._recorder = recorder
         self._idle_time = idle_time
@@ -95,9 +96,16 @@ class RoundSteps:
         update_weights(decided)
         # Likewise before: `commit_one` reports the round, idle time included, to the length policy.
         self._idle_time.fill()
+        loads = self._stream.take_times() if self._stream else ()
         for state in decided:
             with _fails_alone(state, states):
                 result = self.commit_one(state)
+            began = min(timing.start for timing in state.timings)
+            state.loads = [
+                Timed("layers", "load", max(start, began), end)
+                for start, end in loads
+                if end > began
+            ]
             if state.error is None:
                 yield from self.complete_round(state, result)
             else:

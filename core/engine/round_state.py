@@ -190,7 +190,8 @@ class RoundState:
     drafter, since its last report. `target_tokens`: the LLM's tokens at all nodes, if computed in
     one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
     the request ends here. `grant`, `decision`: the scheduler's when this draft was planned, maybe a
-    round ago; `scheduled`: its part in the batch; `num_tokens`: committed in the round.
+    round ago; `scheduled`: its part in the batch; `num_tokens`: committed in the round. `loads`:
+    when layers of an offloaded LLM were read meanwhile.
     """
 
     request: ActiveRequest
@@ -203,6 +204,7 @@ class RoundState:
     target_tokens: TargetTokens | None = None
     kv_committed: bool = False
     timings: list[Timed] = field(default_factory=list)
+    loads: list[Timed] = field(default_factory=list)
     ahead_drafts: AheadDrafts | None = None
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0

@@ -11,6 +11,7 @@ from functools import cache
 from core.config.mechanisms import can_begin_ahead, draft_kind
 from core.errors import MODEL_FAULTS
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
+from core.models.layer_stream import stream_of
 from core.models.loading.load import LoadedModels
 from core.sequence import Sequence
 
@@ -23,7 +24,7 @@ def run_started(
     sequence: Sequence, models: LoadedModels, prompt_texts: tuple[str, ...], queue_ms: float
 ) -> RunStarted:
     """The request as it will be run, every `auto` resolved, and what it runs on."""
-    info = models.llm.info
+    info, stream = models.llm.info, stream_of(models.llm)
     run = dataclasses.replace(
         sequence.request, sampling=sequence.sampling, speculation=sequence.speculation
     )
@@ -45,6 +46,7 @@ def run_started(
         seed=sequence.sampling.seed or 0,
         queue_ms=queue_ms,
         warnings=(*models.warnings, *_warnings(sequence, info.dtype)),
+        offload=None if stream is None else stream.info,
     )
 
 

@@ -25,6 +25,7 @@ from core.events.parts import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    OffloadInfo,
     ProposalRecord,
     RoutedDrafter,
     RunStats,
@@ -43,6 +44,7 @@ __all__ = [
     "Estimate",
     "Event",
     "ModelInfo",
+    "OffloadInfo",
     "ProposalRecord",
     "RoundCompleted",
     "RoutedDrafter",
@@ -66,7 +68,8 @@ class RunStarted:
     """The request as it will be run: `config` is the whole request, every `auto` resolved.
 
     `asked` is the request as it was given. `warnings` are sentences for the reader (a fallback and
-    its reason, what bfloat16 means).
+    its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed, None where all
+    are in memory.
     """
 
     run_id: str
@@ -86,6 +89,7 @@ class RunStarted:
     seed: int
     queue_ms: float
     warnings: tuple[str, ...] = ()
+    offload: OffloadInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,9 @@ class RoundCompleted:
 
     `scheduled`: what the engine granted it beside other requests; None where each request has its
     own budget.
+
+    `loads`: when layers of an offloaded LLM were read in this round's time; no stage, since that
+    happens beside all of them.
     """
 
     run_id: str
@@ -223,6 +230,7 @@ class RoundCompleted:
     routing: tuple[RoutedDrafter, ...] = ()
     routing_reason: str = ""
     scheduled: Scheduled | None = None
+    loads: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

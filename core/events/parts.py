@@ -13,6 +13,7 @@ __all__ = [
     "DraftRecord",
     "Estimate",
     "ModelInfo",
+    "OffloadInfo",
     "ProposalRecord",
     "RoutedDrafter",
     "RunStats",
@@ -30,8 +31,9 @@ class Span:
     `commit`.
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
-    `ahead` is drafting for the next round beside this one's `forward`. `share`: which part of the
-    time was spent on this lane; less than 1 where SSMs drafted at once, in passes made together.
+    `ahead` is drafting for the next round beside this one's `forward`; `load`, on the lane
+    `layers`, reading an offloaded LLM's layers. `share`: which part of the time was spent on this
+    lane; less than 1 where SSMs drafted at once, in passes made together.
     """
 
     lane: str
@@ -73,6 +75,25 @@ class ModelInfo:
         return replace(self, fingerprint="") == replace(other, fingerprint="") and (
             not both_known or self.fingerprint == other.fingerprint
         )
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadInfo:
+    """How the LLM's layers are streamed: from `host` memory or `disk` (`mode`); `streamed` of its
+    `layers` are read again in every pass, `bytes_a_pass`, and `resident_bytes` of layers stay on
+    the device. `mbps`: the rate's limit in 10^6 bytes a second, 0 for none."""
+
+    mode: str
+    layers: int
+    streamed: int
+    resident_bytes: int
+    bytes_a_pass: int
+    mbps: float = 0.0
+
+    @property
+    def least_ms(self) -> float:
+        """What a pass takes at least, by the limited rate; 0 without a limit."""
+        return self.bytes_a_pass / self.mbps / 1000 if self.mbps else 0.0
 
 
 @dataclass(frozen=True, slots=True)

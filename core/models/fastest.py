@@ -5,7 +5,7 @@ a GPU, else torch calls.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -13,6 +13,7 @@ from core.errors import UnsupportedModelError
 from core.models.forward import Forward, MaskKind, TensorForward
 from core.models.graphed import in_few_launches
 from core.models.kv_cache import KVArena
+from core.models.layer_stream import LayerStream
 from core.models.lean import LeanForward, LeanWeights
 from core.models.lean_stacked import StackedForward
 from core.models.machine import available_bytes
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
     from core.models.native.kernel_args import DraftBatch
     from core.models.native.workspace import DraftLimits
 
-__all__ = ["compile_forward", "compiled_of", "run_drafts", "fastest", "torch_forward"]
+__all__ = [
+    "compile_forward",
+    "compiled_of",
+    "fastest",
+    "kernels_of",
+    "run_drafts",
+    "streamed_forward",
+    "torch_forward",
+]
 
 # The compiled pass copies the weights into its own layout; half of the free memory stays free.
 ROOM = 2
@@ -58,6 +67,27 @@ def compile_forward(weights: LeanWeights, masks: MaskKind) -> CompiledForward | 
     except (ImportError, OSError, RuntimeError, UnsupportedModelError):
         return None  # numba is missing or fails here: the torch pass serves as well
     return compiled_forward
+
+
+def streamed_forward(
+    weights: LeanWeights, masks: MaskKind, stream: LayerStream, native: tuple[Any, Any]
+) -> Forward:
+    """The pass of an offloaded model. `native`: the compiled kernels of a pass of the same
+    architecture (`kernels_of`) and the element type of the streamed matrices, or Nones."""
+    kernels, element = native
+    if kernels is None:
+        return LeanForward(weights, masks, stream)
+    from core.models.native.forward import CompiledForward
+
+    forward = CompiledForward(weights, masks, (stream, element))
+    forward.kernels = kernels
+    return forward
+
+
+def kernels_of(forward: Forward) -> Any:
+    """The kernels of a compiled pass; of any other None."""
+    compiled = compiled_of(forward)
+    return None if compiled is None else compiled.kernels
 
 
 def compiled_of(forward: Forward) -> CompiledForward | None:

@@ -11,7 +11,7 @@ import torch
 
 from core.models.lean import LeanLayer, LeanWeights
 
-__all__ = ["adopt", "lean_weights"]
+__all__ = ["adopt", "lean_layer", "lean_weights", "stored_wide"]
 
 # Their layers are those that core/models/lean.py computes; the checks below and a comparison of
 # logits decide, not the name alone.
@@ -32,12 +32,12 @@ def lean_weights(module: Any) -> LeanWeights | None:
         return None
     body, config = module.model, module.config
     attention = body.layers[0].self_attn
-    wide = _stored_wide(body.embed_tokens.weight)
+    wide = stored_wide(body.embed_tokens.weight)
     kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(body.layers)
     return LeanWeights(
         embedding=body.embed_tokens.weight.detach(),
         layers=tuple(
-            _layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
+            lean_layer(layer, kind, wide) for layer, kind in zip(body.layers, kinds, strict=True)
         ),
         norm=body.norm.weight.detach(),
         # A view: a tied head shares the embedding's memory, and stays tied.
@@ -78,13 +78,14 @@ def _linears(layer: Any) -> list[Any]:
     return [*(getattr(attention, n) for n in ATTENTION), mlp.gate_proj, mlp.up_proj, mlp.down_proj]
 
 
-def _stored_wide(weight: torch.Tensor) -> bool:
+def stored_wide(weight: torch.Tensor) -> bool:
     """Whether matrices are stored row-major as (inputs, outputs): faster for one token in float32
     and float64 on a CPU; half-precision products expect (outputs, inputs)."""
     return weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
 
 
-def _layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
+def lean_layer(layer: Any, kind: str, wide: bool) -> LeanLayer:
+    """A layer's weights, fused; the module's become views of them."""
     attention, mlp = layer.self_attn, layer.mlp
     qkv, qkv_bias = _fuse([attention.q_proj, attention.k_proj, attention.v_proj], wide)
     out, out_bias = _fuse([attention.o_proj], wide)

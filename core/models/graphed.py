@@ -32,7 +32,10 @@ def in_few_launches(forward: TensorForward) -> Forward:
 
 
 def tensors_of(forward: Forward | TensorForward) -> TensorForward | None:
-    """The tensor-only pass that a pass wraps or is; None if there is none."""
+    """The tensor-only pass that a pass wraps or is; None if there is none, or if the host reads its
+    layers meanwhile."""
+    if getattr(forward, "stream", None) is not None:
+        return None
     if isinstance(forward, GraphedForward):
         return forward.lean
     return forward if isinstance(forward, TensorForward) else None

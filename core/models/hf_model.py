@@ -14,11 +14,12 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import compiled_of, fastest, run_drafts
+from core.models.fastest import compiled_of, fastest, kernels_of, run_drafts
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
 from core.models.kv_cache import KVArena
+from core.models.layer_stream import LayerStream
 from core.models.lean import LeanWeights
 from core.models.protocol import Feed
 from core.models.rows import Row, batch_of
@@ -34,16 +35,22 @@ __all__ = ["HfModel", "feed_rows"]
 
 class HfModel:
     """See LanguageModel. `module` is in eval mode on its device; with `lean` weights the fastest
-    pass of core/models/fastest.py runs, and `module` may be None. The KV arena grows on demand."""
+    pass of core/models/fastest.py runs, and `module` may be None; `forward`: the pass to run
+    instead. The KV arena grows on demand."""
 
     def __init__(
-        self, module: Any, info: ModelInfo, masks: MaskKind, lean: LeanWeights | None = None
+        self,
+        module: Any,
+        info: ModelInfo,
+        masks: MaskKind,
+        lean: LeanWeights | None = None,
+        forward: Forward | None = None,
     ) -> None:
         self._module = module
         self._info = info
         self.masks = masks
         self._lean = lean
-        self._forward: Forward = (
+        self._forward: Forward = forward or (
             GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
         self.dtype = self._forward.dtype
@@ -94,6 +101,17 @@ class HfModel:
     def own_threads(self) -> bool:
         """Whether the pass runs on threads of its own instead of torch's."""
         return bool(getattr(self._forward, "workers", 0))
+
+    @property
+    def kernels(self) -> Any:
+        """See `kernels_of`."""
+        return kernels_of(self._forward)
+
+    @property
+    def stream(self) -> LayerStream | None:
+        """Of an offloaded model the stream of its layers."""
+        found: LayerStream | None = getattr(self._forward, "stream", None)
+        return found
 
     @property
     def weight_bytes(self) -> int:

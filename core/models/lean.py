@@ -7,7 +7,7 @@ together, no mask where every slot is attended to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,9 +17,18 @@ import torch.nn.functional as F
 from core.models.forward import MaskKind, Masks, Write, over_batch
 from core.models.kv_cache import KVArena, LayerShape
 from core.models.layer_ops import Norm, Projection, Rotation, attend, rotate, row_major
+from core.models.layer_stream import LayerStream
 from core.models.rows import Batch
 
-__all__ = ["LeanForward", "LeanLayer", "LeanWeights", "map_tensors"]
+__all__ = [
+    "MATRICES",
+    "LeanForward",
+    "LeanLayer",
+    "LeanWeights",
+    "layer_bytes",
+    "map_tensors",
+    "with_matrices",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +122,20 @@ class _Layer:
 class LeanForward:
     """See TensorForward."""
 
-    def __init__(self, weights: LeanWeights, masks: MaskKind) -> None:
+    def __init__(
+        self, weights: LeanWeights, masks: MaskKind, stream: LayerStream | None = None
+    ) -> None:
+        """`stream`: of an offloaded model its layers' matrices; those of `weights` are on the
+        device `meta`."""
         self._weights = weights
+        self.stream = stream
         # Where the model takes one mask for all layers, its window holds in each of them.
-        windowed = bool(masks.window) and not masks.by_layer_type
-        self._layers = [self._layer(layer, windowed) for layer in weights.layers]
+        self._windowed = bool(masks.window) and not masks.by_layer_type
+        self._layers: Iterable[_Layer] = (
+            [self._layer(layer) for layer in weights.layers]
+            if stream is None
+            else _Streamed(stream, weights.layers, self._layer)
+        )
         self._norm = Norm(weights.norm, weights.eps)
         self._head = Projection(row_major(weights.head), None)
         self.device = weights.embedding.device
@@ -187,7 +205,7 @@ class LeanForward:
         both = rotate(both, cos_sin)
         return both[:, : w.heads], both[:, w.heads :], qkv[:, w.heads + w.kv_heads :]
 
-    def _layer(self, layer: LeanLayer, windowed: bool) -> _Layer:
+    def _layer(self, layer: LeanLayer) -> _Layer:
         eps = self._weights.eps
         return _Layer(
             input_norm=Norm(layer.input_norm, eps),
@@ -198,5 +216,45 @@ class LeanForward:
             post_norm=Norm(layer.post_norm, eps),
             gate_up=Projection(layer.gate_up, layer.gate_up_bias),
             down=Projection(layer.down, layer.down_bias),
-            windowed=layer.sliding or windowed,
+            windowed=layer.sliding or self._windowed,
         )
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    """Iterating makes a pass over streamed layers."""
+
+    stream: LayerStream
+    layers: Sequence[LeanLayer]
+    operations: Callable[[LeanLayer], _Layer]
+
+    def __iter__(self) -> Iterator[_Layer]:
+        for layer, data in self.stream:
+            yield self.operations(with_matrices(self.layers[layer], data))
+
+
+MATRICES = ("qkv", "out", "gate_up", "down")
+
+
+def layer_bytes(layer: LeanLayer) -> torch.Tensor:
+    """The matrices' memory, one after another, for `with_matrices`."""
+    # A matrix that is stored the other way round is a transposed view of a contiguous one.
+    return torch.cat([_stored(getattr(layer, name)).flatten() for name in MATRICES]).view(
+        torch.uint8
+    )
+
+
+def _stored(matrix: torch.Tensor) -> torch.Tensor:
+    return matrix if matrix.is_contiguous() else matrix.t()
+
+
+def with_matrices(layer: LeanLayer, data: torch.Tensor) -> LeanLayer:
+    """The layer with matrices that are views of `data`, in the strides of its own."""
+    views: dict[str, Any] = {}
+    at = 0
+    for name in MATRICES:
+        own: torch.Tensor = getattr(layer, name)
+        part = data[at : at + own.nbytes].view(own.dtype)
+        views[name] = part.as_strided(own.shape, own.stride())
+        at += own.nbytes
+    return replace(layer, **views)

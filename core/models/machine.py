@@ -36,8 +36,10 @@ __all__ = [
     "parameter_count",
     "format_bytes",
     "shorten_switch_interval",
+    "trim_heap",
     "use_threads",
     "weight_bytes",
+    "weight_files",
     "without_cudnn_attention",
 ]
 
@@ -122,6 +124,11 @@ def give_back() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+    trim_heap()
+
+
+def trim_heap() -> None:
+    """Returns what was freed to the system."""
     trim = _glibc("malloc_trim")
     if trim is not None:
         # What was freed stays in the heap: 140 MB of a 134 MB model that had gone.
@@ -143,16 +150,17 @@ def weight_bytes(source: str, dtype: torch.dtype | None = None) -> int:
     """Bytes of a model's weights in memory as `dtype`, or as stored; 0 if they are not local."""
     if dtype is not None:
         return parameter_count(source) * dtype.itemsize
-    return sum(map(_size, _weight_files(source)))
+    return sum(map(_size, weight_files(source)))
 
 
 def parameter_count(source: str) -> int:
     """Number of parameters in a model's files, by their headers; of files without a header
     estimated from their size. 0 if they are not local."""
-    return sum(map(_stored_parameters, _weight_files(source)))
+    return sum(map(_stored_parameters, weight_files(source)))
 
 
-def _weight_files(source: str) -> list[Path]:
+def weight_files(source: str) -> list[Path]:
+    """The files that transformers loads; none if they are not local."""
     folder = Path(source)
     if not folder.is_dir():
         folder = snapshot(source) or folder

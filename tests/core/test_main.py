@@ -47,10 +47,12 @@ def _loaded_once() -> Iterator[None]:
     kept: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
-    def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any) -> Any:
-        key = (llm, tuple(ssms), dtype, device)
+    def cached(
+        llm: str, ssms: list[str], dtype: str, device: str, say: Any, offload: Any = None
+    ) -> Any:
+        key = (llm, tuple(ssms), dtype, device, offload)
         if key not in kept:
-            kept[key] = load(llm, ssms, dtype, device, say)
+            kept[key] = load(llm, ssms, dtype, device, say, offload)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:

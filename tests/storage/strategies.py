@@ -16,6 +16,7 @@ from core.events import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    OffloadInfo,
     ProposalRecord,
     RoundCompleted,
     RoutedDrafter,
@@ -123,6 +124,7 @@ def commits(new: int) -> Strategy:
         length_reason=texts, estimates=ESTIMATES, predicted_ms=floats, between_ms=floats,
         ahead=AHEAD, notes=many(texts), routing_reason=texts,
         routing=many(st.builds(RoutedDrafter, names, texts, floats)), scheduled=SCHEDULED,
+        loads=many(spans),
     )  # fmt: skip
 
 
@@ -132,6 +134,7 @@ STARTS = st.builds(
     asked=st.dictionaries(texts, plain, max_size=3), models=MODELS, drafters=many(names),
     dtype=texts, device=texts, versions=st.dictionaries(texts, texts, max_size=3),
     seed=st.integers(0, 2**63 - 1), queue_ms=floats, warnings=many(texts),
+    offload=st.none() | st.builds(OffloadInfo, texts, small, small, tokens, tokens, floats),
 )  # fmt: skip
 END: dict[str, Any] = {
     **HEAD,

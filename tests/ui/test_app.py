@@ -59,6 +59,8 @@ BAD = [
     (["--port", "0"], "--port is 0: a whole number from 1 to 65535"),
     (["--port", "x"], "argument --port: invalid int value: 'x'"),
     (["--schedule", "warp"], "--schedule is 'warp': one of each, cosine, shared"),
+    (["--offload", "tape"], "offload is 'tape': one of host, disk"),
+    (["--resident", "1e6"], "resident is 1000000: only with --offload"),
     (["--preset", "warp"], "--preset is 'warp': one of autoregressive"),
     (["--auth", "nopassword"], "--auth is not of the form USER:PASSWORD"),
     (["--speed", "9"], "unrecognized arguments: --speed 9"),

@@ -12,6 +12,7 @@ from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
 from ui.run.granted import decision_values, granted_words
+from ui.run.offloaded import offload_words
 from ui.run.switching import trial_of
 from ui.run.view import RoundView, View
 
@@ -117,6 +118,7 @@ def timeline_value(frame: Frame) -> Value:
         "drafters": drafters_value(view),
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
+        "offload": offload_words(view.started.offload if view.started else None),
         "pipeline": _config_value(view, "pipeline") if view.drafters else "",
         # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
@@ -172,7 +174,8 @@ def _trials(view: View) -> Value:
 
 
 def _lanes(view: View) -> tuple[str, ...]:
-    return (*view.drafters, "combine", "llm", "verify", "commit")
+    layers = ("layers",) if view.started and view.started.offload else ()
+    return (*view.drafters, "combine", "llm", *layers, "verify", "commit")
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
@@ -189,7 +192,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "a": _fate(line, later, span),
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
-            for k, span in enumerate(line.spans)
+            for k, span in enumerate((*line.spans, *line.loads))
         }
         for line, later in zip_longest(shown, shown[1:])
     }

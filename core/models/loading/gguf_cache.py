@@ -39,6 +39,7 @@ __all__ = [
     "cache_folder",
     "check_complete",
     "dequantize_file",
+    "hold_lock",
     "recorded_warnings",
     "sha256_of",
 ]
@@ -79,7 +80,7 @@ def dequantize_file(file: Path, say: Say) -> Path:
         if (folder := _whole_folder(entry)) is not None:
             return folder
         entry.parent.mkdir(parents=True, exist_ok=True)
-        with _hold_lock(entry.with_suffix(".lock"), say):
+        with hold_lock(entry.with_suffix(".lock"), say, "dequantizes it"):
             # Another process may have written it meanwhile.
             return _whole_folder(entry) or _write(file, header, entry, say)
     except OSError as error:
@@ -96,7 +97,7 @@ def recorded_warnings(name: str) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _hold_lock(lock: Path, say: Say) -> Iterator[None]:
+def hold_lock(lock: Path, say: Say, doing: str) -> Iterator[None]:
     """Holds the lock file; `say` is called while another process holds it, and may give up."""
     held = FileLock(lock)
     while True:
@@ -104,7 +105,7 @@ def _hold_lock(lock: Path, say: Say) -> Iterator[None]:
             held.acquire(timeout=LOCK_PATIENCE_S)
             break
         except Timeout:
-            say("waiting for another process that dequantizes it")
+            say(f"waiting for another process that {doing}")
     try:
         yield
     finally:

@@ -7,16 +7,12 @@ weights-only loader.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import CRITICAL
 from pathlib import Path
-from pickle import UnpicklingError
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,11 +20,11 @@ import torch
 
 from core.config.checks import choice, names
 from core.config.mechanisms import MODEL_FREE
-from core.errors import MODEL_FAULTS, ModelLoadError, UnsupportedModelError
+from core.config.offload import Offload
+from core.errors import MODEL_FAULTS, ModelLoadError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
-    ALLOWED,
     BUNDLED,
     SMOLLM2,
     ModelSource,
@@ -40,17 +36,21 @@ from core.models.loading.catalog import (
 from core.models.loading.count_file import read_counts
 from core.models.loading.differences import context_length_of, load_warnings
 from core.models.loading.finding import find
-from core.models.loading.gguf_cache import check_complete, recorded_warnings
+from core.models.loading.fingerprint import fingerprint_of
+from core.models.loading.gguf_cache import recorded_warnings
 from core.models.loading.narrow_head import narrow_head
+from core.models.loading.offloading import load_offloaded
 from core.models.loading.placing import (
     DEVICES,
     DTYPES,
+    Need,
     check_memory,
     device_of,
     dtype_of,
     expand_bundled,
     need_of,
 )
+from core.models.loading.reading import read_config, read_module, reading_model, unreadable
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
@@ -60,23 +60,8 @@ __all__ = ["LoadedModels", "Say", "load_models"]
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
 RESERVED_NAMES = frozenset(
-    {*MODEL_FREE, "llm", "all", "first", "combine", "verify", "commit", "none", "rounds"}
+    {*MODEL_FREE, "llm", "all", "first", "combine", "verify", "commit", "layers", "none", "rounds"}
 )
-FINGERPRINT_VALUES = 256
-# Fields of a configuration that do not decide a text, or are the device's and dtype's.
-BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
-NOT_IDENTITY = (
-    "_name_or_path",
-    "architectures",
-    "dtype",
-    "output_attentions",
-    "output_hidden_states",
-    "return_dict",
-    "torch_dtype",
-    "transformers_version",
-    "use_cache",
-)
-
 Say = Callable[[str], None]
 """Called with each stage before it begins; an exception from it ends the loading."""
 
@@ -114,8 +99,10 @@ def load_models(
     dtype: str = "auto",
     device: str = "auto",
     say: Say | None = None,
+    offload: Offload | None = None,
 ) -> LoadedModels:
     """Loads and checks everything; `ssms` may be empty, `bundled` there means all bundled SSMs.
+    With `offload` the LLM's layers are streamed in each pass.
 
     Tokenizers and memory come first: what can be refused is refused before weights are read.
     Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError,
@@ -126,7 +113,7 @@ def load_models(
     names("ssm", list(ssms), at_most=16)
     place = device_of(device)
     with _quiet():
-        return _load_all(llm, ssms, dtype, place, say or _ignore_stage)
+        return _load_all(llm, ssms, dtype, place, say or _ignore_stage, offload)
 
 
 def _ignore_stage(_: str) -> None:
@@ -134,7 +121,12 @@ def _ignore_stage(_: str) -> None:
 
 
 def _load_all(
-    llm: str, ssms: Sequence[str], dtype: str, place: torch.device, say: Say
+    llm: str,
+    ssms: Sequence[str],
+    dtype: str,
+    place: torch.device,
+    say: Say,
+    offload: Offload | None,
 ) -> LoadedModels:
     say("Looking for the models")
     llm_source = find(llm, _about(say, "LLM", llm))
@@ -145,8 +137,10 @@ def _load_all(
     for source in sources:
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
     # Together: each of them alone may fit.
-    check_memory([need_of(source.name, dtype, place) for source in (llm_source, *sources)], place)
-    big = load_one(llm_source, "llm", dtype, place, _about(say, "LLM", str(llm_source)))
+    needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
+    check_memory([_resident(needs[0], offload), *needs[1:]], place)
+    about = _about(say, "LLM", str(llm_source))
+    big = load_one(llm_source, "llm", dtype, place, about, offload)
     check_embedding(tokenizer, big)
     small: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
@@ -182,65 +176,44 @@ def load_tokenizer(source: ModelSource) -> Any:
             source.name, local_files_only=source.local, trust_remote_code=False
         )
     except MODEL_FAULTS as error:
-        raise ModelLoadError(_unreadable("tokenizer", source, error)) from error
+        raise ModelLoadError(unreadable("tokenizer", source, error)) from error
 
 
 def load_one(
-    source: ModelSource, role: str, dtype: str, device: torch.device, say: Say = _ignore_stage
+    source: ModelSource,
+    role: str,
+    dtype: str,
+    device: torch.device,
+    say: Say = _ignore_stage,
+    offload: Offload | None = None,
 ) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     say("configuration")
-    where: dict[str, Any] = {"local_files_only": source.local, "trust_remote_code": False}
-    try:
-        config = AutoConfig.from_pretrained(source.name, **where)
-    except MODEL_FAULTS as error:
-        raise ModelLoadError(_unreadable("model", source, error)) from error
-    if getattr(config, "is_encoder_decoder", False):
-        raise UnsupportedModelError(
-            f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
-        )
-    config.return_dict = True  # as `generate` asks for, whatever the folder says
+    config = read_config(source)
     torch_dtype = dtype_of(dtype, source.name, device)
-    check_memory([need_of(source.name, dtype, device)], device)
+    check_memory([_resident(need_of(source.name, dtype, device), offload)], device)
+    if offload is not None:
+
+        def about(module: Any) -> ModelInfo:
+            return _info(module, source, role, torch_dtype, device)
+
+        return load_offloaded(source, config, about, torch_dtype, device, offload, say)
     say("weights")
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.name,
-            config=config,
-            dtype=torch_dtype,
-            attn_implementation=_attention_of(config),
-            output_loading_info=True,
-            **where,
-        )
-        module, report = loaded
-        # transformers would fill missing weights with random numbers and only warn.
-        check_complete(report)
+    with reading_model(source):
+        module = read_module(source, config, torch_dtype)
         if role == "ssm":
             narrow_head(module)
         module = module.to(device).eval()
         info = _info(module, source, role, torch_dtype, device)
-    except UnpicklingError as error:
-        raise ModelLoadError(
-            f"model is {str(source)!r}: its pickled weights hold more than tensors, and nothing of "
-            "them was run; a folder with safetensors is allowed"
-        ) from error
-    except MODEL_FAULTS as error:
-        raise ModelLoadError(_unreadable("model", source, error)) from error
     say("tree check")
     return checked_model(module, info)
 
 
-def _attention_of(config: Any) -> str:
-    """The attention implementation to ask transformers for: one that takes additive 4-D masks.
-
-    A folder may name another, whose package is missing or whose kernel crashes on such masks.
-    """
-    from transformers import AutoModelForCausalLM
-
-    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
-    return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+def _resident(need: Need, offload: Offload | None) -> Need:
+    """What stays in memory of an LLM that is streamed from a file."""
+    if offload is None or offload.mode != "disk":
+        return need
+    return replace(need, bytes=min(need.bytes, offload.resident))
 
 
 def _info(
@@ -259,31 +232,6 @@ def _info(
     )
 
 
-@torch.inference_mode()
-def fingerprint_of(module: Any) -> str:
-    """A digest of what decides a module's texts: of its configuration what is no default, its
-    end-of-text tokens, and of each stored weight some hundred values and the sum of all bits.
-    To digest whole weights would take seconds a gigabyte."""
-    ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
-    config = [_identity(module.config.to_diff_dict()), ends]
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
-    for name, weight in module.state_dict().items():
-        values = weight.detach().flatten()
-        step = max(1, values.numel() // FINGERPRINT_VALUES)
-        total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0
-        digest.update(f"{name} {tuple(weight.shape)} {total} ".encode())
-        digest.update(values[::step].double().cpu().numpy().tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _identity(config: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: _identity(value) if isinstance(value, dict) else value
-        for name, value in config.items()
-        if name not in NOT_IDENTITY
-    }
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No progress bars, which would cut through the text that `python -m core` streams, and no
@@ -298,13 +246,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
-
-
-def _unreadable(what: str, source: ModelSource, error: Exception) -> str:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
-    if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
-        reason = "its weights have other shapes than its config.json says"
-    return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
 
 
 def _unique_name(name: str, used: set[str]) -> str:

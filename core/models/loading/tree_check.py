@@ -20,7 +20,7 @@ from core.models.hf_model import HfModel
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 
-__all__ = ["checked_model", "tree_error"]
+__all__ = ["checked_model", "layer_kinds", "tree_error"]
 
 FLOAT32_TOLERANCE = 1e-4
 # Rounding of half precisions through a whole model; a wrong mask is tens of times larger.

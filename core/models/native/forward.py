@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from core.errors import UnsupportedModelError
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape, SlotPlan
 from core.models.layer_ops import FIRST_POSITIONS
+from core.models.layer_stream import LayerStream
 from core.models.lean import LeanWeights
 from core.models.native.compiling import COMPILER_FAULTS
 from core.models.native.drafting import draft_step, empty_batch, empty_outputs, slice_inputs
@@ -45,6 +48,8 @@ WORTH_A_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
 Ready = Callable[[int], None]
+Segment = tuple[PackedWeights, tuple[int, int]]
+"""One call of a pass: weights and steps of the kernel."""
 
 
 class DraftResult(NamedTuple):
@@ -62,19 +67,32 @@ class CompiledForward:
     activations to it where weights are multiplied in pairs or tiles. Weights are copied into the
     kernel's layout here: later changes to them have no effect."""
 
-    def __init__(self, weights: LeanWeights, masks: MaskKind) -> None:
+    def __init__(
+        self,
+        weights: LeanWeights,
+        masks: MaskKind,
+        layers: tuple[LayerStream, type[Any]] | None = None,
+    ) -> None:
+        """`layers`: of an offloaded model the stream of its layers' matrices, each packed in this
+        element type; those of `weights` are on the device `meta`."""
         # Where the model takes one mask for all layers, its window holds in each of them.
         everywhere = bool(masks.window) and not masks.by_layer_type
         windowed = [bool(masks.window) and (one.sliding or everywhere) for one in weights.layers]
         self._lean = weights
         self._shape = shape_of(weights)
-        self._weights = pack_weights(weights, windowed=windowed, positions=FIRST_POSITIONS)
+        self._stream = layers[0] if layers else None
+        head_type = layers[1] if layers else None
+        self._weights = pack_weights(
+            weights, windowed=windowed, positions=FIRST_POSITIONS, head_type=head_type
+        )
+        if self._stream is not None and not weights.is_tied:
+            self._lean = replace(weights, head=weights.head.to("meta"))  # it is packed
         self._vocabulary = weights.head.shape[-1]
         self.device, self.dtype = weights.embedding.device, weights.embedding.dtype
         shape = LayerShape(weights.kv_heads, weights.head_size, weights.head_size)
         self.shapes: Sequence[LayerShape] = [shape] * len(weights.layers)
         # As many as torch has now, if there is work for them: later torch may be kept to one.
-        most = self._weights.matrices.nbytes // WORTH_A_THREAD + 1
+        most = self._packed_bytes // WORTH_A_THREAD + 1
         self._pool = _WorkerPool(min(torch.get_num_threads(), most))
         # bfloat16 parts of an activation, which the workspace must have room for.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
@@ -84,6 +102,15 @@ class CompiledForward:
     def workers(self) -> int:
         """Threads of a pass."""
         return self._pool.workers
+
+    @property
+    def kernels(self) -> tuple[Callable[..., None] | None, Callable[..., Any]]:
+        """What a pass and a draft are compiled to."""
+        return self._pool.kernel, self._draft_step
+
+    @kernels.setter
+    def kernels(self, kernels: tuple[Callable[..., None] | None, Callable[..., Any]]) -> None:
+        self._pool.kernel, self._draft_step = kernels
 
     def try_out(self) -> None:
         """Compiles the kernels and runs them once, a token of each member, so that no later pass
@@ -132,8 +159,18 @@ class CompiledForward:
 
     @property
     def weight_bytes(self) -> int:
-        laid: int = self._weights.matrices.nbytes + self._weights.vectors.nbytes
-        return self._lean.bytes + laid
+        laid: int = self._packed_bytes + self._weights.vectors.nbytes
+        return laid + (self._lean.bytes if self._stream is None else self._lean.embedding.nbytes)
+
+    @property
+    def stream(self) -> LayerStream | None:
+        """Of an offloaded model that of its layers."""
+        return self._stream
+
+    @property
+    def _packed_bytes(self) -> int:
+        layers = 0 if self._stream is None else self._stream.bytes
+        return layers + int(self._weights.matrices.nbytes)
 
     def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
         inputs, places = pack_inputs(batch, self._shape.members)
@@ -188,7 +225,22 @@ class CompiledForward:
         return self._without_padding(logits)
 
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
-        self._pool.run(self._shape, self._parts, self._weights, inputs, arena, logits)
+        # Closed at once after an error, so that a stream's next pass begins with the first layer.
+        with closing(self._segments()) as segments:
+            self._pool.run(self._shape, self._parts, segments, inputs, arena, logits)
+
+    def _segments(self) -> Generator[Segment]:
+        """The calls of a pass; see `steps` of the kernel. A streamed layer is a call."""
+        layers = self._shape.layers
+        if self._stream is None:
+            yield self._weights, (0, layers + 1)
+            return
+        # Replaced, not changed, by `_reach`: one table for the whole pass.
+        weights, storage_type = self._weights, self._weights.matrices.dtype
+        for layer, packed in self._stream:
+            matrices = packed.numpy().view(storage_type)
+            yield weights._replace(matrices=matrices), (layer, layer + 1)
+        yield weights, (layers, layers + 1)
 
     def _without_padding(self, padded: Array) -> torch.Tensor:
         """The kernel's outputs are padded to whole blocks; only the vocabulary's logits."""
@@ -227,7 +279,7 @@ class _WorkerPool:
         self,
         shape: Shape,
         parts: int,
-        weights: PackedWeights,
+        segments: Iterable[Segment],
         inputs: BatchInputs,
         arena: KVArena,
         logits: Array,
@@ -239,22 +291,16 @@ class _WorkerPool:
         with self._busy:
             store, scratch, workspaces = self._buffers.of(shape, parts, sizes, arena)
             self.kernel = run_kernel = self.kernel or kernel(True)
-            if self.workers == 1:
-                run_kernel(
-                    shape,
-                    weights,
-                    inputs,
-                    store,
-                    scratch,
-                    logits.reshape(-1),
-                    workspaces[0],
-                    (0, 1),
-                )
-                return
-            # A fresh barrier: a thread of the previous pass may still be polling its count.
-            scratch = scratch._replace(arrived=np.zeros(1, np.int64))
-            task = (shape, weights, inputs, store, scratch, logits.reshape(-1))
-            self._run_parallel(run_kernel, task, workspaces, scratch.arrived)
+            flat = logits.reshape(-1)
+            for weights, steps in segments:
+                if self.workers == 1:
+                    task = (shape, weights, inputs, store, scratch, flat, steps)
+                    run_kernel(*task, workspaces[0], (0, 1))
+                    continue
+                # A fresh barrier: a thread of the previous call may still be polling its count.
+                scratch = scratch._replace(arrived=np.zeros(1, np.int64))
+                task = (shape, weights, inputs, store, scratch, flat, steps)
+                self._run_parallel(run_kernel, task, workspaces, scratch.arrived)
 
     def _run_parallel(
         self,

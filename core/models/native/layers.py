@@ -243,10 +243,14 @@ def source_hash_of(folder: Path) -> int:
 
 def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
     @compiled
-    def run(shape, w, inputs, store, s, logits, own, part):
+    def run(shape, w, inputs, store, s, logits, steps, own, part):
         """A pass, as one of several threads (`part`: index, count). `store`: keys and values
         (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
-        (wanted, outputs) is the result; `own`: this thread's Workspace."""
+        (wanted, outputs) is the result; `own`: this thread's Workspace.
+
+        `steps`: (first, end) of the layers, after which comes the head as one more. A pass of one
+        model may be several calls over successive steps: `w.matrices` then begins with those of the
+        first of them, and the residual stream stays in the workspace."""
         _ = source_hash
         n, hidden = inputs.tokens.shape[0], shape.hidden
         extent = inputs.full.shape[0] // n
@@ -256,12 +260,14 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
             near_seen = list_slots(inputs.near, n, extent, own.near)
         # All int64: for another type numba would compile every callee once more.
         zero = np.int64(0)
-        stage, num_outputs, w_at, v_at = zero, zero, zero, zero
+        stage, num_outputs, w_at = zero, zero, zero
+        v_at = steps[0] * layout(shape, zero, zero).v_end
         for m in range(shape.members):
             first, count = inputs.first[m], inputs.first[m + 1] - inputs.first[m]
             span = (first, count)
-            embed(shape, w, m, stretch(inputs.tokens, first, count), own.x)
-            for layer in range(shape.layers):
+            if steps[0] == 0:
+                embed(shape, w, m, stretch(inputs.tokens, first, count), own.x)
+            for layer in range(steps[0], min(steps[1], shape.layers)):
                 at, rows = layout(shape, w_at, v_at), layer * store[2][0]
                 views = near_seen if w.windowed[layer] else all_seen
                 stage = attention_half(
@@ -269,6 +275,8 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
                 )
                 stage = gated_half(shape, w, at, span, s, own, part, stage)
                 w_at, v_at = at.w_end, at.v_end
+            if steps[1] <= shape.layers:
+                continue
             # `wanted` is ascending, and tokens are grouped by member: this member's part begins
             # here.
             begin = num_outputs

@@ -26,7 +26,18 @@ from core.models.native.compiling import (
 from core.models.native.kernel_args import BLOCK, HALF_BLOCK, PackedWeights, Shape
 from core.models.native.weight_formats import TILE, interleave, kind_of_array
 
-__all__ = ["Array", "empty_aligned", "bits", "pack_weights", "shape_of", "rotation_tables"]
+__all__ = [
+    "Array",
+    "bits",
+    "empty_aligned",
+    "is_half",
+    "pack_layer",
+    "pack_matrix",
+    "pack_weights",
+    "rotation_tables",
+    "shape_of",
+    "storage_type_of",
+]
 
 Array = npt.NDArray[Any]
 
@@ -51,20 +62,26 @@ def shape_of(weights: LeanWeights) -> Shape:
 
 
 def pack_weights(
-    weights: LeanWeights, *, windowed: Sequence[bool], positions: int
+    weights: LeanWeights,
+    *,
+    windowed: Sequence[bool],
+    positions: int,
+    head_type: type[Any] | None = None,
 ) -> PackedWeights:
     """`windowed`: for each layer, whether it has the sliding window; `positions`: length of the
-    rotary tables."""
+    rotary tables. With `head_type` the only matrix is the head, of this element type: those of the
+    layers are streamed."""
     shape, members = shape_of(weights), _members(weights)
-    # All or none: one kernel has one format of weights.
-    half = all(_is_half(matrix) for one in members for matrix in _matrices(one))
-    storage_type = (
-        _storage_type(shape, weights.embedding.dtype == torch.bfloat16) if half else np.float32
-    )
     cos, sin = rotation_tables(weights, positions)
+    if head_type is not None:
+        matrices = pack_matrix(weights.head, head_type)
+    else:
+        # All or none: one kernel has one format of weights.
+        half = all(is_half(matrix) for one in members for matrix in _matrices(one))
+        matrices = _pack_matrices(members, shape, storage_type_of(weights, half))
     return PackedWeights(
         embedding=bits(weights.embedding).reshape(-1),
-        matrices=_pack_matrices(members, shape, storage_type),
+        matrices=matrices,
         vectors=np.concatenate([part for one in members for part in _vectors(one, shape)]),
         cos=cos,
         sin=sin,
@@ -73,9 +90,13 @@ def pack_weights(
     )
 
 
-def _storage_type(shape: Shape, rounded: bool) -> type[Any]:
-    """Element type of 16-bit weights (see `weight_formats`): tiles or pairs if the processor has
-    them and the numbers of inputs divide; pairs only for bfloat16 models, whose passes round."""
+def storage_type_of(weights: LeanWeights, half: bool) -> type[Any]:
+    """Element type of weights; if all are bfloat16 (`half`) one of 16 bits (see `weight_formats`):
+    tiles or pairs if the processor has them and the numbers of inputs divide; pairs only for
+    bfloat16 models, whose passes round."""
+    if not half:
+        return np.float32
+    shape, rounded = shape_of(weights), weights.embedding.dtype == torch.bfloat16
     inputs = shape.hidden, shape.heads * shape.size, shape.inner
     if multiplies_tiles() and all(count % (2 * TILE) == 0 for count in inputs):
         return np.int64 if rounded else np.int32
@@ -100,6 +121,20 @@ def _pack_matrices(members: Sequence[LeanWeights], shape: Shape, storage_type: t
         packed[at : at + blocks.size] = blocks.reshape(-1)
         at += blocks.size
     assert at == len(packed), (at, len(packed))
+    return packed
+
+
+def pack_layer(layer: LeanLayer, shape: Shape, storage_type: type[Any]) -> Array:
+    """A layer's matrices, as they follow one another in PackedWeights."""
+    matrices = _matrices_of_layer(layer, shape)
+    return np.concatenate([_blocks(one, storage_type).reshape(-1) for one in matrices])
+
+
+def pack_matrix(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
+    """A single matrix, flat, aligned to cache lines."""
+    blocks = _blocks(matrix, storage_type)
+    packed = empty_aligned(blocks.size, storage_type)
+    packed[:] = blocks.reshape(-1)
     return packed
 
 
@@ -141,13 +176,17 @@ def _matrices(weights: LeanWeights) -> list[torch.Tensor]:
 def _ordered_matrices(weights: LeanWeights, shape: Shape) -> Iterator[torch.Tensor]:
     """The matrices in order of use."""
     for layer in weights.layers:
-        yield layer.qkv
-        yield layer.out
-        yield _interleave_gates(layer.gate_up, shape.inner)
-        # Padded inner units: their gates and ups are 0, and so is what `down` gets of them.
-        pad = shape.inner - layer.down.shape[0]
-        yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
+        yield from _matrices_of_layer(layer, shape)
     yield weights.head
+
+
+def _matrices_of_layer(layer: LeanLayer, shape: Shape) -> Iterator[torch.Tensor]:
+    yield layer.qkv
+    yield layer.out
+    yield _interleave_gates(layer.gate_up, shape.inner)
+    # Padded inner units: their gates and ups are 0, and so is what `down` gets of them.
+    pad = shape.inner - layer.down.shape[0]
+    yield torch.nn.functional.pad(layer.down, (0, 0, 0, pad))
 
 
 def _vectors(weights: LeanWeights, shape: Shape) -> list[Array]:
@@ -208,7 +247,7 @@ def _blocks(matrix: torch.Tensor, storage_type: type[Any]) -> Array:
     )
 
 
-def _is_half(matrix: torch.Tensor) -> bool:
+def is_half(matrix: torch.Tensor) -> bool:
     """Whether every weight is a bfloat16, however it is stored."""
     if matrix.dtype == torch.bfloat16:
         return True

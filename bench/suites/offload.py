@@ -1,0 +1,327 @@
+"""`offload`: an LLM whose layers are streamed from a file: passes against their bound, max(bytes /
+rate, compute), and against accelerate's; speed-up of whole texts against tokens per pass; memory of
+a fresh process. With `--grown` also for a grown LLM of 0.45 B.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from bench.contestants import decode, load_module
+from bench.context import Context, Report, Suite
+from bench.grown.command import Wish, family_of, write_family
+from bench.interleave import Blocks
+from bench.results import Results
+from bench.settings import Settings
+from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from bench.timing import time_call
+from core.config import SpeculationConfig
+from core.config.offload import Offload
+from core.engine.engine import Engine
+from core.models.hf_model import HfModel
+from core.models.layer_stream import stream_of
+from core.models.loading.catalog import BUNDLED, bundled_llm
+from core.models.loading.load import load_models
+from core.models.protocol import LanguageModel, chain
+from lab.order import Block
+
+GROWN, GROWN_PARAMS = "grown", 450_000_000
+RESIDENT, ACCELERATE, UNLIMITED = "resident", "accelerate disk_offload", "no limit"
+TEXT_MBPS = MappingProxyType({BUNDLED: 200.0, GROWN: 400.0})
+PLAIN = "autoregressive"
+PRESETS = (PLAIN, "specinfer", "best")
+CONTEXT, PASSES = 64, 2
+# What the criteria of an offloaded pass allow over its bound.
+MOST_OVER = 1.05
+PEAK = """
+import json, sys
+from core import load_models
+from core.config.offload import Offload
+from core.models.machine import use_threads
+from core.models.protocol import chain
+import transformers.models.llama.modeling_llama, core.models.native.forward
+
+def peak():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+llm, dtype, resident = sys.argv[1], sys.argv[2], int(sys.argv[3])
+use_threads()
+before = peak()
+model = load_models(llm, [], dtype, "cpu", None, Offload("disk", resident)).llm
+model.forward([chain(model.open_row(), range(16))])
+info = model.stream.info
+print(json.dumps({
+    "imports": before, "peak": peak(), "resident": info.resident_bytes,
+    "layers": 2 * model.stream.bytes // info.layers,
+    "embedding": model.embeddings.nbytes,
+}))
+"""
+Pass = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class OffloadSuite(Suite):
+    name: str = "offload"
+    about: str = "an LLM with streamed layers: passes against the bound, texts, memory; accelerate"
+    defaults: Settings = Settings(prompts=2, tokens=32, repeats=2, dtypes=("bfloat16",))
+    rates: tuple[int, ...] = (100, 200, 400)
+    widths: tuple[int, ...] = (1, 16, 64)
+
+    def measure(self, context: Context) -> None:
+        for dtype in context.settings.dtypes:
+            for name, folder in _models(context, dtype).items():
+                key = {"model": name, "dtype": dtype}
+                self._measure_passes(context, key, folder)
+                self._measure_texts(context, key, folder)
+                self._measure_memory(context, key, folder)
+
+    def _measure_passes(self, context: Context, key: Mapping[str, Any], folder: Path) -> None:
+        items = list(map(str, self.widths))
+        blocks = Blocks(context, {**key, "part": "passes"}, items, "tokens", "seconds")
+        if not blocks.missing_blocks:
+            return
+        with ExitStack() as leaving, torch.inference_mode():
+            rates = {f"{mbps} MB/s": float(mbps) for mbps in self.rates} | {UNLIMITED: 0.0}
+            offloads: dict[str, Offload | None] = {RESIDENT: None}
+            offloads |= {rate: Offload("disk", 0, mbps) for rate, mbps in rates.items()}
+            passes: dict[str, Pass] = {}
+            size = 0
+            for rate, offload in offloads.items():
+                context.say(f"{key['model']}: loading, {rate}")
+                model = load_models(str(folder), [], key["dtype"], "cpu", None, offload).llm
+                passes[rate] = _our_pass(model, leaving)
+                stream = stream_of(model)
+                size = stream.info.bytes_a_pass if stream else size
+            if find_spec("accelerate"):
+                passes[ACCELERATE] = _accelerate_pass(folder, key["dtype"], leaving)
+            runs = {n: partial(_seconds, one) for n, one in passes.items()}
+            blocks.measure(runs, lambda: {"bytes": size})
+
+    def _measure_texts(self, context: Context, key: Mapping[str, Any], folder: Path) -> None:
+        items = [prompt.id for prompt in context.prompts]
+        blocks = Blocks(context, {**key, "part": "texts"}, items)
+        if not blocks.missing_blocks:
+            return
+        context.say(f"{key['model']}: loading for texts, with SSMs")
+        offload = Offload("disk", 0, TEXT_MBPS[key["model"]])
+        models = load_models(str(folder), [BUNDLED], key["dtype"], "cpu", None, offload)
+        with closing(Engine(models)) as engine:
+            engine.warm_up(context.say)
+            presets = {name: SpeculationConfig.preset(name) for name in PRESETS}
+            runs = {n: partial(_text, context, engine, one) for n, one in presets.items()}
+            blocks.measure(runs)
+
+    def _measure_memory(self, context: Context, key: Mapping[str, Any], folder: Path) -> None:
+        blocks = Blocks(context, {**key, "part": "memory"}, ["0", "half"], "resident", repeats=1)
+        blocks.measure({"peak": partial(_peak, folder, key["dtype"])})
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results), failures(context.results))
+
+
+def _models(context: Context, dtype: str) -> dict[str, Path]:
+    folders = {BUNDLED: bundled_llm()}
+    if context.grown is not None:
+        family = family_of(Wish(GROWN_PARAMS, 0, dtype=dtype))
+        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
+    return folders
+
+
+# -- passes --
+
+
+def _our_pass(model: LanguageModel, leaving: ExitStack) -> Pass:
+    assert isinstance(model, HfModel)
+    row = model.open_row()
+    leaving.callback(model.close_row, row)
+    if model.stream is not None:
+        leaving.callback(model.stream.close)
+    model.forward([chain(row, [0] * CONTEXT, last_only=True)])
+    model.commit(row, range(CONTEXT))
+
+    def one(tokens: int) -> float:
+        start = time.perf_counter()
+        model.forward([chain(row, range(1, tokens + 1))])
+        seconds = time.perf_counter() - start
+        model.commit(row, [])
+        return seconds
+
+    return one
+
+
+def _accelerate_pass(folder: Path, dtype: str, leaving: ExitStack) -> Pass:
+    """The same weights by transformers, layers on the disk; past the page cache, as our reads."""
+    from accelerate import disk_offload
+
+    place = Path(leaving.enter_context(tempfile.TemporaryDirectory()))
+    module: Any = load_module(folder, getattr(torch, dtype))
+    disk_offload(module, str(place), torch.device("cpu"))
+
+    def one(tokens: int) -> float:
+        for file in place.iterdir():
+            handle = os.open(file, os.O_RDONLY)
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+        ids = torch.arange(1, tokens + 1)[None]
+        return time_call(lambda: module(input_ids=ids, use_cache=False))[1]
+
+    return one
+
+
+def _seconds(one: Pass, block: Block) -> float:
+    """The mean of passes one after another, after an uncounted one: what a stream has read between
+    two passes is read in another one's time."""
+    tokens = int(block.item)
+    one(tokens)
+    return round(sum(one(tokens) for _ in range(PASSES)) / PASSES, 5)
+
+
+# -- texts and memory --
+
+
+def _text(
+    context: Context, engine: Engine, speculation: SpeculationConfig, block: Block
+) -> dict[str, Any]:
+    case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
+    (outcome,) = decode(engine, [case], speculation)
+    figures = outcome["summary"]
+    return {
+        "per_pass": figures["num_new_tokens"] / figures["num_rounds"],
+        "speed": figures["tokens_per_second"],
+        "ids": outcome["token_ids"],
+    }
+
+
+def _peak(folder: Path, dtype: str, block: Block) -> dict[str, int]:
+    half = sum(file.stat().st_size for file in folder.glob("*.safetensors")) // 2
+    resident = half if block.item == "half" else 0
+    command = [sys.executable, "-c", PEAK, str(folder), dtype, str(resident)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    figures: dict[str, int] = json.loads(done.stdout)
+    return figures
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    found = []
+    samples = results.samples
+    for key in dict.fromkeys((s["model"], s["dtype"]) for s in samples):
+        own = [s for s in samples if (s["model"], s["dtype"]) == key]
+        parts = {part: [s for s in own if s["part"] == part] for part in PARTS}
+        title = " of the {} LLM, {}".format(*key)
+        found += [PARTS[part](title, rows) for part, rows in parts.items() if rows]
+    return tuple(found)
+
+
+def _pass_table(title: str, samples: Sequence[Row]) -> str:
+    size = samples[0]["bytes"]
+    rows = [
+        {**row, "over": row["value"] / _bound(row, samples)}
+        for row in long_rows(samples, "seconds")
+    ]
+    note = (
+        f"Seconds of a pass that streams {size / 1e6:.1f} MB; in brackets against max(bytes / rate,"
+        f" compute), compute being the resident model's pass. Criterion: at most {MOST_OVER}. "
+        f"accelerate's files are dropped from the page cache before each pass; it has no limit."
+    )
+    widths = sorted({row["tokens"] for row in rows})
+    columns: dict[str, Callable[[Group], object]] = {"stream": lambda group: group["contestant"]}
+    columns |= {f"{n} token{'s' * (n > 1)}": partial(_pass_cell, n) for n in widths}
+    return str(Table(f"Passes{title}", rows, ("contestant",), columns, note))
+
+
+def _bound(row: Row, samples: Sequence[Row]) -> float:
+    """Seconds that a pass takes at least: by the rate, if there is one, and by computing."""
+    of = next(s for s in samples if (s["tokens"], s["repeat"]) == (row["tokens"], row["repeat"]))
+    rate, _, unit = row["contestant"].partition(" ")
+    reading = of["bytes"] / 1e6 / float(rate) if unit == "MB/s" else 0.0
+    return float(max(reading, of["seconds"][RESIDENT]))
+
+
+def _pass_cell(tokens: int, group: Group) -> str:
+    own = group.of(tokens=tokens)
+    return f"{own.middle('value'):.3f} ({own.middle('over'):.3f}x)"
+
+
+def _text_table(title: str, samples: Sequence[Row]) -> str:
+    rows = long_rows(samples)
+    note = (
+        "Greedy; speed-up over plain decoding within each prompt. SpecInfer's paper has 2.6 to 3.5 "
+        "times for an offloaded LLM, on a GPU with models of its own."
+    )
+    columns: dict[str, Callable[[Group], object]] = {
+        "preset": lambda group: group["contestant"],
+        "tokens a second": lambda group: figure(group.median("speed"), 2),
+        "speed-up": lambda group: ratio(group.ratio("speed", contestant=PLAIN)),
+        "tokens per pass": lambda group: figure(group.median("per_pass"), 2),
+        "speed-up / tokens per pass": lambda group: figure(
+            group.ratio(lambda row: row["speed"] / row["per_pass"], contestant=PLAIN), 2
+        ),
+    }
+    options = {"block": ("prompt", "repeat"), "over": "prompt"}
+    mbps = TEXT_MBPS[samples[0]["model"]]
+    return str(Table(f"Texts{title}, {mbps:g} MB/s", rows, ("contestant",), columns, note, options))
+
+
+def _memory_table(title: str, samples: Sequence[Row]) -> str:
+    rows = [{**s, **s["figures"]["peak"]} for s in samples]
+
+    def megabytes(field: str) -> Callable[[Group], str]:
+        return lambda group: f"{group[field] / 1e6:.0f}"
+
+    columns: dict[str, Callable[[Group], object]] = {
+        "resident MB": megabytes("resident"),
+        "embedding MB": megabytes("embedding"),
+        "two layers MB": megabytes("layers"),
+        "peak MB": megabytes("peak"),
+        "after the imports MB": megabytes("imports"),
+        "peak less imports, residents, embedding, two layers": lambda group: f"{_rest(group):.0f}",
+    }
+    note = "Peak memory of a fresh process that loads and runs a pass. Criterion: 300 MB at most."
+    return str(Table(f"Memory{title}", rows, ("resident",), columns, note))
+
+
+def _rest(of: Any) -> float:
+    own = of["imports"] + of["resident"] + of["embedding"] + of["layers"]
+    return float(of["peak"] - own) / 1e6
+
+
+PARTS: Mapping[str, Callable[[str, Sequence[Row]], str]] = MappingProxyType(
+    {"passes": _pass_table, "texts": _text_table, "memory": _memory_table}
+)
+
+
+def failures(results: Results) -> tuple[str, ...]:
+    """A sentence for each text that is not plain decoding's."""
+    texts = [s for s in results.samples if s["part"] == "texts"]
+    return tuple(
+        f"{group['contestant']}, {group['prompt']}: its ids are not plain decoding's"
+        for group in group_rows(long_rows(texts), ("model", "prompt", "repeat", "contestant"))
+        if group["ids"] != _plain_ids(texts, group)
+    )
+
+
+def _plain_ids(texts: Sequence[Row], group: Group) -> list[int]:
+    fields = ("model", "dtype", "prompt", "repeat")
+    plain = next(s for s in texts if all(s[name] == group[name] for name in fields))
+    ids: list[int] = plain["figures"][PLAIN]["ids"]
+    return ids

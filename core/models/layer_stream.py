@@ -1,0 +1,318 @@
+"""LayerStream: the layers of a pass in order, where memory does not hold all of them.
+
+Some layers are resident; the others are read again in every pass, by one thread, into two buffers
+in turn: while a pass computes on one, the next layer is read into the other. The order is endless,
+so the first layers of the next pass are read between two passes.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from core.errors import MODEL_FAULTS
+from core.events.parts import OffloadInfo
+
+__all__ = [
+    "CudaBuffer",
+    "HostLayers",
+    "LayerSource",
+    "LayerStream",
+    "memory_of",
+    "page_aligned",
+    "stream_of",
+]
+
+BUFFERS = 2
+# Reads further apart are reported as two.
+GAP_S = 0.002
+MOST_TIMES = 4096
+PAGE = 4096
+
+
+class LayerSource(Protocol):
+    """Where layers are read from: `count` of them, each of `size` bytes."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, layer: int, into: torch.Tensor) -> None:
+        """Fills `into` (uint8, page-aligned host memory) with a layer. Raises OSError and
+        ModelLoadError."""
+        ...
+
+
+class HostLayers:
+    """Layers in host memory. On a GPU they are pinned, and copied from there at the bus's rate; on
+    a CPU reading is a copy, which nobody needs but to see what a limited rate does."""
+
+    def __init__(self, layers: Sequence[torch.Tensor]) -> None:
+        self.layers = layers
+        self.count, self.size = len(layers), len(layers[0])
+
+    def read(self, layer: int, into: torch.Tensor) -> None:
+        into.copy_(self.layers[layer])
+
+
+def memory_of(bytes_: torch.Tensor) -> memoryview:
+    """The memory of uint8 on the host, for reads and hashes."""
+    array: Any = bytes_.numpy()
+    return memoryview(array)
+
+
+def page_aligned(size: int, device: torch.device | None = None) -> torch.Tensor:
+    """Uninitialized bytes at the beginning of a page, as O_DIRECT wants them; pinned for copies to
+    a GPU."""
+    if device is not None and device.type == "cuda":
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    room = mmap.mmap(-1, max(1, -(-size // PAGE)) * PAGE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        room.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults, and faster products
+    return torch.frombuffer(room, dtype=torch.uint8)[:size]
+
+
+class HostBuffer:
+    """A buffer that the pass reads where the source has written it."""
+
+    def __init__(self, size: int) -> None:
+        self._data = page_aligned(size)
+
+    def fill(self, source: LayerSource, layer: int) -> None:
+        source.read(layer, self._data)
+
+    def use(self) -> torch.Tensor:
+        return self._data
+
+    def release(self) -> None:
+        """The pass has read it."""
+
+
+class CudaBuffer:
+    """A buffer on a GPU, filled on a copy stream while the compute stream works on the other one;
+    events order both, the host waits for neither. Layers of a file come through pinned staging."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self._data = torch.empty(size, dtype=torch.uint8, device=device)
+        self._device = device
+        self._staging: torch.Tensor | None = None
+        cuda: Any = torch.cuda
+        self._copies, self._filled, self._free = cuda.Stream(device), cuda.Event(), cuda.Event()
+
+    def fill(self, source: LayerSource, layer: int) -> None:
+        if isinstance(source, HostLayers):
+            host = source.layers[layer]
+        else:
+            if self._staging is None:
+                self._staging = page_aligned(source.size, self._device)
+            host = self._staging
+            self._filled.synchronize()  # the copy of what was staged before
+            source.read(layer, host)
+        with torch.cuda.stream(self._copies):
+            self._copies.wait_event(self._free)
+            self._data.copy_(host, non_blocking=True)
+            self._filled.record(self._copies)
+
+    def use(self) -> torch.Tensor:
+        torch.cuda.current_stream(self._device).wait_event(self._filled)
+        return self._data
+
+    def release(self) -> None:
+        self._free.record(torch.cuda.current_stream(self._device))
+
+
+class LayerStream:
+    """Iterating is one pass: (layer, its bytes) in order. The bytes of a layer are valid until the
+    next one is asked for. A pass that ends early, by an error of its own or of the source, leaves
+    nothing behind: the next one begins with the first layer."""
+
+    def __init__(
+        self, source: LayerSource, resident: int, mbps: float, mode: str, device: torch.device
+    ) -> None:
+        """`resident`: bytes of layers that stay on the device."""
+        count, size = source.count, source.size
+        kept = min(count, resident // size)
+        # Spread evenly, so that no run of them lets the reader wait for a buffer.
+        self._resident = {
+            layer: _load(source, layer, device)
+            for layer in range(count)
+            if (layer + 1) * kept // count > layer * kept // count
+        }
+        self._count, self._bytes = count, count * size
+        streamed = [layer for layer in range(count) if layer not in self._resident]
+        self._reader = _Reader(source, streamed, 1e6 * mbps, device)
+        self._end = weakref.finalize(self, self._reader.end)
+        self.info = OffloadInfo(
+            mode, count, len(streamed), kept * size, len(streamed) * size, float(mbps)
+        )
+
+    def __iter__(self) -> Iterator[tuple[int, torch.Tensor]]:
+        self._reader.begin_pass()
+        for layer in range(self._count):
+            resident = self._resident.get(layer)
+            if resident is not None:
+                yield layer, resident
+            else:
+                buffer = self._reader.take()
+                yield layer, buffer.use()
+                buffer.release()
+                self._reader.release()
+
+    @property
+    def bytes(self) -> int:
+        """Of all layers."""
+        return self._bytes
+
+    def take_times(self) -> list[tuple[float, float]]:
+        """Begins and ends of what was read since the last call, in seconds of
+        time.perf_counter."""
+        return self._reader.take_times()
+
+    def close(self) -> None:
+        """Ends the reading thread. Idempotent; so does the end of this object."""
+        self._end()
+
+
+def stream_of(model: object) -> LayerStream | None:
+    """The stream of an offloaded model's layers; None of any other."""
+    found: LayerStream | None = getattr(model, "stream", None)
+    return found
+
+
+def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor:
+    host = page_aligned(source.size)
+    source.read(layer, host)
+    return host if device.type == "cpu" else host.to(device)
+
+
+class _Reader:
+    """The reading thread, and what it shares with the thread of the passes. Knows no LayerStream,
+    which may end first."""
+
+    def __init__(
+        self, source: LayerSource, layers: Sequence[int], rate: float, device: torch.device
+    ) -> None:
+        """`rate`: bytes a second at most; 0: no limit."""
+        self._source, self._layers, self._rate = source, layers, rate
+        self._buffers = [
+            HostBuffer(source.size) if device.type == "cpu" else CudaBuffer(source.size, device)
+            for _ in range(min(BUFFERS, len(layers)))
+        ]
+        self._changed = threading.Condition()
+        # Layers read, taken by a pass and released by it since `epoch` began; layer n of these is
+        # in buffer n modulo their number.
+        self._read = self._taken = self._released = self._epoch = 0
+        self._error: Exception | None = None
+        self._times: deque[tuple[float, float]] = deque(maxlen=MOST_TIMES)
+        self._reading_since: float | None = None
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def begin_pass(self) -> None:
+        if not self._layers:
+            return
+        with self._changed:
+            if self._thread is None and not self._ended:
+                self._thread = threading.Thread(target=self._run, name="layers", daemon=True)
+                self._thread.start()
+            whole = self._taken == self._released and self._released % len(self._layers) == 0
+            if self._error is not None or not whole:
+                self._read = self._taken = self._released = 0
+                self._epoch, self._error = self._epoch + 1, None
+                self._changed.notify_all()
+
+    def take(self) -> HostBuffer | CudaBuffer:
+        """The next layer's buffer, as soon as it is read. Raises what reading it has raised."""
+        with self._changed:
+            while self._read == self._taken and self._error is None and not self._ended:
+                self._changed.wait()
+            if self._read == self._taken:
+                raise self._error or RuntimeError("the stream of layers is closed")
+            self._taken += 1
+            return self._buffers[(self._taken - 1) % len(self._buffers)]
+
+    def release(self) -> None:
+        with self._changed:
+            self._released += 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def take_times(self) -> list[tuple[float, float]]:
+        with self._changed:
+            times = list(self._times)
+            self._times.clear()
+            if self._reading_since is not None:
+                # The rest of it is reported by the next call.
+                now = time.perf_counter()
+                times.append((self._reading_since, now))
+                self._reading_since = now
+        return merged(times)
+
+    def _run(self) -> None:
+        due = 0.0
+        while (ask := self._next()) is not None:
+            epoch, number, idle = ask
+            layer = self._layers[number % len(self._layers)]
+            error = None
+            if idle:  # else a sleep that was too long is made up for by the next one
+                due = max(due, time.perf_counter())
+            try:
+                self._buffers[number % len(self._buffers)].fill(self._source, layer)
+            except MODEL_FAULTS as failure:  # what a file system raises is the pass's to raise
+                error = failure
+            if self._rate:
+                due += self._source.size / self._rate
+                time.sleep(max(0.0, due - time.perf_counter()))
+            self._finish(epoch, error)
+
+    def _next(self) -> tuple[int, int, bool] | None:
+        """Epoch and number of the layer to read next, once a buffer is free, and whether that had
+        to be waited for; None at the end."""
+        with self._changed:
+            idle = self._read == 0
+            while not self._ended and (
+                self._error is not None or self._read - self._released >= len(self._buffers)
+            ):
+                self._changed.wait()
+                idle = True
+            if self._ended:
+                return None
+            self._reading_since = time.perf_counter()
+            return self._epoch, self._read, idle
+
+    def _finish(self, epoch: int, error: Exception | None) -> None:
+        with self._changed:
+            assert self._reading_since is not None
+            self._times.append((self._reading_since, time.perf_counter()))
+            self._reading_since = None
+            if epoch != self._epoch:
+                return  # of a pass that was given up
+            if error is None:
+                self._read += 1
+            else:
+                self._error = error
+            self._changed.notify_all()
+
+
+def merged(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Ascending stretches, those without a gap between them as one."""
+    joined: list[tuple[float, float]] = []
+    for start, end in times:
+        if joined and start - joined[-1][1] < GAP_S:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined

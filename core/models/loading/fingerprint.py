@@ -1,0 +1,72 @@
+"""A digest of what decides a model's texts: it tells models of one name apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+__all__ = ["Fingerprint", "fingerprint_of", "identity_of"]
+
+FINGERPRINT_VALUES = 256
+BITS = MappingProxyType({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64})
+# Fields of a configuration that do not decide a text, or are the device's and dtype's.
+NOT_IDENTITY = (
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+)
+
+
+def fingerprint_of(module: Any) -> str:
+    """The fingerprint of a whole module."""
+    fingerprint = Fingerprint(module)
+    for name, weight in module.state_dict().items():
+        fingerprint.add(name, weight)
+    return fingerprint.text
+
+
+def identity_of(module: Any) -> str:
+    """Of a module's configuration what is no default, and its end-of-text tokens, as JSON."""
+    ends = getattr(getattr(module, "generation_config", None), "eos_token_id", None)
+    config = [_identity(module.config.to_diff_dict()), ends]
+    return json.dumps(config, sort_keys=True, default=str)
+
+
+class Fingerprint:
+    """The module's `identity_of` and, in the order of its state dict, of each stored weight some
+    hundred values and the sum of all bits. To digest whole weights would take seconds a
+    gigabyte."""
+
+    def __init__(self, module: Any) -> None:
+        self._digest = hashlib.sha256(identity_of(module).encode())
+
+    @torch.inference_mode()
+    def add(self, name: str, weight: torch.Tensor) -> None:
+        """The next weight."""
+        values = weight.detach().flatten()
+        step = max(1, values.numel() // FINGERPRINT_VALUES)
+        total = int(values.view(BITS[weight.itemsize]).sum()) if values.numel() else 0
+        self._digest.update(f"{name} {tuple(weight.shape)} {total} ".encode())
+        self._digest.update(values[::step].double().cpu().numpy().tobytes())
+
+    @property
+    def text(self) -> str:
+        return self._digest.hexdigest()[:16]
+
+
+def _identity(config: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _identity(value) if isinstance(value, dict) else value
+        for name, value in config.items()
+        if name not in NOT_IDENTITY
+    }

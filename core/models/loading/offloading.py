@@ -1,0 +1,351 @@
+"""Loading an LLM whose layers do not fit: they are read one at a time, laid out for the pass, and
+written into a cache file (`disk`) or kept in host memory (`host`); a LayerStream reads them there.
+
+transformers reads a model of the first layer alone, with embedding and head; that model is checked
+like any other, and is the pattern of all layers.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from core.config.offload import Offload
+from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from core.events import ModelInfo
+from core.models.fastest import streamed_forward
+from core.models.fusing import lean_layer, stored_wide
+from core.models.hf_model import HfModel
+from core.models.layer_stream import HostLayers, LayerStream, page_aligned
+from core.models.lean import MATRICES, LeanLayer, LeanWeights, layer_bytes
+from core.models.loading.catalog import ModelSource
+from core.models.loading.fingerprint import Fingerprint, identity_of
+from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
+from core.models.loading.layer_file import FileLayers, padded, read_record, write_layers
+from core.models.loading.reading import read_module, reading_model
+from core.models.loading.tree_check import checked_model, layer_kinds
+from core.models.machine import format_bytes, trim_heap, weight_files
+from core.models.protocol import chain
+
+__all__ = ["load_offloaded"]
+
+FORMAT = 1  # of layer files; another one makes them be written anew
+LAYERS = "model.layers."
+FULL = "full_attention"
+
+
+def load_offloaded(
+    source: ModelSource,
+    config: Any,
+    info_of: Any,
+    dtype: torch.dtype,
+    device: torch.device,
+    offload: Offload,
+    say: Any,
+) -> HfModel:
+    """The LLM with streamed layers. `info_of`: a module's ModelInfo.
+
+    Raises ModelLoadError, UnsupportedModelError, OutOfMemoryError."""
+    files = _checkpoint_files(source, config)
+    say("weights of one layer")
+    with reading_model(source):
+        module = read_module(source, _small(config), dtype).to(device).eval()
+        info: ModelInfo = info_of(module)
+        meta = _without_weights(config)
+        info = replace(info, parameters=sum(p.numel() for p in meta.parameters()))
+    say("tree check")
+    first = checked_model(module, info)
+    _restore(module, config)
+    if first.lean_weights is None:
+        raise UnsupportedModelError(
+            f"model {info.name} has architecture {info.architecture}: its layers cannot be "
+            "streamed; without --offload, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
+        )
+    masks, kernels = first.masks, first.kernels
+    checkpoint, kinds = _Checkpoint(files, dtype), _kinds(config)
+    model = _Model(info, module, meta, first.lean_weights, checkpoint, kinds, kernels is not None)
+    del first  # and the weights of its layers
+    with reading_model(source):
+        layers, vectors = model.laid_out(offload, say)
+    stream = LayerStream(layers, offload.resident, offload.mbps, offload.mode, device)
+    weights = model.weights(vectors)
+    forward = streamed_forward(weights, masks, stream, (kernels, model.element))
+    if kernels is not None and not weights.is_tied:  # the pass has a packed copy of the head
+        weights = replace(weights, head=weights.head.to("meta"))
+        module.lm_head.weight = torch.nn.Parameter(weights.head.t(), requires_grad=False)
+    info = replace(info, fingerprint=model.fingerprint)
+    offloaded = HfModel(module, info, masks, weights, forward)
+    say("a pass over all layers")
+    _check_pass(offloaded)
+    return offloaded
+
+
+class _Checkpoint:
+    """The weights of safetensors files by name. A file is mapped only while it is read: what was
+    read of a mapping counts as the process's memory."""
+
+    def __init__(self, files: list[Path], dtype: torch.dtype) -> None:
+        self.files, self._dtype = files, dtype
+        self._file_of: dict[str, Path] = {}
+        for file in files:
+            with safe_open(file, framework="pt") as kept:
+                self._file_of |= dict.fromkeys(kept.keys(), file)
+
+    def read(self, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
+        """The weights of these names, under the keys."""
+        with ExitStack() as closing:
+            opened: dict[Path, Any] = {}
+            found = {}
+            for key, name in names.items():
+                if name not in self._file_of:
+                    raise ValueError(f"weight {name} is missing")
+                file = self._file_of[name]
+                if file not in opened:
+                    opened[file] = closing.enter_context(safe_open(file, framework="pt"))
+                # A copy in any case, no view of the mapping.
+                found[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
+            return found
+
+
+class _Model:
+    """The parts of an offloaded model. `module`: of the first layers, with embedding and head;
+    `meta`: the whole one without weights; `kinds`: each layer's kind of attention; `native`:
+    whether its pass is compiled. After `laid_out` the `fingerprint` and the `element` type of
+    packed matrices are known."""
+
+    def __init__(
+        self,
+        info: ModelInfo,
+        module: Any,
+        meta: Any,
+        lean: LeanWeights,
+        checkpoint: _Checkpoint,
+        kinds: list[str],
+        native: bool,
+    ) -> None:
+        self._info, self._module, self._checkpoint = info, module, checkpoint
+        self._kinds, self._native = kinds, native
+        self._pattern: Any = meta.model.layers[0]
+        self._names = list(self._pattern.state_dict())
+        state = module.state_dict()
+        self._others = {n: w for n, w in state.items() if not n.startswith(LAYERS)}
+        module.model.layers = torch.nn.ModuleList()
+        first = lean.layers[0]
+        matrices = {name: getattr(first, name).to("meta") for name in MATRICES}
+        self._lean = replace(lean, layers=(replace(first, **matrices),))
+        self.fingerprint, self.element = "", None
+
+    def laid_out(
+        self, offload: Offload, say: Any
+    ) -> tuple[FileLayers | HostLayers, list[dict[str, torch.Tensor]]]:
+        """Where the layers are read from, and norms and biases of each."""
+        if offload.mode == "host":
+            kept: list[torch.Tensor] = []
+            vectors: dict[str, torch.Tensor] = {}
+            for layer, own in self._packed(say):
+                kept.append(self._pinned(layer))
+                vectors |= own
+            return HostLayers(kept), self._by_layer(vectors)
+        say("hash of the weights")
+        folder = cache_folder() / "layers"
+        file = folder / f"{self._key()}.layers"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with hold_lock(file.with_suffix(".lock"), say, "writes its layers"):
+                found = read_record(file) if file.exists() else None
+                if found is None:
+                    self._check_disk(folder)
+                    write_layers(file, self._packed(say), self._record)
+                    found = read_record(file)
+        except OSError as error:
+            raise ModelLoadError(
+                f"layer file is {str(file)!r}: it cannot be written ({error})"
+            ) from error
+        assert found is not None
+        record, vectors = found
+        self.fingerprint = record["fingerprint"]
+        self.element = np.dtype(record["element"]).type if self._native else None
+        return FileLayers(file, record), self._by_layer(vectors)
+
+    def weights(self, vectors: list[dict[str, torch.Tensor]]) -> LeanWeights:
+        """With layers whose matrices are on the device `meta`."""
+        device = self._lean.embedding.device
+        layers = [
+            replace(
+                self._lean.layers[0],
+                **{name: vector.to(device) for name, vector in own.items()},
+                sliding=kind == "sliding_attention",
+            )
+            for own, kind in zip(vectors, self._kinds, strict=True)
+        ]
+        return replace(self._lean, layers=tuple(layers))
+
+    # -- parts --
+
+    def _packed(self, say: Any) -> Iterator[tuple[torch.Tensor, dict[str, torch.Tensor]]]:
+        """Each layer's bytes as the pass reads them, padded; its norms and biases by name.
+        Afterwards the fingerprint is known, that of the whole module."""
+        count = len(self._kinds)
+        fingerprint, others = Fingerprint(self._module), iter(self._others.items())
+        self.element = self._element() if self._native else None
+        for name, weight in others:
+            if name.startswith("model.norm"):
+                rest = [(name, weight), *others]
+                break
+            fingerprint.add(name, weight)
+        for i in range(count):
+            say(f"layer {i + 1} of {count}")
+            state = self._state(i)
+            for name in self._names:
+                fingerprint.add(f"{LAYERS}{i}.{name}", state[name])
+            layer = self._lean_layer(state)
+            del state
+            yield padded(self._bytes(layer)), _vectors(i, layer)
+            del layer
+            trim_heap()  # else 10 MB of each of 30 layers of 30 MB stayed
+        for name, weight in rest:
+            fingerprint.add(name, weight)
+        self.fingerprint = fingerprint.text
+
+    def _state(self, layer: int) -> dict[str, torch.Tensor]:
+        return self._checkpoint.read({name: f"{LAYERS}{layer}.{name}" for name in self._names})
+
+    def _lean_layer(self, state: dict[str, torch.Tensor]) -> LeanLayer:
+        self._pattern.load_state_dict(state, assign=True)
+        return lean_layer(self._pattern, FULL, stored_wide(self._lean.embedding))
+
+    def _bytes(self, layer: LeanLayer) -> torch.Tensor:
+        if self.element is None:
+            return layer_bytes(layer)
+        from core.models.native.packing import pack_layer, shape_of
+
+        packed = pack_layer(layer, shape_of(self._lean), self.element)
+        return torch.from_numpy(packed.view(np.uint8))
+
+    def _element(self) -> Any:
+        """Element type of all matrices: that which the resident model would have."""
+        from core.models.native.packing import is_half, storage_type_of
+
+        layers = (self._lean_layer(self._state(i)) for i in range(len(self._kinds)))
+        half = self._lean.embedding.dtype == torch.bfloat16 or (
+            is_half(self._lean.head)
+            and all(is_half(getattr(layer, name)) for layer in layers for name in MATRICES)
+        )
+        return storage_type_of(self._lean, half)
+
+    def _record(self) -> dict[str, str]:
+        element = "" if self.element is None else np.dtype(self.element).str
+        return {"element": element, "fingerprint": self.fingerprint}
+
+    def _key(self) -> str:
+        """Of the weights, of what the fingerprint digests besides them, and of the layout."""
+        if self._native:
+            from core.models.native.packing import storage_type_of
+
+            layout = np.dtype(storage_type_of(self._lean, True)).str
+        else:
+            layout = f"lean {stored_wide(self._lean.embedding)}"
+        parts = [FORMAT, layout, self._lean.embedding.dtype, identity_of(self._module)]
+        parts += [sha256_of(file) for file in self._checkpoint.files]
+        return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()[:32]
+
+    def _by_layer(self, vectors: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+        layers: list[dict[str, torch.Tensor]] = [{} for _ in self._kinds]
+        for name, vector in vectors.items():
+            layer, _, field = name.partition(".")
+            layers[int(layer)][field] = vector
+        return layers
+
+    def _pinned(self, layer: torch.Tensor) -> torch.Tensor:
+        device = self._lean.embedding.device
+        if device.type != "cuda":
+            return layer
+        return page_aligned(len(layer), device).copy_(layer)
+
+    def _check_disk(self, folder: Path) -> None:
+        needed = len(self._kinds) * sum(
+            getattr(self._lean.layers[0], name).nbytes for name in MATRICES
+        )
+        if needed > (free := shutil.disk_usage(folder).free):
+            raise OutOfMemoryError(
+                f"layers of {self._info.name} need {format_bytes(needed)} in {folder}: "
+                f"{format_bytes(free)} are free there; SPECSCOPE_CACHE names another folder"
+            )
+
+
+def _vectors(index: int, layer: LeanLayer) -> dict[str, torch.Tensor]:
+    """A layer's norms and biases by name."""
+    parts = ((f.name, getattr(layer, f.name)) for f in fields(LeanLayer))
+    return {
+        f"{index}.{name}": part.detach().cpu().contiguous()
+        for name, part in parts
+        if isinstance(part, torch.Tensor) and name not in MATRICES
+    }
+
+
+def _checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
+    if getattr(config, "quantization_config", None) is not None:
+        raise UnsupportedModelError(
+            f"model {source} has quantized weights: its layers cannot be streamed; whole weights "
+            "are allowed"
+        )
+    files = weight_files(source.name)
+    if not files or any(file.suffix != ".safetensors" for file in files):
+        raise ModelLoadError(
+            f"model is {str(source)!r}: its layers are not in safetensors files on this machine; "
+            "to stream them, a folder or a cached hub id with such files is allowed"
+        )
+    return files
+
+
+def _kinds(config: Any) -> list[str]:
+    count = int(config.num_hidden_layers)
+    return list(getattr(config, "layer_types", None) or [FULL] * count)
+
+
+def _small(config: Any) -> Any:
+    """The configuration of the first layers alone: one of each kind of attention."""
+    small, kinds = copy.deepcopy(config), sorted(layer_kinds(config))
+    small.num_hidden_layers = max(1, len(kinds))
+    if getattr(config, "layer_types", None):
+        small.layer_types = kinds
+    return small
+
+
+def _without_weights(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    kind: Any = AutoModelForCausalLM
+    with torch.device("meta"):
+        return kind.from_config(config)
+
+
+def _restore(module: Any, config: Any) -> None:
+    """The module says again what the whole model is."""
+    module.config.num_hidden_layers = config.num_hidden_layers
+    if getattr(config, "layer_types", None):
+        module.config.layer_types = config.layer_types
+
+
+def _check_pass(model: HfModel) -> None:
+    """One pass, which reads every layer of a layer file for the first time, and so checks it."""
+    row = model.open_row()
+    try:
+        logits = model.forward([chain(row, [1, 2], last_only=True)])[0]
+    finally:
+        model.close_row(row)
+    if not bool(torch.isfinite(logits).all()):
+        raise ModelLoadError(
+            f"model {model.info.name} gives values that are no numbers (NaN or infinite): its "
+            "weights are broken, or too large for this dtype; whole weights are allowed"
+        )

@@ -1,0 +1,87 @@
+"""Configurations and modules as transformers reads them, and the one line that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from core.errors import MODEL_FAULTS, ModelLoadError, SpecScopeError, UnsupportedModelError
+from core.models.loading.catalog import ALLOWED, ModelSource
+from core.models.loading.gguf_cache import check_complete
+
+__all__ = ["read_config", "read_module", "reading_model", "unreadable"]
+
+
+def read_config(source: ModelSource) -> Any:
+    """The configuration of a decoder-only model. Raises ModelLoadError, UnsupportedModelError."""
+    from transformers import AutoConfig
+
+    with reading_model(source):
+        config: Any = AutoConfig.from_pretrained(
+            source.name, local_files_only=source.local, trust_remote_code=False
+        )
+    if getattr(config, "is_encoder_decoder", False):
+        raise UnsupportedModelError(
+            f"model {source} is of type {config.model_type}: a decoder-only model is allowed"
+        )
+    config.return_dict = True  # as `generate` asks for, whatever the folder says
+    return config
+
+
+def read_module(source: ModelSource, config: Any, dtype: torch.dtype) -> Any:
+    """The module of this configuration with its weights, on the CPU. Raises what transformers
+    does: only within `reading_model`."""
+    from transformers import AutoModelForCausalLM
+
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        source.name,
+        config=config,
+        dtype=dtype,
+        attn_implementation=_attention_of(config),
+        output_loading_info=True,
+        local_files_only=source.local,
+        trust_remote_code=False,
+    )
+    module, report = loaded
+    # transformers would fill missing weights with random numbers and only warn.
+    check_complete(report)
+    return module
+
+
+@contextmanager
+def reading_model(source: ModelSource) -> Iterator[None]:
+    """What is raised within becomes a ModelLoadError of one line."""
+    try:
+        yield
+    except SpecScopeError:
+        raise
+    except UnpicklingError as error:
+        raise ModelLoadError(
+            f"model is {str(source)!r}: its pickled weights hold more than tensors, and nothing of "
+            "them was run; a folder with safetensors is allowed"
+        ) from error
+    except MODEL_FAULTS as error:
+        raise ModelLoadError(unreadable("model", source, error)) from error
+
+
+def unreadable(what: str, source: ModelSource, error: Exception) -> str:
+    """Why a model or tokenizer cannot be read, in one line."""
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    if "ignore_mismatched_sizes" in reason:  # transformers' hint at a report that is not shown
+        reason = "its weights have other shapes than its config.json says"
+    return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
+
+
+def _attention_of(config: Any) -> str:
+    """The attention implementation to ask transformers for: one that takes additive 4-D masks.
+
+    A folder may name another, whose package is missing or whose kernel crashes on such masks.
+    """
+    from transformers import AutoModelForCausalLM
+
+    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"

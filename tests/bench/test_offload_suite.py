@@ -1,0 +1,75 @@
+"""The tables of suite `offload`: bounds, texts that differ; and the suite itself, nightly."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.context import Context
+from bench.prompts import load_prompts
+from bench.results import Results
+from bench.settings import Settings
+from bench.suites.offload import ACCELERATE, PLAIN, RESIDENT, OffloadSuite, failures, tables
+from core.models.loading.load import load_models
+
+KEY = {"model": "bundled", "dtype": "bfloat16", "repeat": 0}
+
+
+def passes(tokens: int, resident: float) -> dict[str, Any]:
+    seconds = {RESIDENT: resident, "100 MB/s": 0.26, "no limit": 0.5, ACCELERATE: 0.75}
+    return {**KEY, "part": "passes", "tokens": tokens, "bytes": 25_000_000, "seconds": seconds}
+
+
+def texts(ids: list[int]) -> dict[str, Any]:
+    figures = {PLAIN: {"per_pass": 1.0, "speed": 2.0, "ids": [1, 2]}}
+    figures["best"] = {"per_pass": 4.0, "speed": 7.8, "ids": ids}
+    return {**KEY, "part": "texts", "prompt": "dev-code-00", "figures": figures}
+
+
+def results(*samples: dict[str, Any]) -> Results:
+    found = Results(Path("unused"), {}, [])
+    found.samples.extend(samples)
+    return found
+
+
+def test_a_pass_is_compared_with_reading_and_computing() -> None:
+    (table,) = tables(results(passes(1, 0.1), passes(64, 0.5)))
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert "0.260 (1.040x)" in lines["100 MB/s"]  # 25 MB at 100 MB/s are 0.25 s
+    assert "0.260 (0.520x)" in lines["100 MB/s"]  # computing 64 tokens takes longer
+    assert "0.500 (5.000x)" in lines["no limit"]
+
+
+def test_texts_have_their_speed_up_by_tokens_per_pass() -> None:
+    (table,) = tables(results(texts([1, 2])))
+    assert "3.90x" in table and "0.97 (" in table
+
+
+def test_another_text_fails_the_suite() -> None:
+    assert failures(results(texts([1, 2]))) == ()
+    (failure,) = failures(results(texts([1, 3])))
+    assert failure.startswith("best, dev-code-00")
+
+
+@pytest.mark.nightly
+def test_the_suite_measures_and_a_fresh_process_stays_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECSCOPE_CACHE", str(tmp_path))
+    prompts = load_prompts()[:1]
+    context = Context(
+        Settings(1, 4, 1, ("bfloat16",)),
+        prompts,
+        prompts,
+        results(),
+        lambda _: load_models(),
+        print,
+    )
+    monkeypatch.setattr(context.results, "add", context.results.samples.append)
+    suite = OffloadSuite(rates=(400,), widths=(1,))
+    suite.measure(context)
+    assert not suite.report(context).failures
+    peaks = [s["figures"]["peak"] for s in context.results.samples if s["part"] == "memory"]
+    for one in peaks:
+        parts = one["imports"] + one["resident"] + one["embedding"] + one["layers"]
+        assert one["peak"] <= parts + 300_000_000

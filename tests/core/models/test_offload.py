@@ -1,0 +1,372 @@
+"""An offloaded LLM writes what the resident one writes, bit for bit; its layer file is refused if
+it is not what was written; an error while it is read ends one run alone."""
+
+import errno
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.config.offload import Offload, offload_of
+from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
+from core.events import RunCompleted, RunFailed
+from core.models import fastest
+from core.models.hf_model import HfModel
+from core.models.lean import LeanForward
+from core.models.loading import layer_file, offloading
+from core.models.loading.layer_file import FileLayers
+from core.models.native.forward import CompiledForward
+from core.models.protocol import chain
+from tests.core.engines import ids_of_events, texts_of
+from tests.core.models.test_lean import LEAN, said
+from tests.fakes import tiny_module, word_tokenizer
+
+Folder = Callable[..., Path]
+LAYERS = 5
+PROMPT = (3, 9, 27, 17)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPECSCOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "layers"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    def save(family: str = "llama", dtype: Any = torch.float32, **changes: Any) -> Path:
+        # transformers' tokenizer for Qwen 2 adds a token.
+        sizes = {"num_hidden_layers": LAYERS, "vocab_size": 72}
+        module = tiny_module(family, 3, dtype, **sizes, **changes)
+        module.save_pretrained(tmp_path / "llm", max_shard_size="60KB")
+        word_tokenizer(64).save_pretrained(tmp_path / "llm")
+        return tmp_path / "llm"
+
+    return save
+
+
+@pytest.fixture(params=["compiled", "lean"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    if request.param == "compiled":
+        return CompiledForward
+    monkeypatch.setattr(fastest, "compile_forward", lambda *_: None)
+    return LeanForward
+
+
+def loaded(path: Path, mode: str = "disk", resident: int = 0, **options: Any) -> HfModel:
+    llm = load_models(str(path), [], offload=Offload(mode, resident), **options).llm
+    assert isinstance(llm, HfModel)
+    return llm
+
+
+def equal(one: HfModel, other: HfModel) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(said(one), said(other), strict=True))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("family", LEAN)
+def test_its_logits_are_those_of_the_resident_model(
+    folder: Folder, way: type[Any], family: str, dtype: str
+) -> None:
+    path = folder(family)
+    resident = load_models(str(path), [], dtype).llm
+    model = loaded(path, dtype=dtype)
+    assert type(model._forward) is way
+    assert model.stream is not None and model.stream.info.streamed == LAYERS
+    assert isinstance(resident, HfModel)
+    assert model.info == resident.info  # the fingerprint too
+    assert equal(model, resident)
+    assert equal(loaded(path, dtype=dtype), resident)  # from the file of before
+    assert equal(loaded(path, "host", dtype=dtype), resident)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"halved": True, "intermediate_size": 64, "head_dim": 8},
+        {"tie_word_embeddings": True, "attention_bias": True, "mlp_bias": True},
+    ],
+)
+def test_on_several_threads_and_in_every_format(
+    folder: Folder, changes: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    path = folder(**changes)
+    resident: Any = load_models(str(path), []).llm
+    model: Any = loaded(path)
+    assert model._forward.workers == threads
+    assert model._forward._weights.matrices.dtype == resident._forward._weights.matrices.dtype
+    assert equal(model, resident)
+
+
+def test_layers_within_the_budget_stay_in_memory(folder: Folder, way: type[Any]) -> None:
+    path = folder()
+    resident: Any = load_models(str(path), []).llm
+    stream: Any = loaded(path).stream
+    size = stream.bytes // LAYERS
+    for kept in range(LAYERS + 2):
+        model = loaded(path, resident=kept * size + size // 2)
+        assert model.stream is not None
+        info, within = model.stream.info, min(kept, LAYERS)
+        assert (info.streamed, info.resident_bytes) == (LAYERS - within, within * size)
+        assert info.bytes_a_pass == (LAYERS - within) * size
+        assert equal(model, resident)
+
+
+def test_two_layers_swapped_are_noticed(folder: Folder, way: type[Any]) -> None:
+    """The negative control of all comparisons above."""
+    path = folder()
+    resident: Any = load_models(str(path), []).llm
+    model: Any = loaded(path, "host")
+    layers = model.stream._reader._source.layers
+    layers[1], layers[2] = layers[2], layers[1]
+    assert not equal(model, resident)
+
+
+# -- texts --
+
+
+def texts(models: LoadedModels, temperature: float, verify: str) -> list[list[int]]:
+    speculation = SpeculationConfig(verify=verify, speculation_length=4)
+    sampling = SamplingParams(24, temperature, seed=5)
+    prompts = [(3, 9, 27, 17), (5,), (40, 41, 42)]
+    requests = [Request("w", sampling, speculation, prompt_token_ids=one) for one in prompts]
+    return texts_of(Engine(models).generate_many(requests))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("temperature", "verify"), [(0.0, "greedy"), (0.8, "match")])
+def test_laws_1_and_2(folder: Folder, dtype: str, temperature: float, verify: str) -> None:
+    """With drafters, alone and many at once: the resident model's text."""
+    path = str(folder(halved=True))
+    ssm = [path]
+    resident = texts(load_models(path, ssm, dtype), temperature, verify)
+    streamed = load_models(path, ssm, dtype, offload=Offload("disk"))
+    plain = load_models(path, [], dtype, offload=Offload("disk"))
+    assert texts(streamed, temperature, verify) == resident
+    speculation = SpeculationConfig.preset("autoregressive")
+    alone = Request(
+        "w", SamplingParams(24, temperature, seed=5), speculation, prompt_token_ids=PROMPT
+    )
+    assert ids_of_events(Engine(plain).generate(alone)) == resident[0]
+
+
+# -- the layer file --
+
+
+def file_in(cache: Path) -> Path:
+    (file,) = cache.glob("*.layers")
+    return file
+
+
+def refusal_of(path: Path) -> str:
+    with pytest.raises(ModelLoadError) as caught:
+        loaded(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_truncated_file_is_refused_by_its_size(folder: Folder, cache: Path) -> None:
+    path = folder()
+    loaded(path)
+    os.truncate(file_in(cache), file_in(cache).stat().st_size - 4096)
+    assert "bytes" in refusal_of(path) and "remove it" in refusal_of(path)
+    file_in(cache).unlink()
+    loaded(path)  # written again
+
+
+@pytest.mark.parametrize("resident", [0, 1 << 20])
+def test_a_changed_file_is_refused_by_its_hash(folder: Folder, cache: Path, resident: int) -> None:
+    path = folder()
+    loaded(path)
+    file = file_in(cache)
+    with file.open("r+b") as out:
+        out.seek(3 * file.stat().st_size // LAYERS + 100)
+        byte = out.read(1)
+        out.seek(-1, os.SEEK_CUR)
+        out.write(bytes([byte[0] ^ 1]))
+    with pytest.raises(ModelLoadError, match="layer 3 is not what was written"):
+        loaded(path, resident=resident)
+
+
+def test_other_weights_have_another_file(folder: Folder, cache: Path) -> None:
+    loaded(folder())
+    loaded(folder(halved=True))
+    assert len(list(cache.glob("*.layers"))) == 2
+
+
+def test_a_record_that_cannot_be_read_is_refused(folder: Folder, cache: Path) -> None:
+    path = folder()
+    loaded(path)
+    (beside,) = cache.glob("*.safetensors")
+    beside.write_bytes(beside.read_bytes()[:40])
+    assert "cannot be read" in refusal_of(path)
+    beside.unlink()
+    loaded(path)
+
+
+def test_without_o_direct_it_reads_through_the_page_cache(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, direct = os.open, getattr(os, "O_DIRECT", 0)
+
+    def refusing(path: Any, flags: int, *rest: Any) -> int:
+        if flags & direct and str(path).endswith(".layers"):
+            raise OSError(errno.EINVAL, "no O_DIRECT here")
+        return real(path, flags, *rest)
+
+    path = folder()
+    resident: Any = load_models(str(path), []).llm
+    monkeypatch.setattr(layer_file.os, "open", refusing)
+    model: Any = loaded(path)
+    assert not model.stream._reader._source.direct
+    assert equal(model, resident)
+
+
+def test_a_disk_without_room_is_refused_beforehand(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        free = 10
+
+    monkeypatch.setattr(offloading.shutil, "disk_usage", lambda _: Full)
+    with pytest.raises(OutOfMemoryError, match="are free there"):
+        loaded(folder())
+
+
+# -- what cannot be streamed --
+
+
+def test_other_architectures_are_refused(tmp_path: Path) -> None:
+    tiny_module("gpt2", 3, torch.float32).save_pretrained(tmp_path / "llm")
+    word_tokenizer(64).save_pretrained(tmp_path / "llm")
+    with pytest.raises(UnsupportedModelError, match="cannot be streamed"):
+        loaded(tmp_path / "llm")
+
+
+def test_a_missing_weight_is_named(folder: Folder) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder()
+    for file in path.glob("*.safetensors"):
+        weights = load_file(file)
+        weights.pop("model.layers.3.mlp.up_proj.weight", None)
+        save_file(weights, file, metadata={"format": "pt"})
+    assert "model.layers.3.mlp.up_proj.weight" in refusal_of(path)
+
+
+def test_numbers_that_are_none_are_refused(folder: Folder) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = folder()
+    for file in path.glob("*.safetensors"):
+        weights = load_file(file)
+        for name, weight in weights.items():
+            if "layers.4.mlp.down" in name:
+                weight[:] = float("nan")
+        save_file(weights, file, metadata={"format": "pt"})
+    assert "no numbers" in refusal_of(path)
+
+
+@pytest.mark.parametrize(
+    ("mode", "resident", "mbps"),
+    [("nowhere", None, None), ("disk", -1, None), ("disk", 1, -2.0), (None, 1, None)],
+)
+def test_values_out_of_range_are_refused(mode: str | None, resident: Any, mbps: Any) -> None:
+    with pytest.raises(ConfigError):
+        offload_of(mode, resident, mbps)
+
+
+# -- errors in mid-pass --
+
+
+class Failing(FileLayers):
+    """Reading one layer fails a number of times."""
+
+    failures = 0
+
+    def read(self, layer: int, into: torch.Tensor) -> None:
+        if layer == 3 and Failing.failures:
+            Failing.failures -= 1
+            raise OSError(errno.EIO, "the disk is gone")
+        super().read(layer, into)
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> type[Failing]:
+    Failing.failures = 0
+    monkeypatch.setattr(offloading, "FileLayers", Failing)
+    return Failing
+
+
+def plain_request(ids: tuple[int, ...]) -> Request:
+    plain = SpeculationConfig.preset("autoregressive")
+    return Request("w", SamplingParams(8), plain, prompt_token_ids=ids)
+
+
+def test_an_error_of_the_disk_ends_one_run_alone(
+    folder: Folder, failing: type[Failing], way: type[Any]
+) -> None:
+    path = str(folder())
+    engine = Engine(load_models(path, [], offload=Offload("disk")))
+    request = plain_request(PROMPT)
+    wanted = ids_of_events(engine.generate(request))
+    events = engine.generate(request)
+    for _ in range(9):  # the run's start, two rounds
+        next(events)
+    failing.failures = 1
+    with pytest.raises(OSError, match="the disk is gone"):
+        list(events)
+    assert ids_of_events(engine.generate(request)) == wanted
+
+
+def test_of_several_runs_in_one_pass_too(folder: Folder, failing: type[Failing]) -> None:
+    """The pass of all fails, then that of the first alone: the second run goes on."""
+    engine = Engine(load_models(str(folder()), [], offload=Offload("disk")))
+    requests = [plain_request(PROMPT), plain_request((5, 6))]
+    wanted = texts_of(engine.generate_many(requests))
+    events = engine.generate_many(requests)
+    seen = [next(events) for _ in range(6)]
+    failing.failures = 2
+    seen += list(events)
+    assert [type(e) for e in seen if isinstance(e, RunFailed | RunCompleted)] == [
+        RunFailed,
+        RunCompleted,
+    ]
+    assert texts_of(seen)[1] == wanted[1]
+
+
+def test_the_reading_thread_ends_with_the_model(folder: Folder) -> None:
+    model: Any = loaded(folder())
+    thread = model.stream._reader._thread
+    assert thread in threading.enumerate()
+    del model
+    gc.collect()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def test_a_pass_that_was_given_up_leaves_nothing_behind(folder: Folder, way: type[Any]) -> None:
+    path = folder()
+    resident: Any = load_models(str(path), []).llm
+    model = loaded(path)
+    assert model.stream is not None
+    for _ in range(3):
+        given_up = iter(model.stream)
+        next(given_up), next(given_up)
+    row, other = model.open_row(), resident.open_row()
+    for _ in range(3):
+        found, wanted = (
+            m.forward([chain(r, [7])])[0] for m, r in ((model, row), (resident, other))
+        )
+        assert torch.equal(found, wanted)
+        model.commit(row, [0])
+        resident.commit(other, [0])

@@ -1,0 +1,116 @@
+"""What a run of an offloaded LLM says of the stream of its layers, and how it is shown."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig, load_models
+from core.__main__ import main
+from core.config.offload import Offload
+from core.events import Event, OffloadInfo, RoundCompleted, RunStarted, event_from_plain
+from storage import RunStore
+from storage.exports import chrome_trace
+from tests.core.models.folders import save_tiny_model
+from ui.run.charts import timeline_value
+from ui.run.frame import Frame
+from ui.run.offloaded import offload_words
+from ui.run.view import reduce_all
+
+MBPS = 2.0
+REQUEST = Request("w3 w9 w27", SamplingParams(8), SpeculationConfig.preset("specinfer"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("models")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPECSCOPE_CACHE", str(place / "cache"))
+        yield save_tiny_model(place / "tiny")
+
+
+@pytest.fixture(scope="module")
+def events(folder: Path) -> list[Event]:
+    models = load_models(str(folder), [str(folder)], offload=Offload("disk", 0, MBPS))
+    return list(Engine(models).generate(REQUEST))
+
+
+def rounds(events: list[Event]) -> list[RoundCompleted]:
+    return [event for event in events if isinstance(event, RoundCompleted)]
+
+
+def test_the_start_says_how_layers_are_streamed(events: list[Event], folder: Path) -> None:
+    start = events[0]
+    assert isinstance(start, RunStarted) and start.offload is not None
+    info = start.offload
+    assert (info.mode, info.layers, info.streamed, info.resident_bytes) == ("disk", 2, 2, 0)
+    assert info.mbps == MBPS and info.bytes_a_pass % 4096 == 0
+    plain = next(Engine(load_models(str(folder), [])).generate(REQUEST))
+    assert isinstance(plain, RunStarted) and plain.offload is None
+
+
+def test_every_round_says_when_layers_were_read(events: list[Event]) -> None:
+    before = 0.0
+    for one in rounds(events):
+        assert one.loads and all((s.lane, s.name) == ("layers", "load") for s in one.loads)
+        begin = min(span.start_ms for span in one.spans)
+        for load in one.loads:
+            assert max(before, begin) - 0.01 <= load.start_ms < load.end_ms <= one.at_ms
+            before = load.end_ms
+    # They are no stages: nothing that sums up a round's time sees them.
+    assert all(span.lane != "layers" for one in rounds(events) for span in one.spans)
+
+
+def test_a_pass_takes_what_the_stream_takes(events: list[Event]) -> None:
+    info = events[0].offload  # type: ignore[union-attr]
+    assert info is not None
+    *_, last = rounds(events)
+    (forward,) = (span for span in last.spans if span.name == "forward")
+    assert forward.ms > 0.4 * info.least_ms  # up to two layers were read before
+
+
+def test_log_and_trace_have_them(events: list[Event], tmp_path: Path) -> None:
+    with RunStore(tmp_path / "log.db") as store:
+        for event in events:
+            store.record(event)
+        assert store.flush(60)
+        assert list(store.events(events[0].run_id)) == events
+    trace = json.loads(chrome_trace(events))["traceEvents"]
+    names = [entry["args"]["name"] for entry in trace if entry["name"] == "thread_name"]
+    assert "layers" in names
+    assert sum(entry["name"] == "load" for entry in trace) == sum(
+        len(one.loads) for one in rounds(events)
+    )
+
+
+def test_the_pipeline_picture_has_a_lane_for_them(events: list[Event]) -> None:
+    view = reduce_all(events)
+    value = timeline_value(Frame(view=view, detail=view.last, ended=True, at_end=True))
+    lane = next(key for key, name in value["lanes"].items() if name == "layers")
+    bars = [bar for spans in value["bars"].values() for bar in spans.values()]
+    assert sum(bar["lane"] == lane for bar in bars) == sum(len(o.loads) for o in rounds(events))
+    assert "one transfer" in value["offload"]
+
+
+def test_the_sentence_has_the_bound() -> None:
+    info = OffloadInfo("disk", 30, 30, 0, 58_000_000, 200.0)
+    assert offload_words(info) == (
+        "Each pass streams 58 MB from disk at 200 MB/s: at least 0.29 s; a tree of 16 nodes costs "
+        "one transfer, as one token does."
+    )
+    some = offload_words(OffloadInfo("host", 30, 10, 1, 2_500_000_000))
+    assert some.startswith("Each pass streams 2.50 GB from host memory (10 of 30 layers); ")
+    assert offload_words(None) == offload_words(OffloadInfo("disk", 30, 0, 9, 0)) == ""
+
+
+def test_the_command_line_takes_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--llm", str(folder), "--prompt", "w3 w9", "--max-new-tokens", "4", "--events"]
+    assert main([*words, "--offload", "host", "--resident", "1e3", "--offload-mbps", "50"]) == 0
+    start = event_from_plain(json.loads(capsys.readouterr().out.splitlines()[0]))
+    assert isinstance(start, RunStarted) and start.offload is not None
+    assert (start.offload.mode, start.offload.mbps) == ("host", 50.0)
+    assert main([*words, "--resident", "5"]) == 2
+    assert "only with --offload" in capsys.readouterr().err
+    assert main([*words, "--offload", "tape"]) == 2
+    assert "one of host, disk" in capsys.readouterr().err
