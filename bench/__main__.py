@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.context import Context, Report, Suite, family_in, loader
+from bench.context import Context, Report, Suite, family_in
 from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
-from bench.prompts import load_prompts, take_round_robin
+from bench.prompts import take_round_robin
 from bench.results import Results, write_text
 from bench.settings import DTYPES, Parser, Settings, int_argument
 from bench.suites import SUITES, check_used
@@ -100,10 +100,10 @@ def open_context(suite: Suite, settings: Settings, arguments: argparse.Namespace
         "versions": versions(),
         "code": code_digest(arguments.family),
     }
-    prompts, family = load_prompts(), arguments.family
+    prompts, family = suite.load_prompts(), arguments.family
     results = Results.open(path, header, fresh=arguments.fresh)
     fixed = (settings, take_round_robin(prompts, settings.prompts), prompts, results)
-    return Context(*fixed, loader(family), teller(), arguments.grown, family)
+    return Context(*fixed, suite.loader(family), teller(), arguments.grown, family)
 
 
 def teller() -> Callable[[str], None]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def cases(settings: Settings, prompts: Sequence[Prompt], temperature: float) -> 
 def request(case: DecodeCase, speculation: SpeculationConfig) -> Request:
     seed, ignore = case.seed, case.ignore_eos
     sampling = SamplingParams(case.tokens, case.temperature, seed=seed, ignore_eos=ignore)
-    return Request(case.prompt.text, sampling, speculation)
+    return Request(case.prompt.text, sampling, speculation, chat=case.prompt.chat)
 
 
 def decode(
@@ -70,15 +71,21 @@ def decode(
     return outcomes
 
 
+def ids_by_round(
+    engine: Engine, case: DecodeCase, speculation: SpeculationConfig
+) -> list[tuple[int, ...]]:
+    """Runs a case to its end and returns the new tokens' ids, round by round."""
+    events = engine.generate(request(case, speculation))
+    return [event.token_ids for event in events if isinstance(event, RoundCompleted)]
+
+
 def new_ids(engine: Engine, case: DecodeCase, speculation: SpeculationConfig) -> list[int]:
     """Runs a case to its end and returns the new tokens' ids."""
-    events = engine.generate(request(case, speculation))
-    rounds = (event.token_ids for event in events if isinstance(event, RoundCompleted))
-    return [token_id for token_ids in rounds for token_id in token_ids]
+    return list(chain.from_iterable(ids_by_round(engine, case, speculation)))
 
 
 def load_module(folder: Path, dtype: torch.dtype) -> Any:
-    """A bundled model as transformers loads it, in eval mode."""
+    """A model as transformers loads it, in eval mode."""
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -89,18 +96,31 @@ def load_module(folder: Path, dtype: torch.dtype) -> Any:
 
 
 class Theirs:
-    """The bundled LLM, or another `module` with its tokenizer, in transformers' own generation
-    loop."""
+    """The LLM in a `folder`, the bundled one by default, or another `module` with its tokenizer, in
+    transformers' own generation loop."""
 
-    def __init__(self, dtype: str = "float32", module: Any = None) -> None:
+    def __init__(
+        self, dtype: str = "float32", module: Any = None, folder: Path | None = None
+    ) -> None:
         from transformers import AutoTokenizer
 
+        place = bundled_llm() if folder is None else folder
         self.dtype = getattr(torch, dtype)
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(bundled_llm())
-        self.module = load_module(bundled_llm(), self.dtype) if module is None else module
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(place)
+        self.module = load_module(place, self.dtype) if module is None else module
 
     def tokenize(self, text: str) -> list[int]:
         return [int(token_id) for token_id in self.tokenizer(text)["input_ids"]]
+
+    def prompt_ids(self, prompt: Prompt) -> list[int]:
+        """The prompt's, in the chat template where it is a message."""
+        if not prompt.chat:
+            return self.tokenize(prompt.text)
+        message = [{"role": "user", "content": prompt.text}]
+        filled = self.tokenizer.apply_chat_template(
+            message, add_generation_prompt=True, return_dict=True
+        )
+        return [int(token_id) for token_id in filled["input_ids"]]
 
     @torch.inference_mode()
     def generate(
@@ -119,7 +139,7 @@ class Theirs:
 
     def figures(self, case: DecodeCase, **options: Any) -> dict[str, float]:
         """A case's new tokens and its seconds, prefill included."""
-        ids = self.tokenize(case.prompt.text)
+        ids = self.prompt_ids(case.prompt)
         output, seconds = time_call(
             lambda: self.generate(ids, case.tokens, case.temperature, case.seed, **options)
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bench.contestants import DecodeCase
-from bench.prompts import Prompt
+from bench.prompts import Prompt, load_prompts
 from bench.results import Results
 from bench.settings import Settings
 from core.errors import ConfigError
@@ -68,6 +68,14 @@ class Suite:
     defaults: Settings
     one_dtype: ClassVar[bool] = False
     timed: ClassVar[bool] = True
+
+    def load_prompts(self) -> tuple[Prompt, ...]:
+        """All prompts from which the settings choose."""
+        return load_prompts()
+
+    def loader(self, family: Path | None) -> Callable[[str], LoadedModels]:
+        """See `loader`."""
+        return loader(family)
 
     def check(self, settings: Settings) -> None:
         """Raises ConfigError for settings with which the suite cannot run; loads nothing."""

@@ -7,24 +7,28 @@ from pathlib import Path
 
 from lab.examples import PROMPTS, example_prompts
 
+CHAT_PROMPTS = PROMPTS.with_name("prompts-chat.jsonl")
+
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One text to continue. `number` is its line in the file; seeds are counted from it."""
+    """One text to continue, or a message to answer (`chat`). `number` is its line in the file;
+    seeds are counted from it."""
 
     id: str
     domain: str
     text: str
     number: int
+    chat: bool = False
 
     def seed(self, repeat: int = 0) -> int:
         """The seed of this prompt's runs above temperature 0; fixed for each prompt and repeat."""
         return 1000 * (repeat + 1) + self.number
 
 
-def load_prompts(path: Path = PROMPTS) -> tuple[Prompt, ...]:
+def load_prompts(path: Path = PROMPTS, *, chat: bool = False) -> tuple[Prompt, ...]:
     rows = enumerate(example_prompts(path))
-    return tuple(Prompt(one.id, one.domain, one.text, i) for i, one in rows)
+    return tuple(Prompt(one.id, one.domain, one.text, i, chat) for i, one in rows)
 
 
 def domains(prompts: tuple[Prompt, ...]) -> tuple[str, ...]:

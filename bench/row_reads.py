@@ -4,24 +4,15 @@ installed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from bench.table_plan import FeatureTable
 from bench.timing import time_call
+from core.drafters.compiling import compiled
 from lab.figures import median
-
-try:
-    from core.models.native.compiling import cached_entry as compiled
-except ImportError:  # numba is missing: then Python's own time is measured
-    F = TypeVar("F", bound=Callable[..., object])
-
-    def compiled(function: F) -> F:
-        return function
-
 
 __all__ = ["new_memory", "row_read_ns"]
 

@@ -13,15 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "AccessTimes",
-    "FeatureTable",
-    "TablePlan",
-    "joined",
-    "plan_of",
-    "plan_tables",
-    "product_row",
-]
+import numpy as np
+
+__all__ = ["AccessTimes", "FeatureTable", "TablePlan", "joined", "plan_of", "plan_tables"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +52,7 @@ def _at(size: int, measured_ns: Mapping[int, float]) -> float:
     """Between two measured sizes linear in the logarithm of size, outside them the nearest one's
     time."""
     sizes = sorted(measured_ns)
-    if size <= sizes[0]:
-        return measured_ns[sizes[0]]
-    for low, high in zip(sizes, sizes[1:], strict=False):
-        if size <= high:
-            share = math.log(size / low) / math.log(high / low)
-            return measured_ns[low] + share * (measured_ns[high] - measured_ns[low])
-    return measured_ns[sizes[-1]]
+    return float(np.interp(np.log(size), np.log(sizes), [measured_ns[each] for each in sizes]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +70,6 @@ class TablePlan:
 def joined(a: FeatureTable, b: FeatureTable) -> FeatureTable:
     """The product: a row for each pair of rows, both one after the other."""
     return FeatureTable((*a.names, *b.names), a.rows * b.rows, a.row_bytes + b.row_bytes)
-
-
-def product_row(row_a: int, row_b: int, rows_b: int) -> int:
-    """The product's row for a row of each table, the second one with `rows_b` rows."""
-    return row_a * rows_b + row_b
 
 
 def plan_tables(tables: Sequence[FeatureTable], times: AccessTimes, most_bytes: int) -> TablePlan:

@@ -29,20 +29,24 @@ Drafting = Callable[..., Any]
 
 
 class LlamaCpp:
-    """A transformers module, and `assistants` by name, in llama.cpp's own generation loop.
+    """A transformers module, and `assistants` by name, in llama.cpp's own generation loop. `file`:
+    a GGUF file of the module, as quantized as it is there; None: its weights as they are.
 
     Raises ImportError without its packages, UnsupportedModelError if a model is no plain Llama,
     OSError without disk space, ValueError if llama.cpp cannot load the files.
     """
 
-    def __init__(self, module: Any, assistants: Mapping[str, Any], threads: int) -> None:
+    def __init__(
+        self, module: Any, assistants: Mapping[str, Any], threads: int, file: Path | None = None
+    ) -> None:
         self._package: Any = importlib.import_module("llama_cpp")
         self._threads = threads
         with tempfile.TemporaryDirectory(
             prefix="specscope-gguf-", ignore_cleanup_errors=True
         ) as folder:
-            path = Path(folder) / "llm.gguf"
-            header = write_gguf(module, path)
+            path = file or Path(folder) / "llm.gguf"
+            context = module.config.max_position_embeddings
+            header = write_gguf(module, path) if file is None else {"context_length": context}
             self._ends = ends_of(module)
             # Both read one file, which is in memory once. Drafts need the logits of every token.
             self._plain = self._open(path, header, module)
@@ -126,13 +130,20 @@ def is_installed() -> bool:
     return all(find_spec(name) is not None for name in PACKAGES)
 
 
-def load_llama_cpp(module: Any, assistants: Mapping[str, Any]) -> tuple[LlamaCpp | None, str]:
+def load_llama_cpp(
+    module: Any, assistants: Mapping[str, Any], file: Path | None = None
+) -> tuple[LlamaCpp | None, str]:
     """llama.cpp over the weights of transformers modules, with torch's number of threads, and a
-    sentence with its version; or None and the reason why it does not compete."""
+    sentence with its version; or None and the reason why it does not compete. `file`: see
+    LlamaCpp."""
     if not is_installed():
         return None, f"llama.cpp did not compete: it is not installed (`{COMMAND}`)."
     try:
-        llama = LlamaCpp(module, assistants, torch.get_num_threads())
+        llama = LlamaCpp(module, assistants, torch.get_num_threads(), file)
     except (ImportError, OSError, RuntimeError, ValueError, SpecScopeError) as error:
         return None, f"llama.cpp did not compete: {' '.join(str(error).split())[:200]}."
-    return llama, f"llama.cpp is that of llama-cpp-python {llama.version}."
+    return llama, f"llama.cpp is that of llama-cpp-python {llama.version}{_reading(file)}."
+
+
+def _reading(file: Path | None) -> str:
+    return f", reading {file.name}" if file else ""

@@ -22,6 +22,7 @@ from bench.suites.passes import Passes
 from bench.suites.pipeline import Pipeline
 from bench.suites.routing import Routing
 from bench.suites.sessions import Sessions
+from bench.suites.smollm2 import SmolLm2, SmolLm2Laws
 from bench.suites.start import Start, Visitors
 from bench.suites.tables import Tables
 from bench.suites.watching import Watching
@@ -30,6 +31,7 @@ from core.errors import ConfigError
 EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
     *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Tables(), Load(), Laws()),
+    *(SmolLm2(), SmolLm2Laws()),
     *(Page(), Sessions(), Start(), Visitors(), Watching()),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})

@@ -8,11 +8,11 @@ contestant. Times are from the prompt to the last token, prefill included.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
-from bench.contestants import new_ids
+from bench.contestants import ids_by_round
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
 from bench.prompts import Prompt, take_round_robin
@@ -21,6 +21,7 @@ from bench.suites import cpu_tables as cpu
 from bench.suites.cpu_tables import Contenders, Summon, Variant
 from bench.timing import time_call
 from core.config import PRESETS, SpeculationConfig
+from core.config.mechanisms import MODEL_FREE
 from core.engine.engine import Engine
 from lab.order import Block
 
@@ -33,7 +34,8 @@ class CpuBundled(Suite):
     """See Suite. `variants`: settings of the other libraries' own speculation to try on
     SWEEP_PROMPTS prompts; the fastest of each family competes; None: all settings. `settings_kept`:
     only that many settings of each drafter, its fastest on the first of these prompts, are run on
-    the rest; None: all. `title` and `note`: what the tables say about the models."""
+    the rest; None: all. `alone`: each drafter competes alone too, under the preset `best`. `title`
+    and `note`: what the tables say about the models."""
 
     name: str = "cpu-bundled"
     about: str = (
@@ -45,6 +47,7 @@ class CpuBundled(Suite):
     variants: tuple[Variant, ...] | None = None
     contenders: Summon = cpu.bundled_contenders
     settings_kept: int | None = None
+    alone: bool = False
     title: str = ""
     note: str = ""
 
@@ -119,6 +122,12 @@ class CpuContest:
                     yield preset, own
                     break  # plain decoding needs no SSM, and only these differ between the engines
                 yield f"{preset}, {description}" if description else preset, own
+        if self._suite.alone:
+            best = SpeculationConfig.preset("best", temperature)
+            engine = next(iter(self._models.engines.values()))
+            for drafter in (*MODEL_FREE, *engine.models.drafter_names):
+                config = replace(best, drafters=(drafter,))
+                yield f"{drafter} alone", partial(self._ours, engine, config, temperature)
         yield cpu.GENERATE, partial(self._theirs, {}, temperature)
         yield from self._best(cpu.FAMILIES, temperature)
         if self._models.llama is not None:
@@ -138,10 +147,11 @@ class CpuContest:
         self, engine: Engine, config: SpeculationConfig, temperature: float, block: Block
     ) -> dict[str, float]:
         case = self._context.case(block.item, block.repeat, temperature)
-        ids, seconds = time_call(lambda: new_ids(engine, case, config))
+        rounds, seconds = time_call(lambda: ids_by_round(engine, case, config))
+        ids = [token_id for token_ids in rounds for token_id in token_ids]
         if not config.drafters:
             self._plain[temperature, block] = ids
-        return {"tokens": len(ids), "seconds": seconds}
+        return {"tokens": len(ids), "seconds": seconds, "passes": len(rounds)}
 
     def _theirs(
         self, options: dict[str, Any], temperature: float, block: Block
@@ -153,7 +163,7 @@ class CpuContest:
         llama = self._models.llama
         assert llama is not None
         case = self._context.case(block.item, block.repeat, temperature)
-        ids = self._models.theirs.tokenize(case.prompt.text)
+        ids = self._models.theirs.prompt_ids(case.prompt)
         arguments = (ids, case.tokens, temperature, case.seed)
         drafting = variant.drafting(llama) if variant else None
         generated, seconds = time_call(lambda: llama.generate(*arguments, drafting))

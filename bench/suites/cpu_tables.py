@@ -159,6 +159,7 @@ def contest_table(
     columns: dict[str, Callable[[Group], object]] = {
         "contestant": lambda group: group["contestant"],
         "tokens/s": lambda group: figure(group.median(), 1),
+        "tokens/pass": _tokens_a_pass,
         **{f"/ {base}": partial(against, base) for base in _bases(rows)},
     }
     names = {row["contestant"] for row in rows}
@@ -172,6 +173,14 @@ def contest_table(
         f"Load average {min(loads):g} to {max(loads):g}."
     )
     return str(Table(f"{title}{dtype}, T = {temperature:g}", rows, ("contestant",), columns, note))
+
+
+def _tokens_a_pass(group: Group) -> object:
+    """All tokens over all passes of the LLM; a dash for the other libraries, which say no count."""
+    counted = [row for row in group.rows if row.get("passes")]
+    if not counted:
+        return None
+    return f"{sum(row['tokens'] for row in counted) / sum(row['passes'] for row in counted):.2f}"
 
 
 def _bases(rows: Sequence[Row]) -> Iterable[str]:

@@ -4,13 +4,14 @@ Also the suite's tables and its list of failed rows.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import torch
 
-from bench.contestants import DecodeCase, cases, decode, load_module
+from bench.contestants import DecodeCase, cases, decode
 from bench.context import Context, Report
 from bench.prompts import Prompt
 from bench.settings import Settings
@@ -18,7 +19,6 @@ from bench.suites.law_rows import LawRow
 from bench.tables import NOTHING, table
 from core.config.mechanisms import combine_rule
 from core.engine.engine import Engine
-from core.models.loading.catalog import bundled_llm
 from core.trees.noise import SeededNoise
 
 Prompts = Sequence[dict[str, Any]]
@@ -35,15 +35,18 @@ def check_row(
     task_cases = cases(settings, prompts, row.temperature)
     engine.schedule = row.schedule
     outcomes = decode(engine, task_cases, row.speculation, row.together)
+    llm: Any = engine.models.llm
     compared = [
-        _compare(case, outcome, reference[case.prompt.id, case.seed])
+        _compare(llm._module, case, outcome, reference[case.prompt.id, case.seed])
         for case, outcome in zip(task_cases, outcomes, strict=True)
     ]
     nodes = outcomes[0]["config"]["speculation"]["max_tree_nodes"]
     return {**row.key, "resolved_max_tree_nodes": nodes, "prompts": compared}
 
 
-def _compare(case: DecodeCase, outcome: dict[str, Any], expected: list[int]) -> dict[str, Any]:
+def _compare(
+    module: Any, case: DecodeCase, outcome: dict[str, Any], expected: list[int]
+) -> dict[str, Any]:
     ids, rounds = outcome["token_ids"], outcome["summary"]["num_rounds"]
     at = first_divergence(ids, expected)
     figures = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
@@ -52,7 +55,7 @@ def _compare(case: DecodeCase, outcome: dict[str, Any], expected: list[int]) -> 
         figures["token_ids"] = ids
         if at < min(len(ids), len(expected)):  # else one ended early, which no near tie explains
             seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
-            figures["margin"] = margin(seen, pair, case.temperature, case.seed)
+            figures["margin"] = margin(module, seen, pair, case.temperature, case.seed)
     return figures
 
 
@@ -65,23 +68,26 @@ def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
 
 
 @cache
-def _float64_llm() -> Any:
-    """Loaded at first use: in most runs no tokens differ."""
-    return load_module(bundled_llm(), torch.float64)
+def _in_float64(module: Any) -> Any:
+    """A copy, made at first use: in most runs no tokens differ."""
+    return copy.deepcopy(module).double()
 
 
 @torch.inference_mode()
-def margin(context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int) -> float:
+def margin(
+    module: Any, context: Sequence[int], tokens: Sequence[int], temperature: float, seed: int
+) -> float:
     """By how much the lesser of `tokens` is below the best token after `context`, in float64 and
     teacher-forced (law 1). At temperature 0 the difference of logits; above, of
     log p + G(position) with that seed, which is what `match` compares."""
-    utilities = _float64_llm()(torch.tensor([list(context)])).logits[0, -1]
+    utilities = _in_float64(module)(torch.tensor([list(context)])).logits[0, -1]
     if temperature > 0:
         noise = SeededNoise(seed, utilities.shape[-1])
         utilities = (utilities / temperature).log_softmax(-1) + noise.gumbel(len(context))
     return float(utilities.max() - utilities[list(tokens)].min())
 
 
+GENERATE, PLAIN = "transformers generate", "plain decoding"
 MARGIN = 1e-4
 NEAR_TIES = 1
 BY_DISTRIBUTION = "by distribution: tests/laws"
@@ -97,7 +103,7 @@ def verdict(prompts: Prompts) -> str:
     return "near tie" if near and len({p["id"] for p in parted}) <= NEAR_TIES else "FAIL"
 
 
-def report_of(context: Context, rows: Sequence[LawRow]) -> Report:
+def report_of(context: Context, rows: Sequence[LawRow], greedy_reference: str = GENERATE) -> Report:
     """Tables: a summary by temperature and rules, every row, every divergence. A row that was run
     and is neither exact nor a near tie is a failure."""
     none: dict[str, Any] = {"prompts": []}
@@ -109,7 +115,8 @@ def report_of(context: Context, rows: Sequence[LawRow]) -> Report:
         for row, prompts in by_row.items()
         if _verdict(row, prompts) == "FAIL"
     )
-    return Report((_summary(by_row), _rows(by_row), _divergences(by_row)), failures)
+    tables = (_summary(by_row), _rows(by_row, greedy_reference), _divergences(by_row))
+    return Report(tables, failures)
 
 
 def _verdict(row: LawRow, prompts: Prompts) -> str:
@@ -135,7 +142,7 @@ def _summary(by_row: Mapping[LawRow, Prompts]) -> str:
     return table("Laws 1 and 2, summed", heads, lines)
 
 
-def _rows(by_row: Mapping[LawRow, Prompts]) -> str:
+def _rows(by_row: Mapping[LawRow, Prompts], greedy_reference: str) -> str:
     lines: list[list[object]] = []
     for row, prompts in by_row.items():
         parted = _diverged_prompts(prompts)
@@ -145,7 +152,7 @@ def _rows(by_row: Mapping[LawRow, Prompts]) -> str:
     cells = _cells(next(iter(by_row)))
     heads = ("row", *cells, "continuations", "exact", "diverged (margin)", "verdict")
     note = (
-        "Temperature 0: against transformers' `generate(do_sample=False)`; above: against plain "
+        f"Temperature 0: against {greedy_reference}; above: against plain "
         "decoding with the same seed. `mss` and `traversal` keep the distribution, not the tokens: "
         "that is proved by enumeration and chi-square in tests/laws."
     )

@@ -14,14 +14,12 @@ from bench.contestants import Theirs, cases, decode
 from bench.context import Context, Report, Suite
 from bench.machine import pin_arithmetic
 from bench.settings import Settings
-from bench.suites.law_check import Reference, check_row, report_of
-from bench.suites.law_rows import TEMPERATURE, LawRow, law_rows
+from bench.suites.law_check import GENERATE, PLAIN, Reference, check_row, report_of
+from bench.suites.law_rows import LawRow, law_rows
 from bench.suites.process_pool import measure_rows
 from core.config import SpeculationConfig
 from core.engine.engine import Engine
 from core.errors import ConfigError
-
-GENERATE, PLAIN = "transformers generate", "plain decoding"
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,8 @@ class Laws(Suite):
         if not rows:
             return
         temperatures = sorted({row.temperature for row in rows})
-        with closing(Engine(context.load("float32"))) as engine:
-            references = {t: _reference(context, engine, t) for t in temperatures}
+        with closing(Engine(context.load(context.settings.dtypes[0]))) as engine:
+            references = {t: self._reference(context, engine, t) for t in temperatures}
         todo = [(row, references[row.temperature]) for row in rows]
         for number, ((row, _), sample) in enumerate(measure_rows(context, check_row, todo), 1):
             context.results.add(sample)
@@ -61,7 +59,38 @@ class Laws(Suite):
             context.say(f"{number} of {len(todo)}: {_row_text(row)}: {wrong} diverged")
 
     def report(self, context: Context) -> Report:
-        return report_of(context, self.rows)
+        return report_of(context, self.rows, self.reference_name(context, 0.0))
+
+    def theirs(self) -> Theirs:
+        """transformers on the same LLM."""
+        return Theirs("float32")
+
+    def reference_name(self, context: Context, temperature: float) -> str:
+        """What the texts at a temperature are compared with."""
+        return GENERATE if temperature == 0 else PLAIN
+
+    def _reference(self, context: Context, engine: Engine, temperature: float) -> Reference:
+        """The reference token ids; stored in the results, as evidence and for a restart."""
+        name = self.reference_name(context, temperature)
+        if not context.results.has(reference=name, temperature=temperature):
+            context.say(f"reference: {name}")
+            reference_cases = cases(context.settings, context.prompts, temperature)
+            if name == PLAIN:
+                config = SpeculationConfig.preset("autoregressive", temperature)
+                ids = [outcome["token_ids"] for outcome in decode(engine, reference_cases, config)]
+            else:
+                theirs = self.theirs()
+                ids = [
+                    theirs.generate(theirs.prompt_ids(one.prompt), one.tokens)
+                    for one in reference_cases
+                ]
+            reference = [
+                {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
+                for case, each in zip(reference_cases, ids, strict=True)
+            ]
+            context.results.add({"reference": name, "temperature": temperature, "found": reference})
+        stored = next(context.results.where(reference=name, temperature=temperature))
+        return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}
 
 
 def _row_text(row: LawRow) -> str:
@@ -71,27 +100,3 @@ def _row_text(row: LawRow) -> str:
         f"{row.name}, T={row.temperature:g}, {config.draft}, {config.verify}, "
         f"{'+'.join(config.drafters) or 'no drafters'}, {config.expansion}, {live}"
     )
-
-
-def _reference(context: Context, engine: Engine, temperature: float) -> Reference:
-    """The reference token ids; stored in the results, as evidence and for a restart."""
-    name = PLAIN if temperature > 0 else GENERATE
-    if not context.results.has(reference=name):
-        context.say(f"reference: {name}")
-        reference_cases = cases(context.settings, context.prompts, temperature)
-        if temperature > 0:
-            config = SpeculationConfig.preset("autoregressive", TEMPERATURE)
-            ids = [outcome["token_ids"] for outcome in decode(engine, reference_cases, config)]
-        else:
-            theirs = Theirs("float32")
-            ids = [
-                theirs.generate(theirs.tokenize(one.prompt.text), one.tokens)
-                for one in reference_cases
-            ]
-        reference = [
-            {"id": case.prompt.id, "seed": case.seed, "token_ids": each}
-            for case, each in zip(reference_cases, ids, strict=True)
-        ]
-        context.results.add({"reference": name, "temperature": temperature, "found": reference})
-    stored = next(context.results.where(reference=name))
-    return {(each["id"], each["seed"]): each["token_ids"] for each in stored["found"]}

@@ -10,28 +10,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from itertools import product
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
+from bench.contestants import DecodeCase, decode, request
 from bench.context import Context, Report, Suite
 from bench.interleave import Blocks
-from bench.prompts import Prompt, load_prompts, take_round_robin
+from bench.prompts import CHAT_PROMPTS, Prompt, load_prompts, take_round_robin
 from bench.row_reads import new_memory, row_read_ns
 from bench.settings import Settings
 from bench.suites.acceptance import distinct_share
 from bench.suites.routing import run_counted
 from bench.suites.table_drafts import draft_figures
 from bench.suites.tables_report import BEST, PLAIN, SEPARATE, TABLE_TOO, lookup_tables, times_of
-from bench.table_plan import AccessTimes, FeatureTable, TablePlan, plan_of, plan_tables
-from core.config import Request, SamplingParams, SpeculationConfig
+from bench.table_plan import AccessTimes, FeatureTable, plan_tables
+from core.config import SpeculationConfig
 from core.config.mechanisms import NGRAM, SUFFIX, TABLE
 from core.engine.engine import Engine
 from core.engine.round_state import WITHOUT_IT
 from core.errors import EngineError
-from core.events import RoundCompleted
 from core.models.loading.catalog import BUNDLED, SMOLLM2
 from core.models.loading.load import LoadedModels, load_models
 from core.models.loading.smollm2 import local_smollm2
@@ -39,7 +39,6 @@ from lab.figures import median
 from lab.order import Block
 
 MB = 1 << 20
-CHAT = Path(__file__).parent.parent / "prompts-chat.jsonl"
 # Reads of a token: how many, and whether each waits for the one before.
 READS = MappingProxyType(
     {
@@ -109,8 +108,8 @@ class Tables(Suite):
             {name: partial(look_up, mb * MB) for name, mb in planned.items()}
         )
         for family in self.families:
-            if (models := _models(context, family)) is not None:
-                self._measure_family(context, family, models)
+            if (found := _family(context, family)) is not None:
+                self._measure_family(context, family, *found)
         self._measure_rounds(context)
 
     def report(self, context: Context) -> Report:
@@ -136,28 +135,26 @@ class Tables(Suite):
         tables = [
             FeatureTable((name,), values or vocabulary, 32) for name, values in FEATURES[:count]
         ]
-        plan: TablePlan = (
-            plan_tables(tables, times, most_bytes) if most_bytes else plan_of(tables, times)
-        )
+        plan = plan_tables(tables, times, most_bytes)
         if (key := (block, plan.tables)) not in known_ns:
             known_ns[key] = row_read_ns(memory, plan.tables, self.reads)
         names = [list(table.names) for table in plan.tables]
         return {"tables": names, "bytes": plan.bytes, "predicted": plan.ns, "ns": known_ns[key]}
 
-    def _measure_family(self, context: Context, family: str, models: LoadedModels) -> None:
-        prompts = _prompts(context, family)
-        for heat in self.temperatures:
-            for name in self.contestants:
-                key = {"part": "passes", "family": family, "temperature": heat, "contestant": name}
-                if not context.results.has(**key):
-                    # Their drafters learn from the texts before: each begins with none.
-                    with closing(Engine(models)) as engine:
-                        runs = [_run(context, engine, name, heat, prompt) for prompt in prompts]
-                    context.results.add({**key, "runs": runs})
-                    context.say(f"{family}, T = {heat:g}, {name}")
-        (plain,) = context.results.where(
-            part="passes", family=family, temperature=self.temperatures[0], contestant=PLAIN
-        )
+    def _measure_family(
+        self, context: Context, family: str, models: LoadedModels, prompts: Sequence[Prompt]
+    ) -> None:
+        for heat, name in product(self.temperatures, self.contestants):
+            key = {"part": "passes", "family": family, "temperature": heat, "contestant": name}
+            if not context.results.has(**key):
+                tokens = context.settings.tokens
+                cases = [DecodeCase(prompt, prompt.seed(), tokens, heat) for prompt in prompts]
+                # Their drafters learn from the texts before: each begins with none.
+                with closing(Engine(models)) as engine:
+                    context.results.add({**key, "runs": _runs(engine, cases, name)})
+                context.say(f"{family}, T = {heat:g}, {name}")
+        greedy = {"temperature": self.temperatures[0], "contestant": PLAIN}
+        plain = next(context.results.where(part="passes", family=family, **greedy))
         texts = [run["token_ids"] for run in plain["runs"]]
         blocks = Blocks(context, {"part": "drafts"}, [family], "family")
         blocks.measure({TABLE: lambda block: draft_figures(models, texts)})
@@ -176,40 +173,31 @@ class Tables(Suite):
                 )
 
 
-def _models(context: Context, family: str) -> LoadedModels | None:
-    """None where SmolLM2 is not on this machine."""
-    dtype = context.settings.dtypes[0]
+def _family(context: Context, family: str) -> tuple[LoadedModels, Sequence[Prompt]] | None:
+    """Models and prompts; None where SmolLM2 is not on this machine."""
+    settings = context.settings
     if family == BUNDLED:
-        return context.load(dtype)
+        return context.load(settings.dtypes[0]), context.prompts
     if local_smollm2() is None:
         context.say(f"{family} is not on this machine and left out: `--llm {family}` downloads it")
         return None
-    return load_models(SMOLLM2, [], dtype, "cpu")
+    chats = load_prompts(CHAT_PROMPTS, chat=True)
+    models = load_models(SMOLLM2, [], settings.dtypes[0], "cpu")
+    return models, take_round_robin(chats, settings.prompts)
 
 
-def _prompts(context: Context, family: str) -> Sequence[Prompt]:
-    if family == BUNDLED:
-        return context.prompts
-    return take_round_robin(load_prompts(CHAT), context.settings.prompts)
-
-
-def _run(
-    context: Context, engine: Engine, name: str, temperature: float, prompt: Prompt
-) -> dict[str, Any]:
-    """A prompt's text and its passes. EngineError where a drafter was lost."""
-    sampling = SamplingParams(context.settings.tokens, temperature, seed=prompt.seed())
-    is_chat = prompt.id.startswith("chat-")
-    request = Request(prompt.text, sampling, DRAFTING[name], chat=is_chat)
-    figures, rounds = run_counted(engine, request)
-    _check_drafters(rounds)
-    ids = [token_id for one in rounds for token_id in one.token_ids]
-    distinct = round(distinct_share(ids), 4)
-    return {"id": prompt.id, **figures, "distinct_4_grams": distinct, "token_ids": ids}
-
-
-def _check_drafters(rounds: Sequence[RoundCompleted]) -> None:
-    for note in (note for one in rounds for note in one.notes if note.endswith(WITHOUT_IT)):
-        raise EngineError(note)
+def _runs(engine: Engine, cases: Sequence[DecodeCase], name: str) -> list[dict[str, Any]]:
+    """Each prompt's text and its passes."""
+    return [
+        {
+            "id": case.prompt.id,
+            "tokens": len(outcome["token_ids"]),
+            "rounds": outcome["summary"]["num_rounds"],
+            "distinct_4_grams": round(distinct_share(outcome["token_ids"]), 4),
+            "token_ids": outcome["token_ids"],
+        }
+        for case, outcome in zip(cases, decode(engine, cases, DRAFTING[name]), strict=True)
+    ]
 
 
 def _whole_rounds(
@@ -217,10 +205,10 @@ def _whole_rounds(
 ) -> dict[str, Any]:
     """Milliseconds of a round, the first one apart since the prompt is read in it, and the share of
     them that `table` drafts."""
-    prompt = next(one for one in context.prompts if one.id == block.item)
-    sampling = SamplingParams(context.settings.tokens, ignore_eos=True)
-    figures, rounds = run_counted(engine, Request(prompt.text, sampling, config))
-    _check_drafters(rounds)
+    case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
+    figures, rounds = run_counted(engine, request(case, config))
+    for note in (note for one in rounds for note in one.notes if note.endswith(WITHOUT_IT)):
+        raise EngineError(note)
     ends = [one.at_ms for one in rounds]
     times = [end - before for before, end in zip(ends, ends[1:], strict=False)]
     looking = sum(s.ms for one in rounds[1:] for s in one.spans if s.lane == TABLE)

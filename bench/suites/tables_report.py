@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from bench.results import Results
 from bench.suites.acceptance_tables import LOOPING, is_fresh
 from bench.table_plan import AccessTimes
 from bench.tables import (
-    NOTHING,
     Group,
     Row,
     Table,
@@ -37,6 +38,8 @@ NO_DIFFERENCE = (
     "whatever is done to them. What the drafter's tokens change is another matter."
 )
 Claims = list[list[str]]
+Rows = Sequence[Row]
+Columns = dict[str, Callable[[Group], object]]
 
 
 def times_of(results: Results) -> AccessTimes:
@@ -55,102 +58,118 @@ def _median_read(samples: Iterable[Row], name: str) -> float:
 def lookup_tables(results: Results) -> tuple[str, ...]:
     """All tables for which there are samples; the claims last."""
     claims: Claims = []
-    parts = (_reads, _plans, _in_turn, _drafts, _passes, _rounds)
-    texts = [text for part in parts for text in part(results, claims)]
+    parts = {"reads": _reads, "plans": _plans, "drafts": _drafts, "passes": _passes}
+    texts = [
+        str(found)
+        for name, part in {**parts, "rounds": _rounds}.items()
+        if (rows := list(results.where(part=name)))
+        for found in part(rows, results, claims)
+    ]
     return (*texts, claims_table(claims)) if claims else tuple(texts)
 
 
-def _ns(group: Group) -> str:
-    return figure(group.median("value"), 0)
-
-
-def _reads(results: Results, claims: Claims) -> Iterator[str]:
-    rows = long_rows(results.where(part="reads"))
-    if not rows:
-        return
+def _reads(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
+    rows = long_rows(samples)
     options: dict[str, Any] = {"block": ("kb", "repeat"), "over": "repeat"}
-    names = dict.fromkeys(row["contestant"] for row in rows)
 
     def cell(name: str, group: Group) -> str:
-        return _ns(group.of(contestant=name))
+        return figure(group.of(contestant=name).median("value"), 0)
 
-    columns: dict[str, Callable[[Group], object]] = {
-        "kB, all tables": lambda group: group["kb"],
-        **{f"{name}, ns": partial(cell, name) for name in names},
+    columns: Columns = {
+        "kB, all tables": itemgetter("kb"),
+        **{f"{name}, ns": partial(cell, name) for name in samples[0]["figures"]},
     }
     note = (
         "A token reads a random row of 64 bytes of each of so many tables, side by side, or each "
         "when the one before has been read (in turn); the next token waits for this one."
     )
-    yield str(Table("Random reads", rows, ("kb",), columns, note, options))
+    yield Table("Random reads", rows, ("kb",), columns, note, options)
     at = Group([row for row in rows if row["kb"] == CLAIMED_KB], (), **options)
     for more, fewer in (("2 in turn", "1"), ("2", "1"), ("8", "4")):
         words = more if "turn" in more else f"{more} side by side"
-        what = f"half the accesses at 64 MB: {words} / {fewer}"
-        claims.append(
-            claim_row(what, at.of(contestant=more).ratio("value", contestant=fewer), HALF)
-        )
+        gain = at.of(contestant=more).ratio("value", contestant=fewer)
+        claims.append(claim_row(f"half the accesses at 64 MB: {words} / {fewer}", gain, HALF))
 
 
-def _plans(results: Results, claims: Claims) -> Iterator[str]:
-    rows = long_rows(results.where(part="plans"))
-    if not rows:
-        return
+def _plans(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
+    rows, by = long_rows(samples), ("features", "contestant")
     options: dict[str, Any] = {"block": ("features", "repeat"), "over": "repeat"}
 
     def faster(group: Group) -> Estimate | None:
         return group.ratio(lambda row: 1 / row["ns"], contestant=SEPARATE)
 
-    columns: dict[str, Callable[[Group], object]] = {
-        "features, vocabulary": lambda group: group["features"],
-        "tables": lambda group: group["contestant"],
+    def pairs(group: Group) -> list[str]:
+        return [" x ".join(names) for names in group["tables"] if len(names) > 1]
+
+    columns: Columns = {
+        "features, vocabulary": itemgetter("features"),
+        "tables": itemgetter("contestant"),
         "accesses a token": lambda group: len(group["tables"]),
-        "joined": lambda group: _joined(group["tables"]),
+        "joined": lambda group: ", ".join(pairs(group)) or "none",
         "MB": lambda group: f"{group['bytes'] / 2**20:.2f}",
         "ns, predicted": lambda group: f"{group.middle('predicted'):.0f}",
         "ns, measured": lambda group: figure(group.median("ns"), 0),
         "faster than separate": lambda group: ratio_text(faster(group)),
     }
     note = "Planned with the reads above, within so much memory; rows of 32 bytes, joined 64."
-    yield str(Table("Tables joined", rows, ("features", "contestant"), columns, note, options))
-    groups = group_rows(rows, ("features", "contestant"), **options)
-    changed = [group for group in groups if any(len(names) > 1 for names in group["tables"])]
+    yield Table("Tables joined", rows, by, columns, note, options)
+    changed = filter(pairs, group_rows(rows, by, **options))
     gains = [gain for group in changed if (gain := faster(group)) is not None]
     slowest = min(gains, key=lambda gain: gain.value, default=None)
     claims.append(claim_row("joined tables / separate, the plan that gains least", slowest, 1.0))
 
 
-def _joined(tables: Iterable[Iterable[str]]) -> str:
-    pairs = [" x ".join(names) for names in map(list, tables) if len(names) > 1]
-    return ", ".join(pairs) or "none"
+def _drafts(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
+    """What a context costs, look-ups as counted in drafts and times as measured at 64 MB; and what
+    a draft does."""
+    rows = long_rows(samples)
+    families = group_rows(rows, ("family",), over="repeat")
+    yield from _back_off(families, list(results.where(part="reads", kb=CLAIMED_KB)), claims)
+    columns: Columns = {
+        "LLM": itemgetter("family"),
+        "nodes of the timed drafts": itemgetter("draft_nodes"),
+        "us": lambda group: figure(group.median("us"), 1),
+        "look-ups a node": lambda group: f"{group['looked'] / max(1, group['nodes']):.2f}",
+        "look-ups a context": lambda group: f"{group['looked'] / max(1, group['contexts']):.2f}",
+    }
+    note = "One after another, with caches in use. Look-ups are those of held-out texts."
+    yield Table(f"Drafts of `{TABLE}`", rows, ("family",), columns, note, {"over": "repeat"})
+    for group in families:
+        what = f"{group['family']}: a draft of {group['draft_nodes']} nodes, us"
+        claims.append(_at_most(what, group.middle("us"), MOST_US))
 
 
-def _in_turn(results: Results, claims: Claims) -> Iterator[str]:
-    """What a context costs: look-ups as counted in drafts, times as measured at 64 MB."""
-    drafts = [row for row in long_rows(results.where(part="drafts")) if row["contexts"]]
-    reads = list(results.where(part="reads", kb=CLAIMED_KB))
+def _back_off(families: Sequence[Group], reads: Rows, claims: Claims) -> Iterator[Table]:
     lines: list[Row] = []
-    for group in group_rows(drafts, ("family",)):
+    for group in families:
+        if not group["contexts"]:
+            continue
         one, three = (group[name] / group["contexts"] for name in ("looked", "in_turn"))
-        _claim_at_most(
-            claims, f"{group['family']}: joined row, accesses a token", one, MOST_ACCESSES
-        )
-        for sample in reads:
-            ns = {"joined row": one * sample["figures"]["1"]}
-            ns["in turn"] = three / 3 * sample["figures"]["3 in turn"]
-            accesses = {"joined row": one, "in turn": three}
-            own = {"family": group["family"], "repeat": sample["repeat"]}
-            lines += [{**own, "rows": n, "ns": ns[n], "accesses": accesses[n]} for n in ns]
+        what = f"{group['family']}: joined row, accesses a token"
+        claims.append(_at_most(what, one, MOST_ACCESSES))
+        # A random read each; in turn, three of them have been timed together.
+        costs = (("joined row", one, "1", 1), ("in turn", three, "3 in turn", 3))
+        lines += [
+            {
+                "family": group["family"],
+                "repeat": sample["repeat"],
+                "rows": name,
+                "ns": accesses / timed * sample["figures"][read],
+                "accesses": accesses,
+            }
+            for sample in reads
+            for name, accesses, read, timed in costs
+        ]
     if not lines:
         return
-    options: dict[str, Any] = {"block": ("family", "repeat"), "over": "repeat"}
+    by, options = ("family", "rows"), {"block": ("family", "repeat"), "over": "repeat"}
 
     def slower(group: Group) -> Estimate | None:
         return group.ratio("ns", rows="joined row")
 
-    columns: dict[str, Callable[[Group], object]] = {
-        "LLM": lambda group: group["family"],
-        "back-off": lambda group: group["rows"],
+    columns: Columns = {
+        "LLM": itemgetter("family"),
+        "back-off": itemgetter("rows"),
         "accesses a token": lambda group: f"{group['accesses']:.2f}",
         "ns a token": lambda group: figure(group.median("ns"), 0),
         "against joined": lambda group: ratio_text(slower(group)),
@@ -163,57 +182,31 @@ def _in_turn(results: Results, claims: Claims) -> Iterator[str]:
         "counted in drafts for each quarter of the texts with the rest counted, and cost what a "
         "random read does."
     )
-    yield str(Table("Back-off", lines, ("family", "rows"), columns, note, options))
-    for group in group_rows(lines, ("family", "rows"), **options):
+    yield Table("Back-off", lines, by, columns, note, options)
+    for group in group_rows(lines, by, **options):
         if group["rows"] == "in turn":
             what = f"{group['family']}: back-off in turn / joined row at 64 MB"
             claims.append(claim_row(what, slower(group), IN_TURN))
 
 
-def _claim_at_most(claims: Claims, what: str, value: float, most: float) -> None:
-    verdict = "reached" if value <= most else f"not reached, by {max(0.01, value - most):.2f}"
-    claims.append([what, f"at most {most:g}", f"{value:.2f}", verdict])
+def _at_most(what: str, value: float, most: float) -> list[str]:
+    return _claim(what, f"at most {most:g}", f"{value:.2f}", value - most)
 
 
-def _claim_at_least(claims: Claims, what: str, value: Estimate | None, least: float) -> None:
-    if value is None:
-        verdict = NOTHING
-    else:
-        short = least - value.value
-        verdict = "reached" if short <= 0 else f"not reached, by {max(0.01, short):.2f}"
-    claims.append([what, f"at least {least:g}", figure(value), verdict])
+def _claim(what: str, bound: str, value: str, short: float) -> list[str]:
+    verdict = "reached" if short <= 0 else f"not reached, by {max(0.01, short):.2f}"
+    return [what, bound, value, verdict]
 
 
-def _drafts(results: Results, claims: Claims) -> Iterator[str]:
-    rows = long_rows(results.where(part="drafts"))
-    if not rows:
-        return
-    columns: dict[str, Callable[[Group], object]] = {
-        "LLM": lambda group: group["family"],
-        "nodes of the timed drafts": lambda group: group["draft_nodes"],
-        "us": lambda group: figure(group.median("us"), 1),
-        "look-ups a node": lambda group: f"{group['looked'] / max(1, group['nodes']):.2f}",
-        "look-ups a context": lambda group: f"{group['looked'] / max(1, group['contexts']):.2f}",
-    }
-    note = "One after another, with caches in use. Look-ups are those of held-out texts."
-    options: dict[str, Any] = {"over": "repeat"}
-    yield str(Table(f"Drafts of `{TABLE}`", rows, ("family",), columns, note, options))
-    for group in group_rows(rows, ("family",)):
-        what = f"{group['family']}: a draft of {group['draft_nodes']} nodes, us"
-        _claim_at_most(claims, what, group.middle("us"), MOST_US)
-
-
-def _passes(results: Results, claims: Claims) -> Iterator[str]:
+def _passes(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
     """Tables by LLM and temperature."""
-    samples: list[dict[str, Any]] = list(results.where(part="passes"))
+    columns: Columns = {
+        "drafters": itemgetter("contestant"),
+        "tokens per pass": lambda one: figure(_per_pass(one, looping=False)),
+        "looping texts": lambda one: figure(_per_pass(one, looping=True)),
+    }
     for group in group_rows(samples, ("family", "temperature")):
-        columns: dict[str, Callable[[Group], object]] = {
-            "drafters": lambda one: one["contestant"],
-            "tokens per pass": lambda one: figure(_per_pass(one, looping=False)),
-            "looping texts": lambda one: figure(_per_pass(one, looping=True)),
-        }
-        family, heat = group["family"], group["temperature"]
-        runs = group["runs"]
+        family, heat, runs = group["family"], group["temperature"], group["runs"]
         count = sum(not is_fresh(run) for run in runs)
         note = (
             f"All tokens over all passes. {count} of {len(runs)} texts loop: of their sequences of "
@@ -221,12 +214,13 @@ def _passes(results: Results, claims: Claims) -> Iterator[str]:
             "with what came with the LLM, and learnt from the texts in their order."
         )
         title = f"Tokens per pass: {family}, T = {heat:g}"
-        yield str(Table(title, group.rows, ("contestant",), columns, note))
+        yield Table(title, group.rows, ("contestant",), columns, note)
         both = group.of(contestant=BOTH)
         if heat == 0 and both.rows:
-            value = _per_pass(both, looping=False)
+            value, least = _per_pass(both, looping=False), PER_PASS[family]
             what = f"{family}, greedy, no loops: {BOTH}, tokens per pass"
-            _claim_at_least(claims, what, value, PER_PASS[family])
+            short = math.inf if value is None else least - value.value
+            claims.append(_claim(what, f"at least {least:g}", figure(value), short))
 
 
 def _per_pass(group: Group, *, looping: bool) -> Estimate | None:
@@ -236,21 +230,16 @@ def _per_pass(group: Group, *, looping: bool) -> Estimate | None:
     )
 
 
-def _rounds(results: Results, claims: Claims) -> Iterator[str]:
-    rows = long_rows(results.where(part="rounds"))
-    if not rows:
-        return
-    columns: dict[str, Callable[[Group], object]] = {
-        "drafters": lambda group: group["contestant"],
+def _rounds(samples: Rows, results: Results, claims: Claims) -> Iterator[Table]:
+    columns: Columns = {
+        "drafters": itemgetter("contestant"),
         "ms of a round": lambda group: figure(group.median("ms")),
         f"against {BEST}": lambda group: ratio_text(group.ratio("ms", contestant=BEST)),
         f"drafting by {TABLE}, % of a round": lambda group: f"{100 * group.middle('looking'):.2f}",
-        "tokens per pass": lambda group: figure(group.median(_tokens_per_round)),
+        "tokens per pass": lambda group: figure(
+            group.median(lambda row: row["tokens"] / row["rounds"])
+        ),
         "tokens per second": lambda group: figure(group.median(), 0),
     }
     note = f"All SSMs and {NGRAM}, greedy. {NO_DIFFERENCE}"
-    yield str(Table("A whole round", rows, ("contestant",), columns, note))
-
-
-def _tokens_per_round(row: Row) -> float:
-    return float(row["tokens"] / row["rounds"])
+    yield Table("A whole round", long_rows(samples), ("contestant",), columns, note)

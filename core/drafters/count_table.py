@@ -12,6 +12,8 @@ arrays: compiled by numba where it is installed.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from core.drafters.compiling import compiled
@@ -216,6 +218,103 @@ def _row_behind(table: np.ndarray, path: np.ndarray, end: int, longest: int) -> 
     return -1, looked
 
 
+class _Candidates(NamedTuple):
+    """Scratch of a draft, rows (n): of each candidate its token, the candidate above it (-1: the
+    text's end), its depth, the length of the context that it was counted behind; its place in the
+    draft, `_WAITING` before it has one; the product of the scores down to it, and its score."""
+
+    tokens: np.ndarray
+    parents: np.ndarray
+    depths: np.ndarray
+    contexts: np.ndarray
+    places: np.ndarray
+    chances: np.ndarray
+    scores: np.ndarray
+
+
+_WAITING = -1
+
+
+@compiled
+def _write_path(found: _Candidates, node: int, tail: np.ndarray, path: np.ndarray) -> int:
+    """The tokens down to `node`, behind those of `tail`; returns their number."""
+    end = tail.shape[0]
+    for i in range(end):
+        path[i] = tail[i]
+    if node >= 0:
+        end += found.depths[node]
+    at = node
+    for place in range(end - 1, tail.shape[0] - 1, -1):
+        path[place] = found.tokens[at]
+        at = found.parents[at]
+    return int(end)
+
+
+@compiled
+def _add_row(
+    found: _Candidates, count: int, node: int, table: np.ndarray, row: int, rates: np.ndarray
+) -> int:
+    """A row's tokens become candidates behind `node`; returns the number of all candidates. Score:
+    a token's share of its row's weight, times `rates[context length]`."""
+    depth, before = 1, 1.0
+    if node >= 0:
+        depth, before = found.depths[node] + 1, found.chances[node]
+    total = _weight(table, row)
+    for place in range(CANDIDATES):
+        entry = table[row, _WEIGHT + place]
+        length = entry & 3
+        score = rates[length] * (entry >> 2) / total if entry >> 2 else 0.0
+        if score == 0.0 or before * score < _LEAST or count == found.tokens.shape[0]:
+            continue
+        found.tokens[count], found.parents[count] = table[row, place], node
+        found.depths[count], found.contexts[count] = depth, length
+        found.chances[count], found.scores[count] = before * score, score
+        found.places[count] = _WAITING
+        count += 1
+    return count
+
+
+@compiled
+def _likeliest(found: _Candidates, count: int) -> int:
+    """The candidate of the greatest chance that has no place; -1: none is left."""
+    best = -1
+    for node in range(count):
+        if found.places[node] == _WAITING and (
+            best < 0 or found.chances[node] > found.chances[best]
+        ):
+            best = node
+    return best
+
+
+@compiled
+def _rank(found: _Candidates, count: int, node: int) -> int:
+    """How many of its siblings have a place."""
+    rank = 0
+    for other in range(count):
+        if found.parents[other] == found.parents[node] and found.places[other] != _WAITING:
+            rank += 1
+    return rank
+
+
+@compiled
+def _exclude_siblings(found: _Candidates, count: int, node: int, place: int) -> None:
+    """Gives them a place that is none of the draft's: they wait no more."""
+    for other in range(count):
+        if other != node and found.parents[other] == found.parents[node]:
+            found.places[other] = place
+
+
+@compiled
+def _goes_on(found: _Candidates, node: int, depth: int, ends: np.ndarray) -> bool:
+    """Whether something may follow `node`."""
+    if node < 0:
+        return depth > 0
+    for end in ends:
+        if found.tokens[node] == end:
+            return False
+    return bool(found.depths[node] < depth)
+
+
 @compiled
 def grow_tree(
     table: np.ndarray,
@@ -234,63 +333,36 @@ def grow_tree(
     parents first, at most `depth` deep, with `chain` one child each. Behind a token of `ends`
     nothing follows.
 
-    Fills `nodes` with rows of token, parent, score, rank among siblings, context length; returns
-    their number and that of the look-ups. Score: its share of its row's weight times
-    `rates[context length]`. Scratch: `numbers` (5, n) int64 and `chances` (2, n) for n >= (budget +
-    1) x CANDIDATES; `path` (tail and depth).
+    Fills `nodes` with rows of token, parent, score, rank among siblings, context length, share;
+    returns their number and that of the look-ups. Scratch: `numbers` (5, n) int64 and `chances`
+    (2, n) for n >= (budget + 1) x CANDIDATES; `path` (tail and depth).
     """
-    token, parent, level, origin, state = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
-    size, count, looked = 0, 0, 0
-    node = -1
+    found = _Candidates(
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], chances[0], chances[1]
+    )
+    size, count, looked, node = 0, 0, 0, -1
     while size < budget:
-        # The candidates behind the node that was chosen last.
-        above = 0 if node < 0 else level[node]
-        is_end = False
-        if node >= 0:
-            for end in ends:
-                is_end = is_end or token[node] == end
-        if above < depth and not is_end:
-            for i in range(tail.shape[0]):
-                path[i] = tail[i]
-            end, at = tail.shape[0] + above, node
-            for place in range(end - 1, tail.shape[0] - 1, -1):
-                path[place] = token[at]
-                at = parent[at]
+        if _goes_on(found, node, depth, ends):
             # Behind a candidate that was counted behind n tokens there is a row of n + 1.
-            longest = LONGEST_CONTEXT if node < 0 else min(origin[node] + 1, LONGEST_CONTEXT)
-            row, rows_read = _row_behind(table, path, end, longest)
+            longest = LONGEST_CONTEXT
+            if node >= 0:
+                longest = min(found.contexts[node] + 1, LONGEST_CONTEXT)
+            row, rows_read = _row_behind(table, path, _write_path(found, node, tail, path), longest)
             looked += rows_read
             if row >= 0:
-                total, before = _weight(table, row), 1.0 if node < 0 else chances[0][node]
-                for place in range(CANDIDATES):
-                    entry = table[row, _WEIGHT + place]
-                    if entry >> 2 == 0:
-                        continue
-                    length = entry & 3
-                    score = rates[length] * (entry >> 2) / total
-                    if before * score < _LEAST or count == token.shape[0]:
-                        continue
-                    token[count], parent[count], level[count] = table[row, place], node, above + 1
-                    origin[count], state[count] = length, -1
-                    chances[0][count], chances[1][count] = before * score, score
-                    count += 1
-        node = -1
-        for other in range(count):
-            if state[other] < 0 and (node < 0 or chances[0][other] > chances[0][node]):
-                node = other
+                count = _add_row(found, count, node, table, row, rates)
+        node = _likeliest(found, count)
         if node < 0:
             break
-        rank = 0
-        for other in range(count):
-            if other != node and parent[other] == parent[node]:
-                if state[other] >= 0:
-                    rank += 1
-                elif chain:
-                    # Not a candidate any more: only a state below 0 is.
-                    state[other] = budget
-        nodes[size, 0] = token[node]
-        nodes[size, 1] = state[parent[node]] if parent[node] >= 0 else -1
-        nodes[size, 2], nodes[size, 3], nodes[size, 4] = chances[1][node], rank, origin[node]
-        state[node] = size
+        parent = found.parents[node]
+        nodes[size, 0], nodes[size, 1] = found.tokens[node], -1
+        if parent >= 0:
+            nodes[size, 1] = found.places[parent]
+        nodes[size, 2], nodes[size, 3] = found.scores[node], _rank(found, count, node)
+        nodes[size, 4] = found.contexts[node]
+        nodes[size, 5] = found.scores[node] / rates[found.contexts[node]]
+        if chain:
+            _exclude_siblings(found, count, node, budget)
+        found.places[node] = size
         size += 1
     return size, looked

@@ -51,8 +51,7 @@ class _Text(NamedTuple):
 @dataclass(kw_only=True)
 class _State(LookupState):
     """Of a run of `prompt`. `hits` and `predicted`: accepted nodes, and the sum of the verified
-    ones' shares, by length of the context that they were counted behind. `contexts`: those lengths,
-    of the last draft."""
+    ones' shares, by length of the context that they were counted behind."""
 
     prompt: tuple[int, ...]
     ends: np.ndarray
@@ -60,7 +59,6 @@ class _State(LookupState):
     predicted: np.ndarray = field(
         default_factory=lambda: np.full(LONGEST_CONTEXT + 1, PRIOR_TOKENS)
     )
-    contexts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def rates(self) -> np.ndarray:
@@ -84,6 +82,8 @@ class TableDrafter(LookupDrafter[_State]):
         # By prompt, oldest first: counted texts, and those that are not counted yet.
         self._counted: dict[tuple[int, ...], _Text] = {}
         self._uncounted: dict[tuple[int, ...], _Text] = {}
+        # Of the last draft.
+        self.looked = 0
         # Scratch of the compiled function.
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
@@ -113,12 +113,10 @@ class TableDrafter(LookupDrafter[_State]):
         if room > self._numbers.shape[1]:
             self._numbers, self._chances = np.zeros((5, room), np.int64), np.zeros((2, room))
         nodes = np.empty((budget, 6))
-        size, _ = grow_tree(
+        size, self.looked = grow_tree(
             self._table, tail, depth, budget, max(request.shape) == 1, state.ends, state.rates,
             self._numbers, self._chances, self._path, nodes,
         )  # fmt: skip
-        state.contexts = nodes[:size, 4].astype(np.int64)
-        nodes[:size, 5] = nodes[:size, 2] / state.rates[state.contexts]
         return nodes[:size]
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
@@ -126,7 +124,7 @@ class TableDrafter(LookupDrafter[_State]):
         if state is None:
             return
         path = self._note_likelihoods(sequence, draft, token_ids)
-        if draft is not None and len(draft) == len(state.contexts):
+        if draft is not None:
             self._calibrate(state, draft, path, rejected=len(path) < len(token_ids))
 
     @staticmethod
@@ -136,7 +134,7 @@ class TableDrafter(LookupDrafter[_State]):
         rates = state.rates
         for node, parent in enumerate(draft.parents):
             if parent in parents:
-                context = state.contexts[node]
+                context = draft.contexts[node]
                 state.predicted[context] += draft.scores[node] / rates[context]
                 state.hits[context] += node in path
 

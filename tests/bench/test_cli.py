@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bench.__main__ import main
-from bench.context import Context, Report
+from bench.context import Context, Report, Suite
 from bench.machine import code_digest
 from bench.prompts import domains, load_prompts, take_round_robin
 from bench.settings import Settings
@@ -25,13 +25,13 @@ Capsys = pytest.CaptureFixture[str]
 
 
 @dataclass(frozen=True)
-class CountingSuite:
+class CountingSuite(Suite):
     """A suite without models: a sample a prompt; `trouble` may raise before one is kept."""
 
-    trouble: Callable[[Context], None] = lambda context: None
     name: str = "counting"
     about: str = "counts prompts"
     defaults: Settings = Settings(prompts=3, tokens=4, repeats=1, dtypes=("float32",))
+    trouble: Callable[[Context], None] = lambda context: None
 
     def check(self, settings: Settings) -> None:
         if settings.tokens == 13:
@@ -83,12 +83,12 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     argv = ["--suite", "counting", "--out", str(out)]
-    assert main(argv, {"counting": CountingSuite(interrupt)}) == 130
+    assert main(argv, {"counting": CountingSuite(trouble=interrupt)}) == 130
     first = json.loads(out.read_text())["samples"]
     assert len(first) == 1
 
     asked: list[int] = []
-    again = CountingSuite(lambda context: asked.append(1))
+    again = CountingSuite(trouble=lambda context: asked.append(1))
     assert main(argv, {"counting": again}) == 0
     assert len(asked) == 2
     assert json.loads(out.read_text())["samples"][:1] == first

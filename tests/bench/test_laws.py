@@ -101,7 +101,7 @@ def test_a_broken_verifier_fails(
 ) -> None:
     """The negative control, through the command line: exit status 1, and what differs is named."""
     monkeypatch.setattr(round_module, "verify", broken)
-    monkeypatch.setattr(cli, "loader", lambda folder: lambda dtype: family)
+    monkeypatch.setattr("bench.context.loader", lambda folder: lambda dtype: family)
     suite = Laws(only=rows(draft))
     out = tmp_path / "out.json"
     argv = ["--suite", "laws", "--prompts", "2", "--tokens", "8"]
@@ -145,10 +145,11 @@ def test_the_margin_of_what_was_decoded_is_none(temperature: float, family: Load
     plain = SpeculationConfig.preset("autoregressive")
     (outcome,) = decode(Engine(family), [case], plain)
     context, ids = outcome["prompt_token_ids"], outcome["token_ids"]
+    llm: Any = family.llm
     for i, token_id in enumerate(ids):
         seen = [*context, *ids[:i]]
-        assert margin(seen, [token_id], temperature, 7) < 1e-4
-        assert margin(seen, [token_id, (token_id + 1) % 4096], temperature, 7) > 0.01
+        assert margin(llm._module, seen, [token_id], temperature, 7) < 1e-4
+        assert margin(llm._module, seen, [token_id, (token_id + 1) % 4096], temperature, 7) > 0.01
 
 
 def test_transformers_own_text_is_the_reference() -> None:

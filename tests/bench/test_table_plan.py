@@ -16,7 +16,6 @@ from bench.table_plan import (
     joined,
     plan_of,
     plan_tables,
-    product_row,
 )
 
 KB, MB = 1 << 10, 1 << 20
@@ -118,11 +117,6 @@ def test_a_memory_bound_keeps_tables_apart() -> None:
 def test_of_equal_times_the_least_storage() -> None:
     """All plans take no time: the separate tables have the least."""
     assert len(plan_tables(named([(10, 8)] * 4), flat(0.0), MB).tables) == 4
-
-
-def test_rows_of_a_product() -> None:
-    rows = {product_row(a, b, 5) for a in range(3) for b in range(5)}
-    assert rows == set(range(15)) and product_row(2, 1, 5) == 11
 
 
 @pytest.mark.parametrize(("size", "ns"), [(1, 6.0), (MB, 13.0), (1 << 40, 98.0)])

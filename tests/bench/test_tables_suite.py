@@ -15,6 +15,7 @@ from bench.suites.tables_report import BOTH, lookup_tables, times_of
 from bench.table_plan import FeatureTable
 from core.drafters.count_table import add_text, new_table
 from core.models.loading.load import LoadedModels
+from core.trees.draft import Draft
 
 TEXT = [3, 4, 5, 6, 3, 4, 5, 7] * 6
 
@@ -38,9 +39,9 @@ def test_tables_lie_in_the_memory() -> None:
 
 
 def test_contexts_of_a_chain_of_nodes() -> None:
-    """Token, parent, score, rank, context: the followers of an end are not wanted."""
-    nodes = np.array([[5, -1, 1, 0, 1], [6, 0, 1, 0, 2], [7, 1, 1, 0, 3], [8, 1, 1, 1, 1]], float)
-    assert table_drafts._contexts(nodes, [7]) == [2, 3, 2]
+    """The followers of an end are not wanted."""
+    draft = Draft([5, 6, 7, 8], [-1, 0, 1, 1], contexts=(1, 2, 3, 1))
+    assert table_drafts._contexts(draft, [7]) == [2, 3, 2]
 
 
 def test_drafts_of_a_family(family: LoadedModels) -> None:
@@ -97,13 +98,20 @@ def test_what_back_off_in_turn_costs(make_context: Any) -> None:
 def test_without_smollm2_it_is_left_out(make_context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "local_smollm2", lambda: None)
     said: list[str] = []
-    assert tables._models(make_context(said.append), "smollm2") is None
+    assert tables._family(make_context(said.append), "smollm2") is None
     assert said == ["smollm2 is not on this machine and left out: `--llm smollm2` downloads it"]
 
 
-def test_chat_prompts_are_those_of_smollm2(make_context: Any) -> None:
+def test_chat_prompts_are_those_of_smollm2(
+    make_context: Any, monkeypatch: pytest.MonkeyPatch, family: LoadedModels
+) -> None:
+    monkeypatch.setattr(tables, "local_smollm2", lambda: "here")
+    monkeypatch.setattr(tables, "load_models", lambda *_: family)
     context = make_context(prompts=5)
-    chats = tables._prompts(context, "smollm2")
-    assert len(chats) == 5 and len({prompt.domain for prompt in chats}) == 5
+    found = tables._family(context, "smollm2")
+    assert found is not None and found[0] is family
+    chats = found[1]
+    assert len(chats) == 5 and all(prompt.chat for prompt in chats)
+    assert len({prompt.domain for prompt in chats}) == 5
     assert all(prompt.id.startswith("chat-") for prompt in chats)
     assert not any(prompt.id.startswith("chat-") for prompt in context.prompts)

@@ -50,6 +50,7 @@ def layouts() -> tuple[Live, Sessions]:
                 chat=False,
                 answers=False,
                 models=(),
+                race=True,
             ),
         )
         return build_live(some, gr.HTML()), build_sessions(some)
@@ -68,7 +69,7 @@ def press(
     compare: bool = False, stops: int | None = None, owner: str = "me", **changes: Any
 ) -> Press:
     """A press of Run at full speed, with some of a fresh form's values changed."""
-    return Press(owner, form_values(**changes), compare, stops)
+    return Press(owner, form_values(**changes), compare, stops=stops)
 
 
 def run(live: Live, desk: TabSession, owner: str = "me", **changes: Any) -> list[Any]:

@@ -23,7 +23,18 @@ from core.events import (
 from storage import RunQuery
 from tests.ui.browser.looks import frames
 from tests.ui.reading import read
-from tests.ui.sites import choose, number_box, shows, wait_drawn, wait_notice, wait_usable
+from tests.ui.sites import (
+    all_panes,
+    choose,
+    close_drawer,
+    number_box,
+    open_drawer,
+    shows,
+    wait_drawn,
+    wait_notice,
+    wait_usable,
+)
+from ui.form.form import EXAMPLES
 from ui.server.context import Context
 
 TOKENS = 40
@@ -64,8 +75,9 @@ def prepare(
     page: Any, preset: str, tokens: int = TOKENS, example: str = "story", **fields: str
 ) -> None:
     """Ask for an example under a preset and some fields of its own, up to the last click."""
-    page.click(f"#example-{example}")
-    page.get_by_text("Sampling", exact=True).click()
+    text = next(text for name, text in EXAMPLES if name.lower() == example)
+    page.fill("#prompt textarea", text)
+    open_drawer(all_panes(page))
     wait_usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
     choose(page, "preset", preset)
@@ -74,6 +86,7 @@ def prepare(
         shows(page, name, getattr(meant, name))
     for name, value in fields.items():
         choose(page, f"field-{name}", value)
+    close_drawer(page)
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:

@@ -16,12 +16,14 @@ Value = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a reader is: a stop, perhaps a selected round and node, and whether it plays."""
+    """Where a reader is: a stop, perhaps a selected round and node, whether it plays, and whether
+    the round is the one that the file opens with."""
 
     stop: int
     round: int | None = None
     node: int | None = None
     moving: bool = False
+    opening: bool = False
 
 
 class Report:
@@ -46,7 +48,10 @@ class Report:
         chosen = self._chosen(number, stage if number == current else 99)
         inspector = self._inspector(number, stage if number == current else 99, place.node)
         rest = base["tree"]["rest"] or not place.moving
+        pinned = {"pinned": place.round is not None and not place.opening}
         chosen = chosen | {
+            "strip": chosen["strip"] | pinned,
+            "figures": chosen["figures"] | pinned,
             "inspector": inspector | {"node": place.node},
             "tree": chosen["tree"] | {"node": place.node, "rest": rest},
         }
@@ -62,7 +67,7 @@ class Report:
 
     def _absent(self, number: int) -> Value:
         """A round whose tree is left out: the blank values, under its number."""
-        at = dict.fromkeys(("strip", "routing", "lengths", "timeline"), "sel")
+        at = dict.fromkeys(("strip", "figures", "routing", "lengths", "timeline"), "sel")
         blank = {**self.told["blank"], "inspector": self.told["absent"]}
         return {name: own | {at.get(name, "round"): number} for name, own in blank.items()}
 

@@ -93,7 +93,8 @@ def serve_page(
 ) -> Iterator[tuple[str, Context]]:
     """A server before `worker`, with a store of its own in `folder`; `tabs` empty: all of them."""
     with RunStore(folder / "runs.db") as store:
-        context = make_context(worker, store, Access("127.0.0.1"), "specinfer", RunQuery, EXPORTS)
+        access = Access("127.0.0.1")
+        context = make_context(worker, store, access, "specinfer", RunQuery, EXPORTS, race=False)
         page = build_some_tabs(context, *tabs) if tabs else build_page(context)
         with serve(page) as url:
             yield url, context
@@ -153,15 +154,54 @@ def open_latest_run(page: Any) -> Any:
 
 def wait_drawn(page: Any, where: str = "live") -> Any:
     """Wait until the pictures show the end of a run too, frames after the notice says it."""
-    page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for()
+    page.locator(f"#{where}-figures .ss-state:not([data-state=running])").wait_for(state="attached")
     at_rest(page)
     return page
 
 
+def open_drawer(page: Any) -> Any:
+    """The page with the drawer of settings open, and its sampling in sight."""
+    if not page.locator("#live-drawer-close").is_visible():
+        page.click("#live-drawer")
+    page.locator("#sampling-top_p").wait_for()
+    return page
+
+
+def close_drawer(page: Any) -> Any:
+    page.click("#live-drawer-close")
+    page.locator("#live-settings").wait_for(state="hidden")
+    return page
+
+
+def dock(page: Any, name: str, where: str = "live") -> Any:
+    """The page with a tab of the dock open."""
+    page.locator(f"#{where}-docked [data-name={name}]").click()
+    return page
+
+
+ALL_PANES = """
+.sp-dock > .sp-pane { display: flex !important; flex: none !important; }
+#live-screen, #live-dock, #live-dock .ss-panel { height: auto !important; }
+#live-board { grid-template-rows: auto 600px auto auto !important; }
+#live-dock .ss-body { min-height: 420px !important; }
+"""
+
+
+def all_panes(page: Any) -> Any:
+    """The page with every pane of the dock in sight, one below the other: what is not in sight is
+    not drawn."""
+    page.add_style_tag(content=ALL_PANES)
+    return page
+
+
+def speed(page: Any, choice: str, where: str = "live") -> None:
+    """How runs play: `full`, `step`, or rounds per second."""
+    page.select_option(f"#{where}-speed", choice)
+
+
 def unfold_settings(page: Any) -> Any:
-    """The page with every setting in sight."""
-    wait_ready(page)
-    page.get_by_text("Sampling", exact=True).click()
+    """The page with every setting in sight, in the drawer."""
+    open_drawer(wait_ready(page))
     page.get_by_text("Every setting of the engine").click()
     number_box(page, "sampling-top_p").wait_for()
     return wait_form_settled(page)
@@ -197,7 +237,10 @@ def text_box(page: Any, name: str) -> Any:
 
 
 def choose(page: Any, name: str, option: str) -> None:
-    """An option of a menu, such as `preset`, as a visitor does it; its meaning may stand behind."""
+    """An option of a menu, such as `preset`, as a visitor does it; its meaning may stand behind.
+    The fields are in the drawer, which is left open."""
+    if name.startswith("field-"):
+        open_drawer(page)
     page.locator(f"#{name} input").click()
     words = re.compile(rf"^{re.escape(option)}( \(|$)")
     page.locator(f"#{name}").get_by_role("option", name=words).click()

@@ -40,13 +40,13 @@ def test_defaults_are_the_bundled_models_another_llm_has_no_ssm(
     monkeypatch.delenv("GRADIO_SERVER_NAME", raising=False)
     args = parse([])
     assert (args.llm, ssms_of(args)) == ("bundled", ["bundled"])
-    assert args.dtype == args.device == "auto" and args.host is None and args.preset == "best"
+    assert args.dtype == args.device == "auto" and args.host is None and args.preset == "specinfer"
     assert server_name(args.host) == "127.0.0.1"
     monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
     assert server_name(None) == "0.0.0.0" and server_name("10.0.0.1") == "10.0.0.1"
     assert ssms_of(parse(["--llm", "x"])) == [] and parse(["--llm", "x"]).preset == "autoregressive"
     args = parse(["--llm", "x", "--ssm", "a", "--ssm", "b"])
-    assert ssms_of(args) == ["a", "b"] and args.preset == "best"
+    assert ssms_of(args) == ["a", "b"] and args.preset == "specinfer"
     assert parse(["--llm", "x", "--preset", "specinfer"]).preset == "specinfer"
     assert ssms_of(parse(["--llm", "smollm2"])) == ["bundled"]
 

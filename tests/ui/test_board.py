@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from time import sleep
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +15,16 @@ import pytest
 
 from core.config.mechanisms import MODEL_FREE, NGRAM
 from storage import RunQuery, RunStore
-from tests.ui.boards import context, live_of, notice_of, press, run
+from tests.ui.boards import context, live_of, notice_of, run
 from tests.ui.fakes import FakeWorker
 from tests.ui.model_hosts import other_worker
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, preset_values
-from ui.live.handlers import start_run
+from ui.run.player import Pace
 from ui.server.context import Context, make_context
 from ui.server.session import TabSession
 from ui.server.visitors import Access
-from ui.shared.following import followed_fields, legend_of, opening_preset
+from ui.shared.following import followed_fields, opening_preset
 from ui.shared.last_click import LatestClicks
 from ui.shared.pending_fields import LAPSE_S, PendingFields
 from ui.shared.steering import move, play_on, select_node, set_pace, told_again
@@ -34,7 +34,7 @@ def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
     board = live_of(context(store)).board
     for name in ("step-back", "step", "round-previous", "round-next", "follow"):
         assert len(move(board, TabSession(), name)) == len(board.outputs)
-    assert len(list(play_on(board, TabSession(), "full", 2.0, True))) == 1
+    assert len(list(play_on(board, TabSession(), True))) == 1
     assert len(list(set_pace(board, TabSession(), "slow", 2.0))) == 1
 
 
@@ -66,15 +66,15 @@ def test_each_of_several_quick_steps_is_answered_with_its_own_stage(
 def test_what_is_shown_is_numbered_and_what_stays_keeps_its_number(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    desk.player.seek(3)
+    select_node(live.board, desk, {"round": 2})
     before, same = live.board.values(desk), live.board.values(desk)
     assert before == same
     (after, names) = (move(live.board, desk, "step"), ["notice", *live.board.pictures])
     for name, old, new in zip(names, before, after, strict=True):
         unchanged = {**old, "n": 0} == {**new, "n": 0}
         assert (new["n"] == old["n"]) if unchanged else (new["n"] > old["n"]), name
-    legend = names.index("legend")
-    assert after[0]["n"] > before[0]["n"] and after[legend] == before[legend]
+    routing = names.index("routing")
+    assert after[0]["n"] > before[0]["n"] and after[routing]["n"] >= before[routing]["n"]
 
 
 @pytest.mark.parametrize(
@@ -92,26 +92,52 @@ def test_selections_from_a_browser_are_not_trusted(store: RunStore, data: Any) -
         assert good[1 + names.index(name)]["sel"] == 2
 
 
-def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:
+def test_a_place_is_one_for_every_picture(store: RunStore) -> None:
+    """Tree, strip, charts, race, scrubber and notice: whatever moves, moves all of them."""
     live, desk = live_of(context(store)), TabSession()
     run(live, desk)
-    frames = list(play_on(live.board, desk, "full", 20.0, True))
+    names = ["notice", *live.board.pictures]
+
+    def places(values: list[Any]) -> set[Any]:
+        by_name = dict(zip(names, values, strict=True))
+        sels = {by_name[name]["sel"] for name in ("strip", "figures", "lengths", "timeline")}
+        more = {by_name["scrubber"]["sel"], by_name["tree"]["round"], by_name["inspector"]["round"]}
+        stages = {by_name["scrubber"]["stage"], by_name["tree"]["stage"]}
+        said = re.search(r"round (\d+) of 8(?:, (\w+))?", notice_of(values, 0))
+        assert said is not None
+        stage = {"drafted": "draft", "combined": "combine", "verified": "verify", None: "commit"}
+        return {*sels, *more, int(said[1]) - 1} | {*stages, stage[said[2]]}
+
+    assert places(select_node(live.board, desk, {"round": 4, "stage": "verify"})) == {4, "verify"}
+    assert places(move(live.board, desk, "step-back")) == {4, "combine"}
+    assert places(move(live.board, desk, "step-back")) == {4, "draft"}
+    assert places(move(live.board, desk, "step-back")) == {3, "commit"}
+    assert places(move(live.board, desk, "round-previous")) == {2, "commit"}
+    assert places(move(live.board, desk, "step")) == {3, "draft"}
+    assert places(select_node(live.board, desk, {"round": 5})) == {5, "commit"}
+
+
+def test_from_the_start_plays_a_finished_run_slowly_or_waits_for_steps(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession(pace=Pace("full", 20.0))
+    run(live, desk)
+    frames = list(play_on(live.board, desk, True))
     assert len(frames) > 4 and "Finished" in notice_of(frames[-1], 0)
     assert "Engine finished, you are at round" in notice_of(frames[1], 0)
-    frames = list(play_on(live.board, desk, "step", 20.0, True))
+    list(set_pace(live.board, desk, "step", None))
+    frames = list(play_on(live.board, desk, True))
     assert "Engine finished, you are at round 0 of" in notice_of(frames[-1], 0)
     assert desk.player and desk.player.pace.mode == "step"
     move(live.board, desk, "step")
-    assert list(play_on(live.board, desk, "step", 20.0, False))
-    assert "Finished" in notice_of(live.board.values(desk), 0), "Play on plays"
+    assert list(play_on(live.board, desk, False))
+    assert "Finished" in notice_of(live.board.values(desk), 0), "Play plays on"
 
 
 def test_a_bad_pace_is_told(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
     words = "rounds_per_second is 0: a number from 0.05 to 100"
-    assert words in notice_of(list(start_run(live, desk, replace(press(), pace=("slow", 0))))[-1])
     assert words in notice_of(list(set_pace(live.board, desk, "slow", 0))[-1], 0)
-    assert words in notice_of(list(play_on(live.board, desk, "slow", 0, True))[-1], 0)
+    assert "speed is" in notice_of(list(set_pace(live.board, desk, "warp", None))[-1], 0)
+    assert desk.pace == Pace()
 
 
 def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
@@ -244,9 +270,3 @@ def test_the_preset_that_a_page_opens_with_suits_the_models(store: RunStore) -> 
     plain = with_models(store, "new", preset="autoregressive")
     assert opening_preset(plain, (), "autoregressive") == "best"
     assert opening_preset(none, BEFORE, "mine") == "mine"
-
-
-def test_the_legend_of_a_run_stays_that_of_its_models(store: RunStore) -> None:
-    from tests.ui.boards import live_of
-
-    assert "new" in str(legend_of(live_of(with_models(store, "new")).board, TabSession()))

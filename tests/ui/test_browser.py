@@ -24,23 +24,21 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "sessions")
 
-FILLED = """() => ["tree", "proposals", "inspector", "lengths", "timeline", "legend", "figures"]
-  .every((name) => document.querySelector(`#live-${name}`).innerText.trim())
-  && ["lengths", "timeline"].every((name) => document.querySelector(`#live-${name} .main-svg`))"""
+FILLED = """() => ["tree", "inspector", "figures", "strip"]
+  .every((name) => document.querySelector(`#live-${name}`).innerText.trim())"""
 BOARD = """(where) => ["figures", "strip"].map((name) =>
-  document.querySelector(`#${where}-${name}`).innerText)"""
+  document.querySelector(`#${where}-${name} .ss-body`).innerText)"""
 TOPS = """(ids) => Object.fromEntries(ids.map((id) =>
   [id, Math.round(document.getElementById(id).getBoundingClientRect().top + scrollY)]))"""
-PICTURES = ("figures", "strip", "tree", "legend", "inspector", "lengths")
-PLACES = [*(f"live-{name}" for name in ("playback", *PICTURES)), "preset"]
+PICTURES = ("figures", "strip", "tree", "scrubber", "dock", "inspector")
+PLACES = [*(f"live-{name}" for name in PICTURES), "preset", "prompt"]
 
 
 def places(page: Any) -> list[dict[str, int]]:
-    """Where everything stands, on a notebook and on a projector; so high that nothing is out of
-    sight, where it would be drawn later."""
+    """Where everything stands, on a notebook and on a projector."""
     found = []
-    for width in (1920, 1280):
-        page.set_viewport_size({"width": width, "height": 5000})
+    for width, height in ((1920, 1080), (1280, 800)):
+        page.set_viewport_size({"width": width, "height": height})
         at_rest(page)
         found.append(page.evaluate(TOPS, PLACES))
     page.set_viewport_size({"width": 1280, "height": 900})
@@ -54,37 +52,36 @@ def test_a_run_is_shown_replayed_deleted_measured_and_proved_and_nothing_moves(
     page = sites.wait_ready(browser_page(url))
     page.evaluate("() => document.fonts.ready.then(() => true)")
     tops = places(page)
-    page.click("#live-prove")
+    page.locator("#live-figures").hover()
+    page.click("#live-race")
     sites.wait_notice(page, "there is no run yet")
     assert places(page) == tops, "an error"
-
-    page.locator("#live-playback input[type=number]").fill("0")  # no rate: the nearest one
-    page.locator("#live-playback input[type=number]").blur()
-    page.click("#example-dialogue")
-    sites.ran(page)
+    page.click("#example-dialogue")  # an example runs on click
+    sites.wait_notice(page, "Finished: ")
+    sites.wait_drawn(page)
     page.wait_for_function(FILLED)
     count = str(len(reduce_all(synthetic_run(8)).tokens))
     page.locator("#live-figures").get_by_text(count).first.wait_for()
     sites.shot(page, "run-1280-light")
     board = page.evaluate(BOARD, "live")
     page.locator("#live-strip [data-round='2'], #live-strip [data-r='2']").first.click()
-    for picture in ("tree", "proposals"):
-        page.locator(f"#live-{picture}").get_by_text("Round 3").wait_for()
+    page.locator("#live-tree").get_by_text("Round 3").wait_for()
+    sites.dock(page, "who").locator("#live-proposals").get_by_text("Round 3").first.wait_for()
+    sites.dock(page, "why")
     page.click("#live-follow")
     page.locator("#live-tree").get_by_text("Round 8").wait_for()
 
     replay_and_delete(page, context, board)
     turn_to(page, "Live")
     sites.ran_again(page, context)
-    page.click("#live-measure")
-    page.locator("#live-figures").get_by_text("measured", exact=True).wait_for()
-    page.click("#live-prove")
+    page.locator("#live-figures").hover()
+    page.click("#live-race")
+    page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
     sites.wait_notice(page, "Identical: plain decoding with the same seed writes the same")
+    page.locator("#live-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
     assert places(page) == tops, "figures, a proof, a baseline"
-    page.get_by_text("Sampling", exact=True).click()
-    sites.number_box(page, "sampling-top_p").fill("7")
+    sites.number_box(sites.open_drawer(page), "sampling-top_p").fill("7")
     page.locator("#live-validity").get_by_text("top_p is 7").wait_for()
-    assert places(page) == tops, "a refusal"
 
 
 def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
@@ -97,19 +94,16 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     assert "ssm-dialogue" in ", ".join(names.all_inner_texts())
     lines = "(names) => names.map((name) => name.getClientRects().length)"
     assert set(names.evaluate_all(lines)) == {1}, "no name is broken"
-    page.locator("#sessions-scrub input[type=range]").focus()
-    page.keyboard.press("Home")
-    sites.wait_notice(page, "you are at round 0 of 8", "sessions")
-    for _ in range(3):
-        page.keyboard.press("ArrowRight")
+    columns = page.locator("#sessions-scrubber .ss-columns")
+    columns.press("Home")
+    sites.wait_notice(page, "you are at round 1 of 8", "sessions")
+    for _ in range(2):
+        columns.press("ArrowRight")
     sites.wait_notice(page, "you are at round 3 of 8", "sessions")
-    shorter = "(most) => document.querySelector('#sessions-strip').innerText.length < most"
-    page.wait_for_function(shorter, arg=len(board[1]))
-    number = page.locator("#sessions-scrub input[type=number]")
-    number.fill("99")
+    later = "() => document.querySelectorAll('#sessions-strip .ss-round[data-later]').length"
+    becomes(page, later, 5)
+    page.click("#sessions-follow")
     sites.wait_notice(page, "Finished: ", "sessions")
-    number.fill("3")
-    sites.wait_notice(page, "you are at round 3 of 8", "sessions")
     page.click("#sessions-rewind")
     sites.wait_notice(page, "Engine finished, you are at round", "sessions")
     sites.wait_notice(page, "Finished: ", "sessions")
@@ -119,13 +113,7 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     page.click("#sessions-sure")
     page.locator("#sessions-runs").get_by_text("No run yet").wait_for()
     sites.wait_notice(page, "Open a run from the list.", "sessions")
-    scrub = """() => ["number", "range"].map((type) =>
-      document.querySelector(`#sessions-scrub input[type=${type}]`))"""
-    becomes(
-        page,
-        f"() => (({scrub})() ).map((box) => [box.value, box.max][+(box.type === 'range')])",
-        ["0", "1"],
-    )
+    page.locator("#sessions-scrubber").get_by_text("No run yet").wait_for()
     assert context.store.runs(RunQuery()).total == 0
 
 
@@ -163,17 +151,11 @@ def test_stop_keeps_what_was_written_and_is_never_lost(
     assert page.locator("#live-strip .ss-tok").count()
     assert stopped(worker) == 4
     desk = sites.desk_of(long[1])
-    for question in ("measure", "prove"):
-        before = stopped(worker)
-        pressed_at_once(page, question)
-        # The same is said of every question: whether this one has ended, the server knows.
-        sites.until(page, lambda before=before: stopped(worker) > before and desk.side is None)
-        sites.wait_notice(page, "Plain decoding did not finish")
-    before = stopped(worker)
-    page.click("#live-prove")
+    page.evaluate("() => document.querySelector('#live-race').click()")
     sites.until(page, lambda: desk.side is not None)
+    before = stopped(worker)
     sites.wait_notice(page, "Plain decoding of the same request")
-    page.click("#live-stop")
+    page.evaluate("() => document.querySelector('#live-stop').click()")
     sites.until(page, lambda: stopped(worker) > before and desk.side is None)
     sites.wait_notice(page, "Plain decoding did not finish")
 
@@ -292,14 +274,13 @@ def test_hostile_text_is_text(site: OpenSite, browser_page: OpenPage) -> None:
     assert context.store.runs(RunQuery()).total == 1
 
 
-CHECKED = """() => document.querySelector("#live-playback input[type=radio]:checked")
-  ?.closest("label").innerText.trim()"""
+SPEED = "() => document.querySelector('#live-speed').value"
 
 
 def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPage) -> None:
     page = sites.wait_ready(browser_page(short[0]))
-    speeds = page.locator("#live-playback")
-    speeds.get_by_text("step", exact=True).click()
+    page.locator("#live-scrubber .ss-speed").wait_for()
+    sites.speed(page, "step")
     page.keyboard.press("r")
     sites.wait_notice(page, "Engine finished, you are at round 0 of 8")
     for stage in ("drafted", "combined", "verified"):
@@ -313,21 +294,18 @@ def test_the_keyboard_runs_steps_and_selects(short: Served, browser_page: OpenPa
     for _ in range(6):
         page.keyboard.press(".")
     sites.wait_notice(page, "you are at round 3 of 8, drafted.")
-    page.keyboard.press("ArrowLeft")  # the chosen speed has the focus, and no use for the arrows
+    page.locator("body").press("ArrowLeft")
     page.locator("#live-tree").get_by_text("Round 2").wait_for()
     page.keyboard.press("ArrowRight")
     page.locator("#live-tree").get_by_text("Round 3").wait_for()
     page.click("#live-rewind")
     sites.wait_notice(page, "Engine finished, you are at round 0 of 8")
-    becomes(page, CHECKED, "step")
-    speeds.get_by_label("step", exact=True).focus()
-    for key in ("Shift+Tab", "Space"):
-        page.keyboard.press(key)
-    becomes(page, CHECKED, "slow motion")  # chosen by keys alone
-    together = "radios => radios.forEach((radio) => { radio.name = 'speed' })"
-    speeds.locator("input[type=radio]").evaluate_all(together)
-    page.keyboard.press("ArrowLeft")
-    becomes(page, CHECKED, "full speed")  # in one group the arrows choose
+    becomes(page, SPEED, "step")
+    page.locator("#live-rewind").blur()
+    page.keyboard.press(" ")  # plays, as the button does
+    sites.wait_notice(page, re.compile("you are at round [1-8] of 8"))
+    page.keyboard.press(" ")
+    page.locator("#live-play").get_by_text("▶").wait_for()
     page.keyboard.press("s")
     page.fill("#prompt textarea", "r s . ,")
     assert page.input_value("#prompt textarea") == "r s . ,", "keys are letters where one types"
@@ -343,17 +321,15 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
     # Rounds enough for a busy machine: they pass at two a second whether it draws them or not.
     url, context = site(recorded(40))
     page = sites.wait_ready(browser_page(url))
-    speeds = page.locator("#live-playback")
-    speeds.get_by_text("step", exact=True).click()
+    sites.speed(page, "step")
     page.click("#live-run")
     sites.wait_notice(page, "Engine finished, you are at round 0 of 40")
     an_older_answer_is_not_shown(page)
-    speeds.get_by_text("full speed").click()
+    sites.speed(page, "full")
     sites.wait_notice(page, "Finished: ")
-    becomes(page, CHECKED, "full speed")
+    becomes(page, SPEED, "full")
     page.click("#live-rewind")
     sites.wait_notice(page, re.compile(r"Engine finished, you are at round [1-9]\d* of 40"))
-    becomes(page, CHECKED, "slow motion")
     page.click("#live-step")
     desk = sites.desk_of(context)
     player = desk.player
@@ -362,13 +338,13 @@ def test_steps_answers_that_were_overtaken_and_slow_motion(
     sites.wait_notice(page, here)
     at_rest(page)
     assert run_lines(desk.frame())[0].text == here, "it stands still"
-    speeds.get_by_text("full speed").click()
+    sites.speed(page, "full")
     sites.wait_notice(page, "Finished: ")
 
 
 def an_older_answer_is_not_shown(page: Any) -> None:
     """The first of two steps is answered after the second."""
-    step = page.evaluate(COMPONENT, "live-step")
+    step = page.evaluate(COMPONENT, "live-scrubber")
     asked: list[Any] = []
     answers: dict[int, Any] = {}
 

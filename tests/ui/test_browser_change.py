@@ -11,6 +11,7 @@ import ui.live.handlers
 from tests.ui.sites import (
     OpenPage,
     choose,
+    dock,
     number_box,
     ran,
     shot,
@@ -89,8 +90,8 @@ def test_a_change_runs_once_and_only_where_it_is_asked_for(
     assert len(requests(context)) == 1
     count(page, "max_new_tokens", 20)
     still(page, 1)
-    page.locator("#live-figures").get_by_text("before:").first.wait_for()
     wait_notice(page, "Finished: ")
+    dock(page, "length")
     page.locator("#live-lengths").get_by_text("The pale line is the run before").wait_for()
     page.wait_for_function(PALE_LINE)
     shot(page, "run-on-change")

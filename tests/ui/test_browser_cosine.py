@@ -47,9 +47,8 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     pages = [sites.wait_ready(browser_page(url, width=1920, height=1080)) for _ in EXAMPLES]
     for page, example in zip(pages, EXAMPLES, strict=True):
         decoded.prepare(page, "cosine", TOKENS, example)
-        page.get_by_label("ignore_eos").check()
-        sites.wait_form_settled(page)
-        page.locator("#requests-box").get_by_text("All requests now").first.click()
+        sites.open_drawer(page).get_by_label("ignore_eos").check()
+        sites.close_drawer(sites.wait_form_settled(page))
         page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
         page.evaluate(WATCH)
     pages[0].locator("#requests-schedule").get_by_text("cosine: like lengths together").click()

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live",)
 OPENED = "specinfer"  # the preset that the page of these tests opens with
-PRESET = "() => document.querySelector('#preset input').value"
+PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 CAN_RUN = "() => !document.querySelector('#live-run').disabled"
 # The reason against Run; Gradio counts the seconds of a call in the box for a moment, unseen.
 REASON = "() => document.querySelector('#live-validity').innerText.trim()"
@@ -145,7 +145,6 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
     short: Served, browser_page: OpenPage
 ) -> None:
     page = sites.wait_ready(browser_page(short[0]))
-    page.get_by_text("Sampling", exact=True).click()
     for temperature, opened, presets in (
         ("0", OPENED, ("minions", "best", "specinfer-paper")),
         ("0.8", "specinfer-paper", ("best", "minions")),
@@ -158,7 +157,7 @@ def test_with_the_settings_folded_a_preset_keeps_its_name_and_runs_at_any_temper
             sites.choose(page, "preset", preset)
             page.evaluate(NAMES_SAID)
             sites.wait_form_settled(page).wait_for_function(CAN_RUN)
-            assert page.evaluate("() => window.said") == [preset]
+            assert [name.split(" (")[0] for name in page.evaluate("() => window.said")] == [preset]
     sites.ran(page)
     meant = SpeculationConfig.preset("minions", 0.8)
     assert asked(short[1]).speculation.combine == meant.combine
@@ -170,6 +169,7 @@ EXPANSION = """() => document.querySelector("#field-expansion :is(input, textare
 
 
 def open_fields(page: Any) -> None:
+    sites.open_drawer(page)
     page.get_by_text("Every setting of the engine").click()
     sites.text_box(page, "field-expansion").wait_for()
     page.wait_for_function(EXPANSION)
@@ -333,25 +333,11 @@ def test_a_lost_answer_is_asked_for_again_and_an_older_one_never_comes_after_a_n
 IN_SIGHT = """() => ["#live-validity .sp-error", "#field-record_top_k input"].every((what) => {
   const box = document.querySelector(what)?.getBoundingClientRect();
   return box?.height > 0 && box.top >= 0 && box.bottom <= innerHeight; })"""
-# Labels of fields that lie behind the bar, however far one scrolls, and whether the bar is what is
-# seen there.
-BEHIND = """() => { const bar = document.querySelector(".sp-runbar"), seen = [];
-  for (let top = 300; top < 1100; top += 40) {
-    window.scrollTo(0, top);
-    const box = bar.getBoundingClientRect();
-    for (const label of document.querySelectorAll(".sp-controls [data-testid=block-info]")) {
-      const own = label.getBoundingClientRect();
-      const [x, y] = [own.left + own.width / 4, own.top + own.height / 2];
-      const behind = own.width && y > box.top + 2 && y < box.bottom - 2 && !bar.contains(label);
-      if (behind) seen.push([label.textContent, bar.contains(document.elementFromPoint(x, y))]);
-    }
-  }
-  return seen; }"""
 
 
 def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: OpenPage) -> None:
     page = wait_ready(browser_page(short[0], height=800))
-    page.get_by_text("Every setting of the engine").click()
+    open_fields(page)
     field = number_box(page, "field-record_top_k")
     reason = page.locator("#live-validity").get_by_text("record_top_k is 99")
     for width in (1280, 390):
@@ -363,6 +349,3 @@ def test_the_reason_of_a_refusal_is_near_the_field(short: Served, browser_page: 
         field.fill("99")
         reason.wait_for()
         page.wait_for_function(IN_SIGHT)
-        if width == 1280:
-            behind = page.evaluate(BEHIND)
-            assert len(behind) > 5 and all(bar for _, bar in behind), behind

@@ -29,11 +29,11 @@ pytestmark = pytest.mark.browser
 
 # What a tab has drawn once the server has answered to its being opened.
 OPENED = {
-    "Live": "#live-timeline .main-svg",
+    "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
     "Tune": "#tune-studies .sp-shell > *",
     "Prompts": "#prompts-table .ss-panel",
-    "Sessions": "#sessions-timeline .main-svg",
+    "Sessions": "#sessions-scrubber .ss-column",
     "Learn": ".sp-measured",
     "Models": "table.sp-offers td",
 }
@@ -146,8 +146,8 @@ def what_large_type_sets_is_what_is_seen(page: Any) -> None:
 OWN = """() => [...new Set([...document.querySelectorAll(".ss-shell, .sp-shell")]
   .filter((node) => node.checkVisibility() && node.children.length)
   .map((node) => `#${node.closest("[id]:not([id^=html-])").id}`))]
-  .filter((id) => !/-(strip|figures|legend|inspector|proposals|lengths)$/.test(id))"""
-LIVE = {"#header", "#live-notice", "#live-tree", "#live-timeline"}
+  .filter((id) => !/-(strip|figures|inspector|proposals|lengths|scrubber)$/.test(id))"""
+LIVE = {"#header", "#live-notice", "#live-tree", "#live-docked"}
 SESSIONS = {"#sessions-runs", "#sessions-said", "#sessions-tree", "#sessions-about"}
 
 
@@ -160,7 +160,7 @@ def test_axe_finds_no_serious_fault_in_tabs(whole: Stage, browser_page: OpenPage
         for look in in_looks(page, (390, True), (1280, False)):
             own = page.evaluate(OWN)
             if name == "Live":
-                own += [".sp-keys", "#live-playback"]
+                own += ["#live-scrubber", "#live-figures"]
             if name == "Sessions":
                 own.append("#sessions-opened")
             assert axe(page, *own) == [], (name, look)
@@ -267,7 +267,7 @@ def test_while_a_run_goes_on_chips_stay(live: Stage, browser_page: OpenPage) -> 
 
 def test_whoever_scrolls_the_text_up_stays_as_it_grows(live: Stage, browser_page: OpenPage) -> None:
     live.play(recorded(600), speed=6.0)  # a minute, for a busy machine
-    page = wait_ready(browser_page(live.url, forgiven=LEAVING))
+    page = wait_ready(browser_page(live.url, forgiven=LEAVING, height=640))
     page.click("#live-run")
     page.wait_for_function(f"() => {SCROLL}.scrollTop > 150")
     # A frame that finds the text at its top has dispatched the scroll event of the one before.

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 
 TABS = ("live", "learn")
 OURS = ("#learn-lesson", "#learn-rows", "#learn-verdict", "#learn-notice", ".sp-say")
-ALL_PICTURES = ["legend", "figures", "strip", "tree", "proposals", "inspector"]
+ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
 ALL_PICTURES += ["lengths", "timeline"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
@@ -51,7 +51,7 @@ STICKS_OUT = """() => {
   return ["check", "show"].filter((name) =>
     document.querySelector(`#learn-${name}`).getBoundingClientRect().right > right);
 }"""
-TOO_WIDE = """() => [...document.querySelectorAll("#learn-playback .sp-buttons button")]
+TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"""
 # Tops within the lesson, which a scroll does not change.
 TOPS = """() => ["#learn-try", "#learn-number", "#learn-check"].map((one) => Math.round(
@@ -59,9 +59,7 @@ TOPS = """() => ["#learn-try", "#learn-number", "#learn-check"].map((one) => Mat
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
 # As far up as the end of the page lets it come.
 UNCOVERED = """() => {
-  const bar = document.querySelector("#learn-playback");
-  const sticks = getComputedStyle(bar).position === "sticky";
-  const under = sticks ? bar.getBoundingClientRect().bottom : 0;
+  const under = 0;
   const { top } = document.querySelector("#learn-lengths").getBoundingClientRect();
   const end = scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
   return top >= under && (end || top < under + 60);
@@ -81,7 +79,7 @@ LEFT_OVER = """(words) => {
   return box.scrollHeight - box.clientHeight;
 }"""
 SLOW = "0.60x: slower than plain decoding here, because a round took 45.1 ms (3.5 plain " * 3
-ROUND = "() => document.querySelector('#sessions-scrub input[type=number]').value"
+ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
 IN_SIGHT = """() => {
   const { y } = document.querySelector("#sessions-figures").getBoundingClientRect();
   return 0 <= y && y < 400;
@@ -312,13 +310,10 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     page.locator(".sp-open").first.click()
     sites.wait_notice(page, "Finished: ", "sessions")
     run_id = context.store.runs(RunQuery()).rows[0].run_id
-    becomes(page, QUERY, {**THEME, "run": run_id, "round": "8"})
-    slider = page.locator("#sessions-scrub input[type=number]")
-    for typed, at in (("-3", {}), ("999", {"round": "8"}), ("3", {"round": "3"})):
-        slider.fill(typed)
-        slider.press("Enter")
-        becomes(page, ROUND, at.get("round", "0"))
-        becomes(page, QUERY, {**THEME, "run": run_id, **at})
+    read(page, "() => /^[1-8]$/.test(new URLSearchParams(location.search).get('round'))")
+    page.locator("#sessions-scrubber [data-r='2']").click()
+    becomes(page, ROUND, "3")
+    becomes(page, QUERY, {**THEME, "run": run_id, "round": "3"})
     assert copy_link(page, "#sessions-copy") == {"run": run_id, "round": "3", "large": "1"}
     large_type(page, False)
     turn_to(page, "Live")

@@ -16,6 +16,8 @@ from tests.ui.reading import becomes, in_looks
 from tests.ui.sites import (
     OpenPage,
     Served,
+    close_drawer,
+    open_drawer,
     overflows,
     ran,
     ran_again,
@@ -84,11 +86,12 @@ def ask(page: Any, llm: str, *ssms: str) -> None:
     page.locator("#models-ssms textarea").fill("\n".join(ssms))
 
 
-CHIPS = "() => [...document.querySelectorAll('#header .sp-chip b')].map((b) => b.textContent)"
-PRESET = "() => document.querySelector('#preset input').value"
+CHIPS = """() => [...document.querySelectorAll("#header .sp-chip:not(.sp-rest)")].map((chip) =>
+  chip.dataset.told.split(": ")[0].replace(/^(LLM|SSM [A-Z]) /, ""))"""
+PRESET = "() => document.querySelector('#preset input').value.split(' (')[0]"
 DRAFTERS = """() => Object.fromEntries([...document.querySelectorAll("#field-drafters label")]
   .map((label) => [label.innerText.trim(), label.querySelector("input").checked]))"""
-LEGEND = "(name) => document.querySelector('#live-legend').innerText.includes(name)"
+LEGEND = "(name) => document.querySelector('#live-strip .ss-legend').textContent.includes(name)"
 
 
 def load(page: Any, *names: str) -> None:
@@ -100,6 +103,7 @@ def load(page: Any, *names: str) -> None:
 
 def offers(page: Any, *drafters: str) -> None:
     """Wait until Live offers these drafters, all chosen, and n-grams, which are not."""
+    open_drawer(page)
     if not page.locator("#field-drafters").is_visible():
         page.get_by_text("Every setting of the engine").click()
     becomes(
@@ -107,6 +111,7 @@ def offers(page: Any, *drafters: str) -> None:
         DRAFTERS,
         {**dict.fromkeys(drafters, True), "ngram": False, "suffix": False, "table": False},
     )
+    close_drawer(page)
 
 
 def test_other_models_take_over_and_every_page_follows(

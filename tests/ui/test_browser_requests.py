@@ -38,9 +38,9 @@ def scheduled(tmp_path: Any, chromium: Any) -> Iterator[Served]:
 
 
 def opened(page: Any) -> Any:
-    """The page with the panel unfolded."""
+    """The page with the panel in sight."""
     sites.wait_ready(page)
-    page.locator("#requests-box").get_by_text("All requests now").first.click()
+    sites.dock(page, "requests")
     page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
     return page
 

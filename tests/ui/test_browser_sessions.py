@@ -37,10 +37,10 @@ ASKED_FORM = {
     "preset": "own settings",
 }
 NOTE = "() => document.querySelector('#sessions-note textarea').value"
-ROUND = "() => document.querySelector('#sessions-scrub input[type=number]').value"
+ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
 # The round that is shown, once it is between these.
 BETWEEN = """([low, high]) => {
-  const at = Number(document.querySelector("#sessions-scrub input[type=number]").value);
+  const at = Number(document.querySelector("#sessions-scrubber .ss-columns").ariaValueNow);
   return low < at && at < high && [at];
 }"""
 
@@ -64,20 +64,19 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     worker: Any = context.hub.worker
     run_id = record_run(context)
     page = sites.wait_ready(browser_page(url))
-    page.locator("#live-onchange").click()
+    sites.open_drawer(page).locator("#live-onchange").click()
+    sites.close_drawer(page)
     open_run(page)
     page.click("#sessions-into-live")
     sites.wait_notice(page, '"Run on change" is switched off for that.')
     becomes(page, "() => document.querySelector('#live-onchange input').checked", False)
-    page.get_by_text("Sampling", exact=True).click()
-    page.get_by_text("Every setting of the engine").click()
-    sites.number_box(page, "sampling-top_p").wait_for()
+    sites.open_drawer(page).get_by_text("Every setting of the engine").click()
     becomes(page, FORM, [*ASKED_FORM.values()], [*ASKED_FORM])
     sites.shows(page, "combine", "vote")
     sites.shows(page, "length", "goodput")
     sites.wait_form_settled(page)  # the form is settled: a run on change would have begun
     assert worker.requests == [ASKED]
-    page.click("#live-run")
+    sites.close_drawer(page).click("#live-run")
     sites.wait_notice(page, "Finished: ")
     assert worker.requests == [ASKED, ASKED]
 
@@ -116,7 +115,8 @@ def test_a_past_run_goes_into_live_is_noted_and_rerun(
     page.click("#sessions-again")
     sites.wait_notice(page, "This run wrote the same text as the one before", "sessions")
     becomes(page, "() => document.querySelector('#sessions-strip').innerText", before)
-    page.locator("#sessions-figures").get_by_text("before: ").first.wait_for()
+    page.locator("#sessions-figures .ss-figure").first.hover()
+    page.locator("#ss-tip").get_by_text("the run before: ").wait_for()
     (new,) = {*run_ids(context)} - {run_id, other}
     about(page, new)
     becomes(page, "() => document.querySelectorAll('#sessions-runs tr.sp-selected').length", 1)
@@ -131,12 +131,6 @@ def player_of(context: Context, run_id: str) -> Player:
         if page == "sessions" and desk.player and desk.player.source.run_id == run_id
     )
     return player
-
-
-def set_rate(page: Any, rounds_per_second: str) -> None:
-    rate = page.locator("#sessions-playback input[type=number]").first
-    rate.fill(rounds_per_second)
-    rate.press("Enter")
 
 
 def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
@@ -171,17 +165,11 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     assert any(run_id in ask for ask in asks)
     page.remove_listener("request", note_ask)
 
-    box = page.locator("#sessions-scrub input[type=number]")
     page.locator("#sessions-stop[disabled]").wait_for()
-    for typed, shown in (("999", "60"), ("-3", "0"), ("7", "7")):
-        box.fill(typed)
-        box.press("Enter")
-        becomes(page, ROUND, shown)
-    with page.expect_response("**/run/predict**"):
-        box.fill("")
-    frames(page)
-    assert page.evaluate(ROUND) == "", "who empties a box goes on to type"
-    page.locator("#sessions-playback").get_by_text("step", exact=True).click()
+    for round_number in (60, 1, 7):
+        page.locator(f"#sessions-scrubber [data-r='{round_number - 1}']").click()
+        becomes(page, ROUND, str(round_number))
+    sites.speed(page, "step", "sessions")
     page.click("#sessions-rewind")
     sites.wait_notice(page, "you are at round 0 of 60", "sessions")
     for number in (1, 2):
@@ -199,22 +187,20 @@ def test_a_past_run_is_opened_by_a_row_played_paused_and_stepped_through(
     page.locator("#sessions-stop[disabled]").wait_for()
     assert player_of(context, run_id).stage // 4 < 60
 
-    page.locator("#sessions-playback").get_by_text("step", exact=True).click()
+    sites.speed(page, "1", "sessions")
+    sites.speed(page, "step", "sessions")
     page.click("#sessions-rewind")
     sites.wait_notice(page, "you are at round 0 of 60", "sessions")
-    set_rate(page, "1")
     click_in_motion(page, "#sessions-play")
     sites.wait_notice(page, re.compile(r"you are at round [1-9]\d* of 60"), "sessions")
     assert read(page, BETWEEN, [0, 60])
-    click_in_motion(page, "#sessions-pause")
+    click_in_motion(page, "#sessions-play")
     player = player_of(context, run_id)
     sites.until(page, lambda: player.pace.mode == "step")
-    becomes(page, ROUND, str(player.stage // 4))
+    becomes(page, ROUND, str((player.stage + 3) // 4))
     assert 0 < player.stage // 4 < 60
-    set_rate(page, "100")
-    page.click("#sessions-play")
+    sites.speed(page, "full", "sessions")
     sites.wait_notice(page, "Finished: ", "sessions")
-    becomes(page, ROUND, "60")
 
 
 def test_two_tabs_follow_stop_and_delete_a_run(site: OpenSite, browser_page: OpenPage) -> None:

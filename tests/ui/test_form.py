@@ -20,10 +20,11 @@ from tests.family import SSMS
 from ui.form.fields import FIELD_NAMES, MEANINGS, config_of, field_controls
 from ui.form.form import (
     EXAMPLES,
+    OWN,
     SAMPLING_NAMES,
     Form,
-    build_form,
-    build_prompt,
+    build_command,
+    build_settings,
     own_preset,
     preset_values,
     request_of,
@@ -31,13 +32,14 @@ from ui.form.form import (
 )
 from ui.form.presets import at_temperature
 from ui.shared.slider import Slider
+from ui.words.settings import PAGE_NODES
 
 
 @cache
 def fresh_form() -> Form:
     """The form as the page opens with it."""
     with gr.Blocks():
-        return build_form(build_prompt(), SSMS, "specinfer", chat=False)
+        return build_settings(build_command("specinfer"), SSMS, "specinfer", chat=False)
 
 
 def form_values(**changes: Any) -> list[Any]:
@@ -52,10 +54,11 @@ def form_values(**changes: Any) -> list[Any]:
 
 def test_the_page_opens_with_specinfer_and_five_alternatives() -> None:
     request, preset = request_of(form_values()), SpeculationConfig.preset("specinfer")
+    preset = dataclasses.replace(preset, max_tree_nodes=PAGE_NODES)
     assert request.speculation == dataclasses.replace(preset, drafters=SSMS, record_top_k=5)
     assert request.prompt == EXAMPLES[0][1] and request.sampling.seed is None
-    info = fresh_form().preset.info
-    assert all(f"{preset}: " in info for preset in PRESETS)
+    labels = [label for label, _ in fresh_form().preset.choices]
+    assert [label.split(" (")[0] for label in labels] == [*PRESETS, OWN]
 
 
 def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:

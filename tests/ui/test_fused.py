@@ -89,7 +89,7 @@ def test_tokens_that_an_ssm_was_fed_are_not_called_its_proposals() -> None:
 
 
 def told(detail: Detail, node: int) -> str:
-    return explain(detail, node, FOUR, {}).sentence
+    return explain(detail, node, dict(zip(FOUR, "ABCD", strict=True)), {}).sentence
 
 
 def test_the_inspector_says_whose_token_it_is_and_why_it_stands_there() -> None:

@@ -146,7 +146,8 @@ def board_and_report(
 
 def shown(board: Board, desk: TabSession) -> dict[str, Any]:
     _, *values = board.values(desk)
-    return {name: unpack_value(value) for name, value in zip(board.pictures, values, strict=True)}
+    unpacked = (unpack_value(value) for value in values)
+    return {n: v for n, v in zip(board.pictures, unpacked, strict=True) if n in PICTURES}
 
 
 def stops(desk: TabSession) -> Iterator[int]:
@@ -157,6 +158,7 @@ def stops(desk: TabSession) -> Iterator[int]:
     number = 0
     while True:
         yield number
+        player._pinned = player._node = None
         if player.at_end:
             return
         player.step(1)
@@ -172,7 +174,7 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
     board, desk, report = board_and_report(store, run_of(name), baseline_of_run(name))
     player = desk.player
     last, opening = report.stops - 1, report.told["opening"]["round"]
-    place = Place(last, opening if opening >= 0 else None)
+    place = Place(last, opening if opening >= 0 else None, opening=True)
     assert shown(board, desk) == report.pictures(place)
     chance, count = random.Random(name), 0
     for stop in stops(desk):
@@ -186,7 +188,6 @@ def test_the_report_shows_what_the_page_shows(name: str, part: int | None, store
         for number, node in clicks(report, stop, chance):
             player.select(number, node)
             assert shown(board, desk) == report.pictures(Place(stop, number, node))
-        player._pinned = player._node = None
     assert count == report.stops
 
 

@@ -406,17 +406,20 @@ def recorded_run(store: RunStore, owner: str) -> tuple[Context, str]:
     return made, desk.frame().run_id
 
 
-def test_a_link_opens_a_run_at_its_round(store: RunStore) -> None:
+def test_a_link_opens_a_run_at_its_place(store: RunStore) -> None:
     made, run_id = recorded_run(store, "me")
     sessions = sessions_of(made)
-    for asked, at in (("7", 7), ("0", 9), ("", 9), ("x", 9), ("999", 9), ("-1", 9)):
+    for asked, wrong in (("7", ""), ("", ""), ("0", "0"), ("x", "x"), ("999", "999"), ("-1", "-1")):
         desk = TabSession()
-        *_, slider, _, opened = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
-        assert (slider["value"], opened) == (at, run_id), asked
-        assert desk.frame().run_id == run_id
-    desk = TabSession()
-    linked_run(sessions, desk, ALL, {"run": run_id, "round": "7"})
-    assert len(desk.frame().view.rounds) == 7
+        values, why = linked_run(sessions, desk, ALL, {"run": run_id, "round": asked})
+        assert values[-1] == run_id == desk.frame().run_id
+        assert desk.frame().pinned == (asked == "7")
+        assert why == (wrong and f"round is {wrong!r}: a number from 1 to 9")
+    place = {"run": run_id, "round": "7", "stage": "verify", "node": "0"}
+    linked_run(sessions, desk, ALL, place)
+    frame = desk.frame()
+    assert frame.detail is not None
+    assert (frame.selected_round, frame.detail.stage, frame.node) == (6, "verify", 0)
 
 
 @pytest.mark.parametrize("run_id", ["", "nobody's", "<img onerror=alert(1)>", "another's"])
@@ -424,6 +427,6 @@ def test_a_link_to_no_run_of_ones_own_says_so_and_opens_none(store: RunStore, ru
     made, theirs = recorded_run(store, "me")
     sessions, desk = sessions_of(made), TabSession()
     me, run_id = ("you", theirs) if run_id == "another's" else ("me", run_id)
-    values = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
+    values, _ = linked_run(sessions, desk, Asker(me, False), {"run": run_id, "round": "2"})
     assert "no such run of yours" in notice_of(values, 0)
     assert values[-1] == "" and desk.player is None

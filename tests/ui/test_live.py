@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
+from statistics import median
 from typing import Any
 
 import gradio as gr
@@ -18,6 +20,7 @@ from tests.ui.fakes import Script, plain_twin, script_of
 from tests.ui.test_form import form_values
 from ui.components import pack
 from ui.live.handlers import (
+    BLOCKS,
     Press,
     Question,
     answer_question,
@@ -29,7 +32,9 @@ from ui.live.handlers import (
     stop_run,
 )
 from ui.live.layout import Live
-from ui.run.checks import measure_baseline, prove
+from ui.run.checks import race_plain
+from ui.run.frame import Baseline
+from ui.run.values import figures_value
 from ui.server.session import TabSession
 from ui.shared.steering import move, set_pace
 
@@ -97,16 +102,62 @@ def test_a_stop_that_overtakes_its_run_stops_it_and_no_later_one(store: RunStore
     assert "Finished: " in notice_of(list(start_run(live, desk, press(stops=1)))[-1])
 
 
-def test_measure_gives_a_speed_up_by_one_plain_run_that_prove_shares(store: RunStore) -> None:
+def test_a_race_answers_speed_and_text_by_one_plain_run(store: RunStore) -> None:
     live, desk = live_of(context(store)), TabSession()
-    figures = 3
+    figures = 2
     assert run(live, desk)[figures]["speedup"] is None
-    frames = list(answer_question(live, desk, ME, measure_baseline))
+    frames = list(answer_question(live, desk, ME, race_plain))
     assert any("Plain decoding of the same request" in notice_of(values) for values in frames)
-    assert frames[-1][figures]["speedup"] > 0
-    assert "plain decoding, measured with" in frames[-1][figures]["baseline_note"]
-    assert "Identical" in notice_of(list(answer_question(live, desk, ME, prove))[-1])
-    assert len(live.board.context.hub.worker.requests) == 2, "both share one plain run"
+    assert frames[-1][figures]["speedup"] > 0 and frames[-1][figures]["text"] == "same text ✓"
+    assert "plain decoding of the same request" in frames[-1][figures]["baseline_note"]
+    assert "Identical" in notice_of(frames[-1])
+    assert len(live.board.context.hub.worker.requests) == 2
+    again = frames[-1][figures]["speed"]
+    assert again.endswith("one sample") or ": noise" in again
+
+
+def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    list(start_run(live, desk, replace(press(), race=True)))
+    asked = live.board.context.hub.worker.requests
+    drafting = [bool(one.speculation.drafters) for one in asked]
+    assert drafting == [True, False, False, True, False, True]
+    assert desk.baseline is not None and len(desk.baseline.blocks) == BLOCKS
+    ratios = desk.baseline.speed_ups(0.0)
+    value = figures_value(desk.frame(), desk.baseline)
+    assert value["speedup"] == median(ratios)
+    assert f"{min(ratios):.2f} to {max(ratios):.2f}, 3 blocks" in value["speed"]
+    stats = desk.frame().view.stats
+    plain = len(desk.baseline.passes)
+    assert value["verdict"] == (
+        f"The same {stats.num_new_tokens} tokens in {stats.num_rounds} LLM passes instead of "
+        f"{plain}"
+    )
+    assert plain == stats.num_new_tokens, "plain decoding writes one token a pass"
+    assert store.runs(RunQuery()).total == 2, "the run, and plain decoding once"
+
+
+def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) -> None:
+    live, desk = live_of(context(store)), TabSession()
+    run(live, desk)
+    frame = replace(desk.frame(), answer=None)
+    rate = frame.view.stats.tokens_per_second
+    per_pass = frame.view.stats.num_new_tokens / frame.view.stats.num_rounds
+    for factor, noise in ((0.9, False), (1.2, True)):
+        baseline = Baseline(rate / (factor * per_pass), "plain", "")
+        assert ("noise" in figures_value(frame, baseline)["speed"]) == noise
+
+
+def test_no_race_follows_a_run_without_drafts_or_one_that_was_stopped(store: RunStore) -> None:
+    made = context(store, rounds=300)
+    live, desk = live_of(made), TabSession()
+    list(start_run(live, desk, replace(press(drafters=[]), race=True)))
+    assert len(made.hub.worker.requests) == 1
+    frames = start_run(live, desk, replace(press(), race=True))
+    until_writing(frames)
+    stop_run(live, desk)
+    list(frames)
+    assert len(made.hub.worker.requests) == 2
 
 
 def differing(margin: float, change: int | None) -> Script:
@@ -131,7 +182,7 @@ def test_prove_it_answers_identical_tie_and_bug(store: RunStore) -> None:
         made.hub.worker.script = differing(margin, change)
         live, desk = live_of(made), TabSession()
         run(live, desk)
-        assert words in notice_of(list(answer_question(live, desk, ME, prove))[-1])
+        assert words in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
         asked_for = made.hub.worker.requests
         assert len(asked_for) == (2 if change is None else 3), "one plain run unless they differ"
         assert asked_for[0].speculation.drafters and not asked_for[1].speculation.drafters
@@ -150,7 +201,7 @@ def before_a_proof(store: RunStore) -> tuple[Live, TabSession, Any]:
 
 def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    frames = answer_question(live, desk, ME, prove)
+    frames = answer_question(live, desk, ME, race_plain)
     next(frames)
     frames.close()
     assert worker.runs[-1].is_cancelled and desk.doing == "" and desk.answer is None
@@ -158,9 +209,9 @@ def test_leaving_during_a_proof_stops_it(store: RunStore) -> None:
 
 def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    proof = answer_question(live, desk, ME, prove)
+    proof = answer_question(live, desk, ME, race_plain)
     next(proof)
-    assert "is going on" in notice_of(list(answer_question(live, desk, ME, measure_baseline))[-1])
+    assert "is going on" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
     worker.speed = 0.01
     run(live, desk, prompt="Another")
     list(proof)
@@ -169,7 +220,7 @@ def test_another_run_during_a_proof_is_left_alone(store: RunStore) -> None:
 
 def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
     live, desk, worker = before_a_proof(store)
-    proof = answer_question(live, desk, ME, prove)
+    proof = answer_question(live, desk, ME, race_plain)
     next(proof)
     stop_run(live, desk)
     last = list(proof)[-1]
@@ -177,11 +228,11 @@ def test_stop_ends_a_proof_and_says_so(store: RunStore) -> None:
     assert "Plain decoding did not finish" in notice_of(last)
     assert "Plain decoding of the same request" not in notice_of(last)
     worker.speed = 0.001
-    assert "did not finish" not in notice_of(list(answer_question(live, desk, ME, prove))[-1])
+    assert "did not finish" not in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
 
 
-@pytest.mark.parametrize("question", [measure_baseline, prove])
-def test_an_early_stop_ends_its_question_and_no_other(store: RunStore, question: Question) -> None:
+def test_an_early_stop_ends_its_question_and_no_other(store: RunStore) -> None:
+    question: Question = partial(race_plain, blocks=2)
     live, desk, worker = before_a_proof(store)
     late = answer_question(live, desk, replace(ME, stops=0), question)
     stop_run(live, desk, 1)
@@ -205,7 +256,7 @@ def test_a_changed_control_runs_anew_and_the_run_before_stays_to_compare(store: 
     made = context(store)
     live, desk = live_of(made), TabSession()
     first = list(run_on_change(live, desk, press(True)))[-1]
-    lengths, figures = 1 + len(live.board.pictures) - 1, 3
+    lengths, figures = 2 + list(live.board.pictures).index("lengths"), 2
     assert "Finished" in notice_of(first) and first[figures]["before"] == pack({"x": {}})["x"]
     ran = desk.frame().view
     again = list(run_on_change(live, desk, press(True, top_k=3)))[-1]
@@ -274,9 +325,7 @@ def test_questions_before_there_is_an_answer_are_refused_in_words(store: RunStor
     live, desk = live_of(made), TabSession()
     frames = start_run(live, desk, press())
     until_writing(frames)
-    for question in (prove, measure_baseline):
-        assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, question))[-1])
+    assert "the run goes on" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])
     assert "the run goes on" not in notice_of(list(frames)[-1])
     live, desk = live_of(context(store)), TabSession()
-    for question in (measure_baseline, prove):
-        assert "no run yet" in notice_of(list(answer_question(live, desk, ME, question))[-1])
+    assert "no run yet" in notice_of(list(answer_question(live, desk, ME, race_plain))[-1])

@@ -69,24 +69,25 @@ def test_ssms_say_nothing_of_the_kind(events: list[Event]) -> None:
         assert draft.contexts == draft.shares == ()
 
 
+EARLIER = r"the (\d+ )?tokens? before it occurred earlier, and (\d+) % of what followed was this"
 WORDS = {
-    "ngram": r"found the (\d+ )?tokens? before it elsewhere; (\d+) % of what followed",
-    "suffix": r"found the (\d+ )?tokens? before it elsewhere; (\d+) % of what followed",
-    "table": r"has counted what the LLM writes after the (\d+ )?tokens? before it: (\d+) % this",
+    "ngram": EARLIER,
+    "suffix": EARLIER,
+    "table": r"of what the LLM wrote after the (\d+ )?tokens? before it, (\d+) % was this",
 }
 
 
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_the_inspector_says_it(events: list[Event], name: str) -> None:
-    names = reduce_all(events).drafters
+    letters = reduce_all(events).letters
     said = 0
     for number, draft in drafts(events, name):
         detail = detail_of(events, number)
         assert detail is not None
         for place, node in places(detail, name).items():
-            sentence = explain(detail, node, names, {}).sentence
-            letter = "ABCDEFG"[names.index(name)]
-            words = re.search(rf"{letter} \({name}\) {WORDS[name]}.*?that made (\d+) %", sentence)
+            sentence = explain(detail, node, letters, {}).sentence
+            pattern = rf"\({name}\): {WORDS[name]}[^.]*; weighed by its hits so far, (\d+) %"
+            words = re.search(f"{letters[name]} {pattern}", sentence)
             assert words, sentence
             assert int((words[1] or "1").strip()) == draft.contexts[place]
             assert int(words[2]) == round(100 * draft.shares[place])

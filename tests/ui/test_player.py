@@ -12,7 +12,7 @@ from tests.synthetic import synthetic_run
 from tests.ui.fakes import FakeStore
 from ui.run.player import Pace, Player
 from ui.run.source import KEPT_EVENTS, LiveSource, StoredSource
-from ui.run.view import reduce_all
+from ui.run.view import STAGES, RoundView, reduce_all
 from ui.words.messages import run_lines
 
 
@@ -76,23 +76,37 @@ def test_step_goes_one_stage_forward_and_back() -> None:
     player.step(-1)
     detail = player.frame().detail
     assert detail and (detail.round, detail.stage) == (0, "commit")
-    assert player.frame().view.tokens == reduce_all(events[:5]).tokens
+    assert player.frame().pinned
 
 
-def test_stepping_all_the_way_and_back_meets_the_same_views() -> None:
+def test_stepping_all_the_way_and_back_meets_the_same_stages() -> None:
     events = synthetic_run(70, seed=3)  # past a kept view
     player = player_of(stored(events), Pace("step"))
     for at in range(2, len(events)):
         player.step(1)
         assert player._at == at + (at == len(events) - 1)
+        assert player.place == at - 1
     assert player.frame().view.state == "completed"
-    for at in range(len(events) - 2, 0, -1):
+    for place in range(len(events) - 3, 0, -1):
         player.step(-1)
-        assert player._at == at
-        if at % 31 == 0:
-            assert player.frame().view.tokens == reduce_all(events[:at]).tokens
+        detail = player.frame().detail
+        assert player.place == place and player.frame().pinned
+        assert (detail.round, detail.stage) == ((place - 1) // 4, STAGES[(place - 1) % 4])
     player.step(-1)
-    assert player._at == 1, "the beginning is the beginning"
+    assert player.place == 1, "the first stage is the first"
+    assert player.frame().view.tokens == reduce_all(events).tokens, "what was shown stays known"
+    player.step(1)
+    assert player.place == 2
+
+
+def test_play_goes_on_from_the_visitors_place_and_at_the_end_from_the_start() -> None:
+    player = player_of(stored(synthetic_run(9, seed=3)))
+    player.play_from_here(Pace("slow"))
+    assert player.stage == 0
+    player.to_end()
+    player.select(4, stages=2)
+    player.play_from_here(Pace("slow"))
+    assert player.stage == 18 and not player.frame().pinned
 
 
 def test_step_waits_for_the_engine_without_losing_its_place() -> None:
@@ -135,20 +149,28 @@ def test_a_selected_round_and_node_survive_updates_and_come_from_the_events() ->
     assert player.frame().selected_round == 19 and player.frame().node is None
 
 
-def test_a_completed_run_ends_with_the_round_in_which_most_was_accepted() -> None:
+def test_a_completed_run_ends_with_the_round_that_has_most_to_tell() -> None:
     for seed in range(4):
         player = player_of(stored(synthetic_run(12, seed=seed)))
         lines = [line for line in player.frame().view.rounds if line.nodes]
-        most = max(line.accepted for line in lines)
-        largest = max(line.nodes for line in lines if line.accepted == most)
-        wanted = [x.number for x in lines if (x.accepted, x.nodes) == (most, largest)][-1]
         frame = player.frame()
-        assert frame.selected_round == wanted and not frame.pinned
-        told = [line.text for line in run_lines(frame) if line.text.startswith("Shown is round")]
-        assert bool(told) == (wanted < 11)
+        shown = frame.view.rounds[frame.selected_round]
+        assert not frame.pinned
+        assert shown.story == max(line.story for line in lines)
+        alike = [line for line in lines if line.story == shown.story]
+        assert shown.accepted == max(line.accepted for line in alike)
+        told = [line.text for line in run_lines(frame) if line.text.startswith("Showing round")]
+        assert bool(told) == (shown.number < 11)
         player.follow()
         assert player.frame().selected_round == 11
-        assert not [x for x in run_lines(player.frame()) if x.text.startswith("Shown is")]
+        assert not [x for x in run_lines(player.frame()) if x.text.startswith("Showing")]
+
+
+def test_a_story_is_a_readable_tree_with_an_acceptance_a_rejection_and_a_split() -> None:
+    line = RoundView(0, 2, 3, 4, 7, 4, (), {}, struck=1, split=True)
+    assert line.story == 5 and replace(line, nodes=0).story == 0
+    for less in ({"depth": 7}, {"accepted": 1}, {"struck": 0}, {"split": False}):
+        assert replace(line, **less).story == 4
 
 
 def test_the_latest_round_is_the_last_though_a_stopped_run_ends_with_the_last_tree() -> None:
@@ -172,7 +194,7 @@ def test_the_latest_round_leaves_the_place_that_was_stepped_back_to() -> None:
     player = player_of(stored(synthetic_run(6, seed=2)))
     for _ in range(9):
         player.step(-1)
-    assert player.frame().selected_round == 3 and not player.frame().at_end
+    assert player.frame().pinned
     player.follow()
     assert player.frame().selected_round == 5 and player.frame().is_complete
 
@@ -182,6 +204,7 @@ def test_no_round_past_the_ends_can_be_selected() -> None:
     for number in (-1, 3, 10**9):
         player.select(number)
         assert not player.frame().pinned
+    player.follow()
     for by, expected in ((1, 2), (-1, 1), (-1, 0), (-1, 0), (1, 1)):
         player.select_next(by)
         assert player.frame().selected_round == expected

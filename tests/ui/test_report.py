@@ -110,12 +110,13 @@ def test_a_large_run_keeps_the_trees_that_tell_most_and_says_so() -> None:
         here, there = report.pictures(Place(stop)), whole.pictures(Place(stop))
         number = report.current(stop)
         same = number < 0 or number in kept
-        told = PICTURES if same else ("legend", "figures", "routing")
+        told = PICTURES if same else ("routing",)
         assert all(here[name] == there[name] for name in told)
         if not same:
             assert here["tree"]["round"] == number and here["tree"]["nodes"] == {}
             assert "not in this report" in here["inspector"]["sentence"]
-            assert here["strip"] == there["strip"]
+            # Without its tree a round has no stages: its tokens are there from the first one on.
+            assert here["strip"] == there["strip"] | {"whole": True}
     assert "Left out" not in report_html(events)
 
 

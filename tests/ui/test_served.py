@@ -20,6 +20,8 @@ from ui.run.values import picture_values
 from ui.run.view import TokenView, View, detail_of, reduce_all
 from ui.words.messages import run_lines
 
+LETTERS = dict(zip(FIVE, "ABCDE", strict=True))
+
 
 def worth(shares: list[list[float]], chosen: tuple[int, ...]) -> float:
     changes = sum(a != b for a, b in itertools.pairwise(chosen))
@@ -72,10 +74,10 @@ def test_the_notice_says_in_short_which_drafter_served_what() -> None:
     ]
     running = replace(whole, ended=False)
     assert not [line for line in run_lines(running) if "served" in line.text]
-    one = served_in_short(served_parts(text_of("AAA-AAA-"), FIVE), FIVE)
+    one = served_in_short(served_parts(text_of("AAA-AAA-"), FIVE), LETTERS)
     assert "part of the text: A ssm-code all of it. Why" in one
     parts = {str(i): {"d": str(i % 2), "text": f"“{i}”"} for i in range(5)}
-    assert "from “2” on and 2 more parts. Why" in served_in_short(parts, FIVE)
+    assert "from “2” on and 2 more parts. Why" in served_in_short(parts, LETTERS)
     plain = Frame(view=reduce_all(synthetic_run(8)), run_id="x", ended=True, at_end=True)
     assert not [line for line in run_lines(plain) if "served" in line.text]
 

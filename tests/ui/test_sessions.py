@@ -14,15 +14,14 @@ from core.events import RoundCompleted, Scheduled
 from storage import RunQuery, RunStore
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, synthetic_run
 from tests.ui.boards import ALL, context, live_of, notice_of, run, sessions_of
-from tests.ui.reports import unpack_value
-from ui.run.values import names_value
+from ui.run.player import Pace
 from ui.run.view import View, reduce_all
 from ui.server.page import build_page
 from ui.server.session import TabSession
 from ui.server.visitors import Access, is_loopback, new_key
 from ui.sessions.history import Asker, allowed_run, list_values, llm_choices, menu
-from ui.sessions.tab import delete_run, opened_run, scrub, scrub_place
-from ui.shared.steering import play_on
+from ui.sessions.tab import delete_run, opened_run
+from ui.shared.steering import play_on, select_node
 from ui.words.settings import settings_line, settings_of
 
 
@@ -67,48 +66,36 @@ def test_a_past_run_is_replayed_on_the_same_board(store: RunStore) -> None:
     run_id = desk.frame().run_id
     values = opened_run(sessions, past, ALL, run_id)
     assert values[-1] == run_id
-    replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-3], shown[1:]))
+    replayed, lived = ([{**value, "n": 0} for value in some] for some in (values[1:-2], shown[1:]))
     assert replayed == lived, "the same pictures as at the end of the live run"
-    assert "you are at round 3 of 8" in notice_of(scrub(sessions, past, 3), 0)
-    assert "Finished" in notice_of(scrub(sessions, past, 99), 0)
-    assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, -3), 0)
-    assert "you are at round 0 of 8" in notice_of(scrub(sessions, past, None), 0)
-    frames = list(play_on(sessions.board, past, "slow", 20.0, True))
+    board = sessions.board
+    assert "you are at round 3 of 8." in notice_of(select_node(board, past, {"round": 2}), 0)
+    verify = {"round": 3, "stage": "verify"}
+    assert "round 4 of 8, verified." in notice_of(select_node(board, past, verify), 0)
+    for wrong in (99, -3, None):
+        assert "round 4 of 8" in notice_of(select_node(board, past, {"round": wrong}), 0)
+    past.pace = Pace("slow", 20.0)
+    frames = list(play_on(board, past, True))
     assert past.frame().view == desk.frame().view, "played slowly, it ends as it ended live"
-    assert past.frame().selected_round == 7 and len(frames[-1]) == len(values) - 3
+    assert past.frame().selected_round == 7 and len(frames[-1]) == len(values) - 2
 
 
-def test_the_slider_of_an_interrupted_run_goes_to_its_last_round(store: RunStore) -> None:
+def test_every_round_of_an_interrupted_run_can_be_shown(store: RunStore) -> None:
     for event in synthetic_run(4, seed=0)[:-1]:
         store.record(event, "a")
     store.flush()
     sessions, desk = sessions_of(context(store)), TabSession()
-    values = opened_run(sessions, desk, ALL, "synthetic-0")
-    assert (values[-3]["maximum"], values[-3]["value"]) == (4, 4)
-    whole = desk.frame().view.tokens
-    assert "Interrupted: " in notice_of(scrub(sessions, desk, 4), 0)
-    assert desk.frame().view.tokens == whole
-
-
-def test_the_box_of_the_round_never_says_another_round_than_the_one_shown(store: RunStore) -> None:
-    filled(store, ("a",))
-    sessions, desk = sessions_of(context(store)), TabSession()
     opened_run(sessions, desk, ALL, "synthetic-0")
-    for typed, shown in ((999, 4), (-3, 0), (2.5, 2), (3, None), (None, None)):
-        scrub(sessions, desk, typed)
-        assert scrub_place(sessions, desk, typed)[0].get("value") == shown, typed
-    scrub(sessions, desk, float("nan"))
-    assert scrub_place(sessions, desk, float("nan"))[0]["value"] == 3
+    whole = desk.frame().view.tokens
+    assert "round 3 of 4" in notice_of(select_node(sessions.board, desk, {"round": 2}), 0)
+    assert "Interrupted: " in notice_of(select_node(sessions.board, desk, {"round": 3}), 0)
+    assert desk.frame().view.tokens == whole
 
 
 @pytest.mark.parametrize("typed", [float("nan"), float("inf"), "x"])
 def test_what_is_no_number_is_told_by_the_name_of_its_field(store: RunStore, typed: Any) -> None:
     filled(store, ("a",))
-    made = context(store)
-    sessions, desk = sessions_of(made), TabSession()
-    opened_run(sessions, desk, ALL, "synthetic-0")
-    assert "round is" in notice_of(scrub(sessions, desk, typed), 0)
-    _, said, page = list_values(made, ALL, "", "", "all", "newest", typed)
+    _, said, page = list_values(context(store), ALL, "", "", "all", "newest", typed)
     assert "page is" in said["lines"]["0"]["text"] and page == 1
 
 
@@ -118,11 +105,8 @@ def test_a_deleted_run_is_gone_and_runs_that_are_not_there_are_told(store: RunSt
     opened_run(sessions, desk, ALL, "synthetic-0")
     values = delete_run(sessions, desk, ALL, "synthetic-0")
     assert values[-2] == "" and desk.player is None
-    assert values[-4]["maximum"] == 1 and values[-4]["value"] == 0
     assert notice_of(values, 0) == "Open a run from the list."
     assert store.runs(RunQuery()).total == 1
-    legend = 1 + list(sessions.board.pictures).index("legend")
-    assert unpack_value(values[legend]) == names_value(sessions.board.context.models)
     values = opened_run(sessions, desk, ALL, "nosuch")
     assert "nosuch" in notice_of(values, 0) and values[-1] == ""
     assert "no run is opened" in notice_of(delete_run(sessions, desk, ALL, ""), 0)
@@ -145,7 +129,7 @@ def test_a_run_that_another_tab_deleted_is_said_to_be_gone_and_cleared(store: Ru
     store.delete("synthetic-0")
     values = delete_run(sessions, desk, ALL, "synthetic-0")
     assert "already deleted" in notice_of(values, 0) and values[-2] == "" and desk.player is None
-    assert values[-4]["maximum"] == 1 and values[-1].visible is False
+    assert values[-1].visible is False
     assert "no such run" in notice_of(delete_run(sessions, desk, ALL, "nosuch"), 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,14 @@ from gradio_client.utils import apply_diff
 
 from core.config import COMBINES
 from core.config.mechanisms import combine_rule
-from core.events import Combined, RoundCompleted, Verified, event_from_plain, event_to_plain
+from core.events import (
+    Combined,
+    Drafted,
+    RoundCompleted,
+    Verified,
+    event_from_plain,
+    event_to_plain,
+)
 from core.events.outcome import Outcome
 from storage import RunStore
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
@@ -393,3 +401,31 @@ def test_the_chat_template_is_around_the_prompt(
     chat = replace(started, prompt="Hi you", prompt_texts=texts, config=config)
     assert strip_value(Frame(view=reduce(View(), chat)))["template"] == template
     assert strip_value(Frame(view=reduce(View(), started)))["template"] == {}
+
+
+def test_a_drafter_has_the_letter_of_the_loaded_models_whatever_a_run_uses() -> None:
+    run = synthetic_run(3, seed=1)
+    first = replace(run[0], drafters=(run[0].drafters[2], "ngram"))
+    view = reduce_all([first])
+    assert view.letters == {run[0].drafters[2]: "C", "ngram": "D"}, "as in the header"
+    assert reduce_all(run).letters == dict(zip(run[0].drafters, "ABC", strict=True))
+
+
+def test_the_scoreboard_adds_up_what_each_drafter_proposed_and_the_llm_took() -> None:
+    run = synthetic_run(9, seed=4)
+    proposed, accepted = Counter[str](), Counter[str]()
+    tree: Any = None
+    for event in run:
+        if isinstance(event, Drafted):
+            proposed.update({one.drafter: len(one.token_ids) for one in event.drafts})
+        elif isinstance(event, Combined):
+            tree = event
+        elif isinstance(event, Verified):
+            for node in event.path:
+                accepted.update(tree.drafters_of(node))
+    board = reduce_all(run).scoreboard
+    assert {name: score[1] for name, score in board.items()} == dict(+proposed)
+    cut = sum(one.num_cut for one in run if isinstance(one, RoundCompleted))
+    assert cut == 0 and {name: score[0] for name, score in board.items()} == {
+        name: accepted[name] for name in board
+    }

@@ -15,8 +15,9 @@ from core.events import Ahead, RunStats, Scheduled, Trial
 from tests.synthetic import DRAFTERS, HOSTILE_TEXTS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
 from ui.run.budget import budget_words, nodeless, with_budget_bounds
-from ui.run.explain import bars, explain, letter, quote
+from ui.run.explain import bars, explain, quote
 from ui.run.frame import Baseline, Frame
+from ui.run.letters import letter
 from ui.run.slower import slower_because
 from ui.run.switching import ALONE
 from ui.run.values import figures_value, picture_values, strip_value
@@ -26,6 +27,7 @@ from ui.words.messages import Line, ordinal, position_sentence, run_lines
 EVENTS = synthetic_run(30, seed=5)
 VIEW = reduce_all(EVENTS)
 NAMES = VIEW.drafters
+LETTERS = VIEW.letters
 
 
 def end_frame(view: View) -> Frame:
@@ -49,7 +51,7 @@ def node_with(outcome: str) -> tuple[Detail, int]:
 )
 def test_each_outcome_is_told_with_its_numbers(outcome: str, begins: str) -> None:
     detail, node = node_with(outcome)
-    told = explain(detail, node, NAMES, {})
+    told = explain(detail, node, LETTERS, {})
     assert told.outcome == outcome and told.sentence.startswith(begins)
     assert detail.combined and quote(detail.combined.texts[node]) in told.title
     if outcome != "not_reached":
@@ -62,7 +64,7 @@ def test_a_rejection_says_what_was_wanted_instead() -> None:
         after = verdict.path[-1] if verdict.path else -1
         for node, outcome in enumerate(verdict.outcomes):
             if outcome == "rejected" and tree.parents[node] == after:
-                sentence = explain(detail, node, NAMES, {}).sentence
+                sentence = explain(detail, node, LETTERS, {}).sentence
                 assert quote(verdict.own_text) in sentence
                 return
     raise AssertionError("no rejection at the end of a path")
@@ -72,7 +74,7 @@ def test_the_own_token_is_told_by_its_kind() -> None:
     words = {"recovered": "its own token", "bonus": "for free", "plain": "Nothing was drafted"}
     seen = set()
     for detail in details():
-        kind, told = detail.verified.own_kind, explain(detail, None, NAMES, {})
+        kind, told = detail.verified.own_kind, explain(detail, None, LETTERS, {})
         assert words[kind] in told.sentence and told.outcome == "own"
         seen.add(kind)
     assert seen == set(words)
@@ -82,7 +84,7 @@ def test_a_path_that_ends_the_text_has_no_own_token() -> None:
     detail = details()[0]
     verdict = replace(detail.verified, own_token_id=None, own_kind="none", own_text="")
     ended = replace(detail, verified=verdict)
-    told = explain(ended, None, NAMES, {})
+    told = explain(ended, None, LETTERS, {})
     assert "ends the text" in told.sentence
     assert any(top.node == (verdict.path[-1] if verdict.path else -1) for top in verdict.top_k)
     assert bars(ended, told, NAMES) == {}, "nothing was chosen after the end of the text"
@@ -96,7 +98,7 @@ def test_mss_is_told_trial_by_trial_and_traversal_by_whole_branches() -> None:
         ("traversal", "with all that hung below it, was rejected (p / q = 0.1 / 0.4 = 0.25)"),
     ):
         verdict = replace(detail.verified, rule=rule, trials=trials)
-        sentence = explain(replace(detail, verified=verdict), node, NAMES, {}).sentence
+        sentence = explain(replace(detail, verified=verdict), node, LETTERS, {}).sentence
         assert words in sentence and "for certain (p / q = 0.3 / 0.2 = 1.5" in sentence
 
 
@@ -104,24 +106,24 @@ def test_match_is_told_by_its_seed() -> None:
     for outcome, words in (("accepted", "was in the tree"), ("rejected", "not “")):
         detail, node = node_with(outcome)
         verdict = replace(detail.verified, rule="match")
-        told = explain(replace(detail, verified=verdict), node, NAMES, {"seed": 7})
+        told = explain(replace(detail, verified=verdict), node, LETTERS, {"seed": 7})
         assert "with seed 7" in told.sentence and words in told.sentence
 
 
 def test_before_the_verdict_nothing_is_claimed() -> None:
     detail, node = node_with("accepted")
     unverified = replace(detail, verified=None, completed=None)
-    assert "Waiting" in explain(unverified, node, NAMES, {}).sentence
-    assert explain(unverified, None, NAMES, {}).outcome == "pending"
-    assert explain(replace(unverified, combined=None), node, NAMES, {}).sentence
-    assert explain(None, None, NAMES, {}).sentence
-    assert explain(detail, 10**6, NAMES, {}).outcome == "own", "a node that is not there"
-    assert explain(detail, -1, NAMES, {}).outcome == "root"
+    assert "Waiting" in explain(unverified, node, LETTERS, {}).sentence
+    assert explain(unverified, None, LETTERS, {}).outcome == "pending"
+    assert explain(replace(unverified, combined=None), node, LETTERS, {}).sentence
+    assert explain(None, None, LETTERS, {}).sentence
+    assert explain(detail, 10**6, LETTERS, {}).outcome == "own", "a node that is not there"
+    assert explain(detail, -1, LETTERS, {}).outcome == "root"
 
 
 def test_bars_are_what_the_token_was_chosen_from() -> None:
     detail, node = node_with("accepted")
-    told = explain(detail, node, NAMES, {})
+    told = explain(detail, node, LETTERS, {})
     rows = bars(detail, told, NAMES)
     assert set(rows) == {"llm", "0", "1", "2"}
     parent = detail.combined.parents[node]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -19,7 +20,8 @@ from zoo.tokenizer import first_difference, open_tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLED = ROOT / "bundled"
 PARAMETERS = {"llm": 13_902_080} | dict.fromkeys(SSMS, 926_336)
-LARGEST_FAMILY, LARGEST_IN_ALL, LARGEST_FILE = 48_000_000, 100_000_000, 12_000_000  # bytes
+# Bytes. The embedding that the SSMs of SmolLM2 share is one tensor, in one file.
+LARGEST_FAMILY, LARGEST_FILE, SMOLLM2, EMBEDDING = 48_000_000, 12_000_000, 100_000_000, 26_000_000
 
 
 @cache
@@ -36,10 +38,27 @@ def test_the_folder_holds_these_models_and_their_card() -> None:
 
 def test_the_family_is_small_enough_to_be_cloned() -> None:
     sizes = {path: path.stat().st_size for path in BUNDLED.rglob("*") if path.is_file()}
-    others = {path for path in sizes if path.is_relative_to(BUNDLED / "smollm2")}
-    assert sum(size for path, size in sizes.items() if path not in others) <= LARGEST_FAMILY
-    assert sum(sizes.values()) <= LARGEST_IN_ALL
-    assert {path.name for path, size in sizes.items() if size > LARGEST_FILE} == set()
+    smollm2 = {path for path in sizes if path.is_relative_to(BUNDLED / "smollm2")}
+    assert sum(sizes[path] for path in sizes.keys() - smollm2) <= LARGEST_FAMILY
+    assert sum(sizes[path] for path in smollm2) <= SMOLLM2
+    large = {path for path, size in sizes.items() if size > LARGEST_FILE}
+    assert {str(path.relative_to(BUNDLED)) for path in large} <= {"smollm2/embedding.safetensors"}
+    assert all(sizes[path] <= EMBEDDING for path in large)
+
+
+@pytest.mark.parametrize("name", ["ssm-chat", "ssm-code", "ssm-facts", "ssm-text"])
+def test_ssms_of_smollm2_open_as_they_stand(name: str) -> None:
+    """Their embedding is one file for all, which the index of each names."""
+    folder = BUNDLED / "smollm2" / name
+    stored = AutoModelForCausalLM.from_pretrained(folder)
+    assert stored.dtype == torch.bfloat16 and stored.num_parameters() == 15_796_480
+    config = stored.config
+    assert config.tie_word_embeddings and config.draft_vocab_size == 16_384
+    assert (config.vocab_size, config.num_hidden_layers, config.hidden_size) == (49_152, 4, 256)
+    shared = load_file(BUNDLED / "smollm2" / "embedding.safetensors")
+    assert stored.get_input_embeddings().weight.equal(shared["model.embed_tokens.weight"])
+    card = (BUNDLED / "smollm2" / "README.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in card
 
 
 @pytest.mark.parametrize("name", PARAMETERS)

@@ -14,7 +14,7 @@ from core.config.checks import text
 from core.errors import ConfigError, StoreError
 from ui.api.errors import spoken_errors
 from ui.live.handlers import Question
-from ui.run.checks import measure_baseline, prove
+from ui.run.checks import race_plain
 from ui.run.hindsight import measure_regret
 from ui.run.player import Player
 from ui.run.regret_words import regret_plain
@@ -41,7 +41,7 @@ def _baseline(context: Context) -> Callable[..., Any]:
         """Decode a completed run's request plainly, now, and compare the speeds: `speed_up`. The
         plain run is in Sessions too. A client that cancels stops it."""
         with spoken_errors():
-            session, summary = await _answer(context, gradio_request, run_id, measure_baseline)
+            session, summary = await _answer(context, gradio_request, run_id, race_plain)
             if session.baseline is None:
                 raise ConfigError(session.trouble or UNFINISHED)
             ours, plain = summary.stats.tokens_per_second, session.baseline.tokens_per_second
@@ -62,7 +62,7 @@ def _prove(context: Context) -> Callable[..., Any]:
         rounding tie), bug, or distribution (a rule that keeps the distribution, not the tokens),
         `words` say why, `at` is the first token that differs. A client that cancels stops it."""
         with spoken_errors():
-            session, _ = await _answer(context, gradio_request, run_id, prove)
+            session, _ = await _answer(context, gradio_request, run_id, race_plain)
             if session.answer is None:
                 raise ConfigError(session.trouble or UNFINISHED)
             return {

@@ -33,6 +33,8 @@ STYLESHEETS = (
     "tune.css",
     "prompts.css",
 )
+PAGE = "live.css"
+"""The page's own sheet; in Gradio's `css` option rules within @media could not reach its frame."""
 PLOTLY = "plotly.min.js"
 LARGE = "large.js"
 MEDIA_TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -80,7 +82,7 @@ def assets_head() -> str:
     base = f"specscope/{version()}"
     scripts = [name for name in asset_files() if name.endswith(".js") and name != PLOTLY]
     return "\n".join(
-        [f'<link rel="stylesheet" href="{base}/{name}">' for name in STYLESHEETS]
+        [f'<link rel="stylesheet" href="{base}/{name}">' for name in (*STYLESHEETS, PAGE)]
         + [f'<link rel="modulepreload" href="{base}/{name}">' for name in scripts]
         + [f'<script type="module" src="{base}/{LARGE}"></script>']
     )

@@ -24,18 +24,18 @@ __all__ = [
     "GridPoints",
     "GridSpeed",
     "Inspector",
-    "Legend",
     "Lengths",
     "Picture",
     "PromptTable",
     "Proposals",
     "Routing",
+    "Scrubber",
     "Timeline",
     "TokenStrip",
     "TokenTree",
 ]
 
-SHELL = Template('<div class="ss-shell" data-picture="$name"></div>')
+SHELL = Template('<div class="ss-shell" data-picture="$name"$part></div>')
 
 # `element`, `trigger`, `props`, `watch` and `server` are Gradio's; the listener's name 'select'
 # stands here so that Gradio knows the event.
@@ -54,13 +54,15 @@ class Picture:
     """One kind of picture: `name` is its script in `assets/`, `label` its title on the page.
 
     `min_height`: pixels reserved until the script has run, so that the layout does not shift.
-    `asks`: it has a button that triggers `submit`, a question about the run.
+    `asks`: it has a button that triggers `submit`, a question about the run. `part`: its name
+    among the parts of Live.
     """
 
     name: str
     label: str
     min_height: int
     asks: bool = False
+    part: str = ""
 
     def __call__(
         self,
@@ -68,6 +70,7 @@ class Picture:
         *,
         label: str | None = None,
         elem_id: str | None = None,
+        part: str = "",
         **options: Any,
     ) -> gr.HTML:
         """The component; `options` go to `gr.HTML`. It triggers `select` with round and node."""
@@ -76,7 +79,9 @@ class Picture:
             value=value or {},
             label=label or self.label,
             elem_id=elem_id,
-            html_template=SHELL.substitute(name=self.name),
+            html_template=SHELL.substitute(
+                name=self.name, part=f' data-part="{part}"' if part else ""
+            ),
             js_on_load=LOADER.substitute(name=self.name, version=version(), asks=asks),
             apply_default_css=False,
             min_height=self.min_height,
@@ -84,15 +89,15 @@ class Picture:
         )
 
 
-TokenStrip = Picture("strip", "Text, token by token", 310)
-Figures = Picture("figures", "Figures", 145)
-TokenTree = Picture("tree", "Token tree", 550)
+TokenStrip = Picture("strip", "Text, token by token", 310, part="text")
+Figures = Picture("figures", "The race", 90, part="race")
+TokenTree = Picture("tree", "Token tree", 550, part="tree")
+Scrubber = Picture("scrubber", "Rounds", 60, asks=True, part="scrubber")
 Routing = Picture("routing", "Which SSMs draft", 0, asks=True)
 Proposals = Picture("proposals", "Proposals and votes", 440)
 Inspector = Picture("inspector", "Why this token?", 400)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
-Legend = Picture("legend", "Legend", 110)
 GridSpeed = Picture("grid", "Speed of each point", 330)
 GridLength = Picture("grid", "Acceptance of each point", 330)
 GridPoints = Picture("points", "All points", 200)
@@ -107,7 +112,6 @@ PICTURES = (
     Inspector,
     Lengths,
     Timeline,
-    Legend,
 )
 
 COMPARE_PICTURES = (

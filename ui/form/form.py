@@ -7,7 +7,7 @@ changes, so that a combination that would not be lossless is refused before Run.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,7 @@ from ui.form.menus import (
     verify_choices,
     weights_choices,
 )
+from ui.words.settings import page_preset
 
 __all__ = [
     "EXAMPLES",
@@ -42,11 +43,13 @@ __all__ = [
     "OWN",
     "SAMPLING_NAMES",
     "Form",
-    "build_form",
-    "build_prompt",
+    "Command",
+    "build_command",
+    "build_settings",
     "chat_words",
     "control_updates",
     "own_preset",
+    "preset_choices",
     "preset_config",
     "processor_controls",
     "preset_values",
@@ -105,43 +108,79 @@ class Form:
         return [self.prompt, *self.sampling.values(), *self.fields.values()]
 
 
-def build_prompt() -> tuple[gr.Textbox, tuple[gr.Button, ...]]:
-    """The prompt and a button for each domain's example."""
+@dataclass(frozen=True, slots=True)
+class Command:
+    """The controls of the command row."""
+
+    prompt: gr.Textbox
+    examples: tuple[gr.Button, ...]
+    preset: gr.Dropdown
+    temperature: gr.Number
+
+
+def build_command(preset: str) -> Command:
+    """The prompt, an example of each domain that runs on click, the preset, the temperature."""
     prompt = gr.Textbox(
-        value=EXAMPLES[0][1], label="Prompt", lines=4, max_lines=12, elem_id="prompt"
+        value=EXAMPLES[0][1], label="Prompt", lines=2, max_lines=2, elem_id="prompt", scale=4
     )
     with gr.Row(elem_classes="sp-examples"):
         examples = tuple(
             gr.Button(name, size="sm", min_width=60, elem_id=f"example-{name.lower()}")
             for name, _ in EXAMPLES
         )
-    return prompt, examples
+    chosen = gr.Dropdown(
+        choices=preset_choices(), value=preset, label="Preset", elem_id="preset", min_width=150
+    )
+    return Command(prompt, examples, chosen, temperature_control())
 
 
-def build_form(
-    prompt: tuple[gr.Textbox, tuple[gr.Button, ...]],
+def preset_choices(own: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """The menu's entries, each with what it does, and the visitor's `own`."""
+    built_in = [(f"{name} ({PRESET_WORDS[name]})", name) for name in PRESETS]
+    return [*built_in, *((name, name) for name in (*own, OWN))]
+
+
+PRESET_WORDS = {
+    "autoregressive": "the LLM alone",
+    "sequence": "one SSM, a chain",
+    "specinfer": "one tree of all SSMs",
+    "specinfer-paper": "the tree uncut",
+    "minions": "a vote",
+    "cosine": "chosen SSMs write one chain",
+    "best": "a tree as large as the measured times make worth it",
+}
+assert set(PRESET_WORDS) == set(PRESETS)
+
+
+def build_settings(
+    command: Command,
     drafter_names: Sequence[str],
     preset: str,
     chat: bool,
     answers: bool = False,
     own: Sequence[str] = (),
 ) -> Form:
-    """The settings below the prompt. `chat`: the LLM has a chat template; `answers`: it is used by
-    default. `own`: drafters of one's own."""
-    chosen = gr.Dropdown(
-        choices=[*PRESETS, OWN],
-        value=preset,
-        label="Preset",
-        info="autoregressive: the LLM alone; sequence: one SSM; specinfer: a tree; "
-        "specinfer-paper: the tree uncut; minions: a vote; cosine: chosen SSMs write one chain; "
-        "best: a tree only as large as the measured times make worth it.",
-        elem_id="preset",
-    )
-    with gr.Accordion("Sampling", open=False):
-        sampling = sampling_controls(chat, ticked=answers)
+    """Every other setting. `chat`: the LLM has a chat template; `answers`: it is used by default.
+    `own`: drafters of one's own."""
+    with gr.Accordion("Sampling", open=True):
+        sampling = sampling_controls(chat, ticked=answers, temperature=command.temperature)
     with gr.Accordion("Every setting of the engine", open=False, elem_id="all-fields"):
         fields = field_controls(preset_config(preset, 0.0), drafter_names, own)
-    return Form(*prompt, chosen, sampling, fields)
+    return Form(command.prompt, command.examples, command.preset, sampling, fields)
+
+
+def temperature_control() -> gr.Number:
+    """The temperature, 0 at first."""
+    # No slider: its box puts a number of its own in the place of one past its ends, and in the
+    # place of none. Here what was typed stays, and core.config speaks.
+    return gr.Number(
+        value=0,
+        step=0.1,
+        label="temperature",
+        info="0 always takes the best token.",
+        elem_id="sampling-temperature",
+        min_width=90,
+    )
 
 
 def processor_controls() -> dict[str, Component]:
@@ -160,17 +199,16 @@ def processor_controls() -> dict[str, Component]:
     }
 
 
-def sampling_controls(chat: bool, page: str = "", ticked: bool = False) -> dict[str, Component]:
-    """A control for each of SAMPLING_NAMES; except on Live, ids begin with `page`."""
+def sampling_controls(
+    chat: bool, page: str = "", ticked: bool = False, temperature: Component | None = None
+) -> dict[str, Component]:
+    """A control for each of SAMPLING_NAMES, but for a `temperature` that is there already; except
+    on Live, ids begin with `page`."""
     controls: dict[str, Component] = {
-        # No slider: its box puts a number of its own in the place of one past its ends, and in the
-        # place of none. Here what was typed stays, and core.config speaks.
         "max_new_tokens": gr.Number(
             value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
         ),
-        "temperature": gr.Number(
-            value=0, step=0.1, label="temperature", info="0 always takes the best token."
-        ),
+        "temperature": temperature or temperature_control(),
         **processor_controls(),
         # Not a number box: an empty one shows 0 once it is opened.
         "seed": gr.Textbox(
@@ -256,7 +294,7 @@ def preset_config(
     """A preset as the page runs it, with alternatives recorded; `own` are the visitor's."""
     if own and name in own:
         return SpeculationConfig.from_plain(own[name])
-    plain = SpeculationConfig.preset(name, temperature).to_plain()
+    plain = page_preset(name, temperature).to_plain()
     return SpeculationConfig.from_plain({**plain, "record_top_k": RECORD_TOP_K})
 
 

@@ -10,14 +10,14 @@ import gradio as gr
 from core.config import PRESETS
 from core.errors import ConfigError
 from ui.form.fields import config_of
-from ui.form.form import OWN, preset_values
+from ui.form.form import OWN, preset_choices, preset_values
 
 __all__ = ["at_temperature", "menu_name", "preset_menu", "still_means"]
 
 
 def preset_menu(own: dict[str, Any] | None, value: str | None = None) -> gr.Dropdown:
     """The menu: built-in presets, the visitor's own, and "own settings"."""
-    choices = [*PRESETS, *(own or {}), OWN]
+    choices = preset_choices(own or {})
     return gr.Dropdown(choices=choices, value=value) if value else gr.Dropdown(choices=choices)
 
 

@@ -22,7 +22,6 @@ from ui.learn.handlers import (
 from ui.learn.layout import Learn, build_learn
 from ui.learn.lessons import LESSONS
 from ui.live.layout import Live
-from ui.run.player import Pace
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_requests_view
 from ui.shared.event_options import EACH, LATEST, QUICK, QUIET
@@ -79,7 +78,7 @@ def wire_lessons(learn: Learn, triggers: Iterable[Callable[..., Any]]) -> None:
 
 def _wire_runs(learn: Learn, visitor: gr.BrowserState) -> None:
     stream: dict[str, Any] = {
-        "inputs": [visitor, learn.at, learn.board.speed, learn.board.rate],
+        "inputs": [visitor, learn.at],
         "outputs": learn.run_outputs,
         **QUIET,
         "concurrency_limit": None,
@@ -163,14 +162,12 @@ def _follow_handler(learn: Learn) -> Callable[..., Values]:
 def _run_handler(
     learn: Learn, work: Callable[..., Iterator[Values]]
 ) -> Callable[..., Iterator[Values]]:
-    def press(
-        request: gr.Request, visitor: str, at: float, mode: str, rate: float
-    ) -> Iterator[Values]:
+    def press(request: gr.Request, visitor: str, at: float) -> Iterator[Values]:
         board = learn.board
-        may = board.context.access.may_schedule(request)
-        board.session(request).lecture.may_schedule = may
+        session = board.session(request)
+        session.lecture.may_schedule = board.context.access.may_schedule(request)
         owner = board.context.access.key(request, visitor or "")
-        yield from work(learn, board.session(request), at, owner, Pace(mode, rate))
+        yield from work(learn, session, at, owner, session.pace)
 
     return press
 

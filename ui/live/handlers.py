@@ -4,16 +4,19 @@ components and the tab session; ui/live/tab.py connects them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 
+from core.events import RunCompleted
 from ui.form.form import control_updates, request_of, validity
 from ui.live.layout import Live
 from ui.live.rerun import before_of
 from ui.run.baselines import still_valid
+from ui.run.checks import race_plain
 from ui.run.player import Pace, Player
 from ui.server.session import Hub, TabSession, play
 from ui.shared.board import Values
@@ -21,6 +24,7 @@ from ui.shared.parts import header_value, notice_value
 from ui.words.messages import Line
 
 __all__ = [
+    "BLOCKS",
     "Press",
     "Question",
     "answer_question",
@@ -33,23 +37,26 @@ __all__ = [
 ]
 
 STOP_WAIT_S = 2.0
+SELDOM_S = 0.2
+BLOCKS = 3
+"""How often plain decoding and a run are measured in turns."""
 LEFT = "Your run was stopped when this page was left or loaded anew; it is in Sessions."
 Question = Callable[[Hub, TabSession, str], Iterator[object]]
 
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """One click: its owner, the form's `values`, the speed of the pictures.
+    """One click: its owner, the form's `values`.
 
-    `compare`: keep the previous run as a pale line. `stops`: clicks on Stop before this one, as
-    counted by the browser; None without a browser.
+    `compare`: keep the previous run as a pale line. `race`: plain decoding follows the run.
+    `stops`: clicks on Stop before this one, as counted by the browser; None without a browser.
     """
 
     owner: str
     values: Sequence[Any] = ()
     compare: bool = False
+    race: bool = False
     stops: int | None = None
-    pace: tuple[str, float] = ("full", 2.0)
 
     def overtaken(self, session: TabSession) -> bool:
         """Whether Stop was clicked after this click but arrived first: then the new run must end at
@@ -67,7 +74,9 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
         elif session.side is not None:
             state = "decoding plainly"
         context = live.board.context
-        chips = header_value(context.models, state, frame.place, context.offer)
+        chips = header_value(
+            context.models, state, frame.place, context.offer, frame.view.scoreboard
+        )
         return [session.stamps.on("header", chips), *values]
 
 
@@ -81,15 +90,34 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
         session.cancel()
         baseline = still_valid(session.baseline, request, context.models)
         source = context.hub.start(request, press.owner, baseline)
-        session.look_at(Player(source, Pace(*press.pace)))
+        session.look_at(player := Player(source, session.pace))
         session.asked, session.before, session.baseline = request, before, baseline
         # Only now: a Stop that comes later finds the player in the session.
         if press.overtaken(session):
             session.cancel()
         yield from play(session)
+        if press.race and request.speculation.drafters and _is_finished(session, player):
+            yield from _seldom(race_plain(context.hub, session, press.owner, BLOCKS))
 
     for drawn in live.board.stream(session, frames()):
         yield live_values(live, session, drawn)
+
+
+def _is_finished(session: TabSession, player: Player) -> bool:
+    """Whether the player's run, which the session still shows, was completed."""
+    source = player.source
+    last = source.events(max(0, source.count - 1), source.count)
+    return session.player is player and any(isinstance(event, RunCompleted) for event in last)
+
+
+def _seldom(frames: Iterator[object]) -> Iterator[object]:
+    """Some of `frames`: while speeds are measured, drawing must not take the processor."""
+    drawn = float("-inf")
+    for frame in frames:
+        if time.monotonic() - drawn >= SELDOM_S:
+            yield frame
+            drawn = time.monotonic()
+    yield None
 
 
 def run_on_change(live: Live, session: TabSession, press: Press) -> Iterator[Values]:
@@ -135,10 +163,10 @@ def stop_run(live: Live, session: TabSession, stops: int = 0) -> Values:
 def answer_question(
     live: Live, session: TabSession, press: Press, question: Question
 ) -> Iterator[Values]:
-    """Run `measure_baseline` or `prove` for the displayed run."""
+    """Run `question` for the displayed run."""
 
     def frames() -> Iterator[object]:
-        for frame in question(live.board.context.hub, session, press.owner):
+        for frame in _seldom(question(live.board.context.hub, session, press.owner)):
             # A Stop that came before the second run was there did not find it.
             if press.overtaken(session) and session.side is not None:
                 session.side.cancel()

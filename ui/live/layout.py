@@ -1,4 +1,5 @@
-"""The Live tab's layout: the form at the left, the board at the right. No handler, no wiring."""
+"""The Live tab's layout: the command row, the board, the settings in a drawer. No handler, no
+wiring."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 import gradio as gr
 from gradio.components import Component
 
-from ui.form.form import Form, build_form, build_prompt
+from ui.form.form import Form, build_command, build_settings
 from ui.form.own_presets import OwnPresets, build_own_presets
 from ui.live.rerun import build_rerun
 from ui.run.frame import Frame
@@ -20,16 +21,12 @@ from ui.words.messages import position_sentence
 
 __all__ = ["Live", "build_live"]
 
-KEYS = (
-    "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>.</kbd> step, <kbd>,</kbd> step back, "
-    "<kbd>←</kbd> <kbd>→</kbd> rounds, <kbd>l</kbd> latest round, "
-    "<kbd>t</kbd> large type"
-)
+DRAWER = "() => { document.documentElement.toggleAttribute('data-settings'); }"
 
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """The tab's components."""
+    """The tab's components. `racing`: plain decoding follows each run by itself."""
 
     board: Board
     form: Form
@@ -39,12 +36,11 @@ class Live:
     stop: gr.Button
     stops: gr.Number
     on_change: gr.Checkbox
+    racing: gr.Checkbox
     rerun: gr.Button
     chosen: gr.State
     settled: gr.Button
     arrived: gr.Number
-    measure: gr.Button
-    prove: gr.Button
     presets: OwnPresets
     requests: AllRequests
 
@@ -54,54 +50,63 @@ class Live:
 
 
 def build_live(context: Context, chips: gr.HTML) -> Live:
-    """The form at the left, the board at the right; one below the other on a narrow screen.
+    """One screen: the command row above the board; the settings slide over it from the right.
 
     `chips` is the page's header; it shows the state of this tab's run.
     """
-    with gr.Row(equal_height=False):
-        with gr.Column(scale=1, min_width=320, elem_classes="sp-controls"):
-            asked_for = build_prompt()
-            buttons = _run_bar()
-            models = (context.drafter_names, context.preset, context.chat, context.answers)
-            form = build_form(asked_for, *models, own=context.own_drafters)
-            presets = build_own_presets()
-            # `chosen`: the preset chosen last; once a field is edited, the menu shows own settings.
-            # `settled`: a hidden button that the browser clicks when no field changes any more.
-            chosen = gr.State(context.preset)
-            settled = gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen")
-            # Whether the form shows all values that were sent to it: set by the check, read by
-            # the browser.
-            arrived = gr.Number(1, precision=0, visible=False)
-        with gr.Column(scale=4, min_width=360):
-            requests = build_all_requests(context)
-            board = build_board(context, "live", position_sentence(Frame()))
-    buttons |= {"presets": presets, "chosen": chosen, "settled": settled}
-    return Live(board, form, chips, **buttons, arrived=arrived, requests=requests)
-
-
-def _run_bar() -> dict[str, Any]:
-    """Run, Stop and the reason if Run is disabled; stays visible while the form scrolls."""
-    with gr.Column(elem_classes="sp-runbar"):
-        with gr.Row(equal_height=True):
-            run = gr.Button("Run", variant="primary", elem_id="live-run", min_width=70)
-            stop = gr.Button("Stop", variant="stop", elem_id="live-stop", min_width=70)
-            on_change, rerun = build_rerun()
-        with gr.Row():
-            measure = gr.Button(
-                "Measure baseline", size="sm", elem_id="live-measure", min_width=110
-            )
-            proof = gr.Button("Prove it", size="sm", elem_id="live-prove", min_width=110)
-        # A hidden field with the number of clicks on Stop, which the browser counts.
-        stops = gr.Number(0, precision=0, visible=False)
+    requests: list[AllRequests] = []
+    with gr.Column(elem_id="live-screen"):
+        with gr.Row(elem_id="live-command", equal_height=True):
+            command = build_command(context.preset)
+            run = gr.Button("▶ Run", variant="primary", elem_id="live-run", min_width=96)
+            stop = gr.Button("■ Stop", variant="stop", elem_id="live-stop", min_width=96)
+            drawer = gr.Button("⚙ Settings", elem_id="live-drawer", min_width=96)
+            copy = gr.Button("Copy link", elem_id="live-copy", min_width=84)
         wrong = notice("live-validity")
-        gr.Markdown(KEYS, elem_classes="sp-keys")
-    return {
-        "run": run,
-        "stop": stop,
-        "stops": stops,
-        "on_change": on_change,
-        "rerun": rerun,
-        "measure": measure,
-        "prove": proof,
-        "validity": wrong,
+        board = build_board(
+            context,
+            "live",
+            position_sentence(Frame()),
+            lambda: requests.append(build_all_requests(context)),
+        )
+    with gr.Column(elem_id="live-settings", elem_classes="sp-drawer"):
+        close = gr.Button("Close ✕", size="sm", elem_id="live-drawer-close")
+        on_change, rerun = build_rerun()
+        racing = gr.Checkbox(
+            context.race,
+            label="Race plain decoding after each run",
+            info="The same request without drafts: answers how much faster, and whether the text "
+            "is the same.",
+            elem_id="live-racing",
+        )
+        models = (context.drafter_names, context.preset, context.chat, context.answers)
+        form = build_settings(command, *models, own=context.own_drafters)
+        presets = build_own_presets()
+    for button in (drawer, close):
+        button.click(None, None, None, js=DRAWER)
+    copy.click(None, None, None, js="() => { window.specscopeLink?.copy('live-copy'); }")
+    hidden: dict[str, Any] = {
+        # A hidden field with the number of clicks on Stop, which the browser counts.
+        "stops": gr.Number(0, precision=0, visible=False),
+        # `chosen`: the preset chosen last; once a field is edited, the menu shows own settings.
+        # `settled`: a hidden button that the browser clicks when no field changes any more.
+        "chosen": gr.State(context.preset),
+        "settled": gr.Button("Check", elem_id="live-settled", elem_classes="sp-unseen"),
+        # Whether the form shows all values that were sent to it: set by the check, read by the
+        # browser.
+        "arrived": gr.Number(1, precision=0, visible=False),
     }
+    return Live(
+        board,
+        form,
+        chips,
+        wrong,
+        run,
+        stop,
+        on_change=on_change,
+        racing=racing,
+        rerun=rerun,
+        presets=presets,
+        requests=requests[0],
+        **hidden,
+    )

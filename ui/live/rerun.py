@@ -76,8 +76,6 @@ def wire_changes(form: Form, preset_chosen: Any) -> None:
             triggers = (control.change,)  # type: ignore[attr-defined]
         for trigger in triggers:
             trigger(None, None, None, js=changed)
-    for example in form.examples:
-        example.click(None, None, None, js=changed)
     preset_chosen.then(None, None, None, js=changed)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -12,8 +13,8 @@ from ui.form.form import EXAMPLES, FOLLOWED, OWN, preset_values
 from ui.form.own_presets import wire_own_presets
 from ui.form.presets import at_temperature, menu_name, preset_menu
 from ui.live.handlers import (
+    BLOCKS,
     Press,
-    Question,
     answer_question,
     check_form,
     clear_trouble,
@@ -24,7 +25,7 @@ from ui.live.handlers import (
 )
 from ui.live.layout import Live, build_live
 from ui.live.rerun import AWAITED, here_script, settled_script, wire_changes
-from ui.run.checks import measure_baseline, prove
+from ui.run.checks import race_plain
 from ui.server.session import TabSession
 from ui.shared.all_requests import wire_all_requests
 from ui.shared.board import Values
@@ -43,6 +44,7 @@ WAS_RUNNING = """() => { try {
   sessionStorage.removeItem("specscope-left");
   return [left ? 1 : 0];
 } catch { return [0]; } }"""
+RUN = "() => { document.querySelector('#live-run').click(); }"
 STOPS = "() => [window.specscopeStops('live-stop')]"
 
 
@@ -63,15 +65,14 @@ def wire_live(
         "concurrency_limit": None,
         "trigger_mode": "multiple",
     }
-    run_inputs = [visitor, live.on_change, board.speed, board.rate, *form.inputs, live.stops]
+    run_inputs = [visitor, live.on_change, live.racing, *form.inputs, live.stops]
     live.run.click(_press_handler(live, start_run), run_inputs, js=_with_stops("run"), **stream)
     live.rerun.click(
         _press_handler(live, run_on_change), run_inputs, js=_with_stops("rerun"), **stream
     )
-    questions = {"measure": (live.measure, measure_baseline), "prove": (live.prove, prove)}
-    for name, (button, question) in questions.items():
-        ask = _ask_handler(live, question)
-        button.click(ask, [visitor, live.stops], js=_with_stops(name), **stream)
+    board.pictures["figures"].submit(
+        _race_handler(live), [visitor, live.stops], js=_with_stops("race"), **stream
+    )
     # No `cancels`: a generator that is cut off may leave a frame on its way, which would then come
     # after the last one. Stopped, it ends by itself within a round and shows the end.
     live.stop.click(
@@ -129,7 +130,8 @@ def _wire_form(live: Live, own: gr.BrowserState) -> None:
     )
     preset_event.then(None, None, None, js=here)
     for button, (_, text) in zip(form.examples, EXAMPLES, strict=True):
-        button.click(_constant(text), None, form.prompt, **quick)
+        filled = button.click(_constant(text), None, form.prompt, **quick)
+        filled.then(None, None, None, js=RUN)
     wire_own_presets(live.presets, form, live.chosen, live.validity, own, **quick)
     # A preset of ours may mean other fields at another temperature: those first, then the check.
     resolved = temperature.change(
@@ -147,17 +149,19 @@ def _press_handler(
     live: Live, work: Callable[[Live, TabSession, Press], Iterator[Values]]
 ) -> Callable[..., Iterator[Values]]:
     def press(
-        request: gr.Request, visitor: str, compare: bool, mode: str, rate: float, *values: Any
+        request: gr.Request, visitor: str, compare: bool, race: bool, *values: Any
     ) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         *form, stops = values
-        click = Press(owner, form, bool(compare), stops, (mode, rate))
+        click = Press(owner, form, bool(compare), bool(race), stops)
         yield from work(live, live.board.session(request), click)
 
     return press
 
 
-def _ask_handler(live: Live, question: Question) -> Callable[..., Iterator[Values]]:
+def _race_handler(live: Live) -> Callable[..., Iterator[Values]]:
+    question = partial(race_plain, blocks=BLOCKS)
+
     def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")
         yield from answer_question(

@@ -8,6 +8,7 @@ from typing import Any
 
 from ui.run.charts import choice_value, round_value
 from ui.run.frame import Baseline, Frame
+from ui.run.race import place_value
 from ui.run.routes import chosen_route
 from ui.run.values import chosen_words, inspector_value, picture_values, tree_value
 from ui.run.votes import proposals_value
@@ -38,6 +39,7 @@ def round_values(frame: Frame) -> Value:
     length = {key: value for key, value in choice_value(frame).items() if key != "policy"}
     return {
         "strip": chosen_words(frame),
+        "figures": place_value(frame),
         **mine,
         "routing": chosen_route(frame),
         "lengths": {"sel": frame.selected_round, **length},

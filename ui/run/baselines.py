@@ -5,6 +5,7 @@ study that the run belongs to.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from core.config import Request
@@ -15,7 +16,7 @@ from lab.study import Study
 from ui.run.frame import Baseline
 from ui.run.view import View
 
-__all__ = ["baseline_of", "keep_baseline", "key_of_run", "speed_key", "still_valid"]
+__all__ = ["baseline_of", "keep_baseline", "key_of_run", "pass_ends", "speed_key", "still_valid"]
 
 
 class BaselineLog(Protocol):
@@ -52,11 +53,21 @@ def key_of_run(view: View) -> tuple[object, ...]:
     return speed_key(Request.from_plain(view.started.asked), view.started.models)
 
 
+def pass_ends(view: View) -> tuple[float, ...]:
+    """When each round of a run ended, in milliseconds from the end of the prefill."""
+    first = view.rounds[0].spans if view.rounds else ()
+    prefilled = max((span.end_ms for span in first if span.name == "prefill"), default=0.0)
+    return tuple(line.at_ms - prefilled for line in view.rounds)
+
+
 def still_valid(
     baseline: Baseline | None, request: Request, models: Iterable[ModelInfo]
 ) -> Baseline | None:
-    """The baseline, or None if it was measured for another kind of request or another LLM."""
-    return baseline if baseline and baseline.request == speed_key(request, models) else None
+    """The baseline without its blocks, which are about another run; None if it was measured for
+    another kind of request or another LLM."""
+    if baseline is None or baseline.request != speed_key(request, models):
+        return None
+    return replace(baseline, blocks=())
 
 
 def keep_baseline(log: BaselineLog, run_id: str, baseline: Baseline) -> None:

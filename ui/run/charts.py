@@ -31,8 +31,9 @@ SHARES = ("draft", "ahead", "llm", "combine", "verify", "commit", "prefill", "ot
 
 
 def drafters_value(view: View) -> Value:
-    """The drafters in their fixed order; the slot is their colour and their letter."""
-    return {str(i): {"name": name, "slot": i} for i, name in enumerate(view.drafters)}
+    """The drafters in the run's order; the slot is their colour and their letter."""
+    named = view.slots.items()
+    return {str(i): {"name": name, "slot": slot} for i, (name, slot) in enumerate(named)}
 
 
 def lengths_value(frame: Frame, before: Before | None = None) -> Value:

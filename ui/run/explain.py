@@ -17,7 +17,7 @@ from ui.run.fused import own_proposals, provenance
 from ui.run.looked_up import lookup_reasons
 from ui.run.view import Detail
 
-__all__ = ["Explanation", "bars", "explain", "letter", "quote"]
+__all__ = ["Explanation", "bars", "explain", "quote"]
 
 MAX_QUOTED = 40
 
@@ -38,12 +38,6 @@ class Explanation:
     parent_text: str = ""
 
 
-def letter(index: int) -> str:
-    """The drafter's letter: A, B, ... Z, then AA."""
-    first = letter(index // 26 - 1) if index >= 26 else ""
-    return first + chr(ord("A") + index % 26)
-
-
 def quote(text: str) -> str:
     """A token in quotation marks, shortened, with visible white space and control characters."""
     shown = text if len(text) <= MAX_QUOTED else text[: MAX_QUOTED - 1] + "…"
@@ -54,10 +48,11 @@ def quote(text: str) -> str:
 def explain(
     detail: Detail | None,
     node: int | None,
-    drafters: tuple[str, ...],
+    letters: Mapping[str, str],
     sampling: Mapping[str, Any],
 ) -> Explanation:
-    """The verdict on `node` of the round; None: about the LLM's own token."""
+    """The verdict on `node` of the round; None: about the LLM's own token. `letters`: of the
+    drafters, by name."""
     if detail is None or detail.combined is None:
         return Explanation(sentence=_pending_text(detail))
     tree, verdict = detail.combined, detail.verified
@@ -67,11 +62,11 @@ def explain(
         return _own(tree, verdict)
     parent = tree.parents[node]
     outcome = verdict.outcomes[node] if verdict else "pending"
-    labels = {name: _label(name, drafters) for name in drafters}
+    labels = {name: _label(name, letters) for name in letters}
     whose, found = provenance(detail, node, labels), lookup_reasons(detail, node, labels)
     return Explanation(
         title=f"{quote(tree.texts[node])} at depth {tree.depths[node]}, "
-        f"proposed by {_names(tree, node, drafters)}",
+        f"proposed by {_names(tree, node, letters)}",
         sentence=" ".join(filter(None, [_verdict(tree, verdict, node, sampling), whose, found])),
         outcome=outcome,
         token=tree.texts[node],
@@ -111,20 +106,20 @@ def _pending_text(detail: Detail | None) -> str:
     return "The drafts are made; the tree is not combined yet."
 
 
-def _names(tree: Combined, node: int, drafters: tuple[str, ...]) -> str:
+def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     counts: dict[str, int] = {}
     offered = own_proposals(tree, node) if tree.origins else tree.proposals[node]
     for proposal in offered:
         counts[proposal.drafter] = counts.get(proposal.drafter, 0) + 1
     parts = []
     for name, times in counts.items():
-        label = _label(name, drafters)
+        label = _label(name, letters)
         parts.append(label if times == 1 else f"{label} {times} times")
     return ", ".join(parts) or "nobody"
 
 
-def _label(name: str, drafters: tuple[str, ...]) -> str:
-    return f"{letter(drafters.index(name))} ({name})" if name in drafters else name
+def _label(name: str, letters: Mapping[str, str]) -> str:
+    return f"{letters[name]} ({name})" if name in letters else name
 
 
 def _root(tree: Combined) -> Explanation:

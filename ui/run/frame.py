@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import median
 
 from core.events import RunStats
 from core.routing.regret import Regret
+from ui.run.proof import Answer
 from ui.run.view import Detail, View
 
 __all__ = ["Baseline", "Before", "Frame"]
@@ -16,12 +18,27 @@ class Baseline:
     """Plain decoding of the same request, measured on this machine.
 
     `request` names what was measured: a run of another prompt or sampling has another baseline.
+    `blocks`: plain decoding and the run, in turns: the speeds of each pair. `passes`: when each
+    plain pass ended, in milliseconds from the end of the prefill.
     """
 
     tokens_per_second: float
     run_id: str
     note: str
     request: tuple[object, ...] = ()
+    blocks: tuple[tuple[float, float], ...] = ()
+    passes: tuple[float, ...] = ()
+
+    def speed_ups(self, run_speed: float) -> tuple[float, ...]:
+        """How many times as fast the run was, in each block; of a run at `run_speed` if there were
+        none."""
+        pairs = self.blocks or ((self.tokens_per_second, run_speed),)
+        return tuple(ours / plain for plain, ours in pairs if plain > 0)
+
+    def speed_up(self, run_speed: float) -> float | None:
+        """The median of `speed_ups`."""
+        ratios = self.speed_ups(run_speed)
+        return median(ratios) if ratios else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +59,8 @@ class Frame:
 
     `detail`: the selected round; `node`: the selected node of its tree. `known`: the number of
     events so far; `ended`: no further event will come. `regret`: of a routed run, once it was
-    computed.
+    computed. `answer`: whether plain decoding writes the same text; `plain_so_far`: its tokens
+    while it runs, -1 when it does not.
     """
 
     view: View = View()
@@ -57,6 +75,8 @@ class Frame:
     place: int = 0
     run_id: str = ""
     regret: Regret | None = None
+    answer: Answer | None = None
+    plain_so_far: int = -1
 
     @property
     def selected_round(self) -> int:

@@ -29,17 +29,18 @@ def lookup_reasons(detail: Detail, node: int, names: Mapping[str, str]) -> str:
 
 def _reason(draft: DraftRecord, place: int, name: str) -> str:
     count = draft.contexts[place]
-    before = "the token" if count == 1 else f"the {count} tokens"
+    before = "the token before it" if count == 1 else f"the {count} tokens before it"
     share, score = _percent(draft.shares[place]), _percent(draft.scores[place])
-    found = f"{name} found {before} before it; {share} of what followed was this token"
     if draft.drafter == TABLE:
-        found = f"{name} has counted what the LLM writes after {before} before it: {share} this"
+        found = f"of what the LLM wrote after {before}, {share} was this"
     elif draft.drafter in (NGRAM, SUFFIX):
         found = (
-            f"{name} found {before} before it elsewhere; {share} of what followed such places was "
-            "this token, longer matches counting more"
+            f"{before} occurred earlier, and {share} of what followed was this, longer matches "
+            "counting more"
         )
-    return f"{found}. With how often such proposals were accepted, that made {score}."
+    else:
+        found = f"{before} were found, with a share of {share}"
+    return f"{name}: {found}; weighed by its hits so far, {score}."
 
 
 def _percent(chance: float) -> str:

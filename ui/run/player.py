@@ -15,7 +15,7 @@ from core.config.checks import choice, number
 from core.events import Combined, Drafted, RoundCompleted, Verified
 from ui.run.frame import Frame
 from ui.run.source import Source, ends
-from ui.run.view import Detail, View, detail_of, reduce_all
+from ui.run.view import STAGES, Detail, View, detail_of, reduce_all
 
 __all__ = ["EVENTS_A_ROUND", "MODES", "Pace", "Player"]
 
@@ -52,6 +52,7 @@ class Player:
         self._clock: float | None = None
         self._credit = 0.0
         self._pinned: int | None = None
+        self._stages = EVENTS_A_ROUND  # of the pinned round, as many as are shown
         self._node: int | None = None
         self._followed: Detail | None = None
         self._followed_at = float("-inf")
@@ -96,16 +97,21 @@ class Player:
                 self._to(self._at + 1)
 
     def step(self, by: int) -> None:
-        """Move by `by` stages, back if negative, and switch to stepping."""
+        """Move by `by` stages from where the visitor is, back if negative, and switch to
+        stepping. What was shown before stays known; past it, the run goes on."""
         with self._lock:
             self._pace = replace(self._pace, mode="step")
-            self._pinned = self._node = None
-            if by < 0 and self._view.state != "running" and self._at == self.source.count:
-                by -= 1  # the last event is no stage of its own
-            self._to(max(1, self._at + by))
-            if by > 0:
+            target = max(1, self.place + by)
+            shown = self.stage
+            if target > shown:
+                self._pinned = self._node = None
+                self._to(1 + target)
                 self._skip_free()
-            self._follow_latest(self._clock or 0.0)
+                self._follow_latest(self._clock or 0.0)
+            elif shown:
+                self.select(
+                    (target - 1) // EVENTS_A_ROUND, stages=(target - 1) % EVENTS_A_ROUND + 1
+                )
 
     def seek(self, rounds: int) -> None:
         """Move to where `rounds` rounds are complete, and switch to stepping."""
@@ -135,9 +141,19 @@ class Player:
 
     def rewind(self) -> None:
         """Move to the beginning; the pace stays."""
+        self._restart(0)
+
+    def play_from_here(self, pace: Pace) -> None:
+        """Go on from the visitor's place at `pace`; from the beginning if that is the end."""
+        with self._lock:
+            here = self.place if self._pinned is not None or not self.at_end else 0
+            self.set_pace(pace)
+            self._restart(1 + here if here else 0)
+
+    def _restart(self, event: int) -> None:
         with self._lock:
             self._pinned = self._node = None
-            self._to(0)
+            self._to(event)
             self._skip_free()
             self._follow_latest(self._clock or 0.0)
 
@@ -166,11 +182,13 @@ class Player:
 
     # -- selecting --
 
-    def select(self, number: int, node: int | None = None) -> None:
-        """Select a round that has been shown, and optionally a node of its tree."""
+    def select(self, number: int, node: int | None = None, stages: int = EVENTS_A_ROUND) -> None:
+        """Select a round that has been shown, with so many of its stages, and optionally a node of
+        its tree."""
         with self._lock:
             if 0 <= number < self._shown_rounds():
                 self._pinned, self._node = number, node
+                self._stages = min(EVENTS_A_ROUND, max(1, stages))
                 self._version += 1
 
     def select_next(self, by: int) -> None:
@@ -181,9 +199,7 @@ class Player:
         """
         with self._lock:
             last = self._shown_rounds() - 1
-            here = self._pinned
-            if here is None:
-                here = self._followed.round if self._followed else last
+            here = (self.place - 1) // EVENTS_A_ROUND
             if here + by > last and not self.at_end and self._pace.mode != "full":
                 self.seek(here + by + 1)
             elif last >= 0:
@@ -223,15 +239,16 @@ class Player:
         """The round to show at the end of a run; the last one is often empty, with no room for a
         draft.
 
-        Of a completed run: the round with the most accepted tokens, then the most nodes, then the
-        latest. Of a run that was stopped or failed: the last round with a draft.
+        Of a completed run: the round with most of a story (`RoundView.story`), then the most
+        accepted tokens, then the smallest tree, then the latest. Of a run that was stopped or
+        failed: the last round with a draft.
         """
         drafting = [line for line in self._view.rounds if line.nodes]
         if not drafting:
             return None
         if self._view.state != "completed":
             return self._round(drafting[-1].number)
-        best = max(drafting, key=lambda line: (line.accepted, line.nodes, line.number))
+        best = max(drafting, key=lambda line: (line.story, line.accepted, -line.nodes, line.number))
         return self._round(best.number)
 
     # -- reading --
@@ -252,6 +269,16 @@ class Player:
         with self._lock:
             ended = self._view.state not in ("", "running")
             return max(0, self._at - 1 - ended)
+
+    @property
+    def place(self) -> int:
+        """The visitor's place, in stages from the beginning: of the selected round, else of the
+        one that is followed."""
+        with self._lock:
+            detail = self._selected_detail()
+            if detail is None:
+                return self.stage
+            return EVENTS_A_ROUND * detail.round + STAGES.index(detail.stage) + 1
 
     @property
     def at_end(self) -> bool:
@@ -289,11 +316,16 @@ class Player:
         return max(0, num_events - 1 - closing) // EVENTS_A_ROUND
 
     def _selected_detail(self) -> Detail | None:
-        return self._followed if self._pinned is None else self._round(self._pinned)
+        if self._pinned is None:
+            return self._followed
+        return self._round(self._pinned, self._stages)
 
-    def _round(self, number: int) -> Detail | None:
-        for near in (self._view.current, self._view.last):
-            if near and near.round == number:
-                return near
+    def _round(self, number: int, stages: int = EVENTS_A_ROUND) -> Detail | None:
+        """As much of the round as is shown, at most so many stages."""
         first = 1 + EVENTS_A_ROUND * number
-        return detail_of(self.source.events(first, first + EVENTS_A_ROUND), number)
+        if stages == EVENTS_A_ROUND:
+            for near in (self._view.current, self._view.last):
+                if near and near.round == number:
+                    return near
+        end = min(first + stages, max(self._at, first))
+        return detail_of(self.source.events(first, end), number) or Detail(number)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from core.routing.regret import Regret, RoutingTrial
-from ui.run.explain import letter
 from ui.run.listed import join_names
 
 __all__ = ["regret_plain", "regret_value"]
@@ -13,9 +13,9 @@ __all__ = ["regret_plain", "regret_value"]
 Value = dict[str, Any]
 
 
-def regret_value(regret: Regret, drafters: tuple[str, ...]) -> Value:
+def regret_value(regret: Regret, letters: Mapping[str, str]) -> Value:
     """The picture's value: the sentence, and a row for each choice."""
-    names = {name: f"{letter(i)} {name}" for i, name in enumerate(drafters)}
+    names = {name: f"{sign} {name}" for name, sign in letters.items()}
     rows: list[tuple[str, RoutingTrial]] = [("what was routed", regret.routed)]
     if regret.group is not None:
         rows.append((f"{_many(regret.group, names)} all along, the best such choice", regret.group))

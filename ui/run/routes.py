@@ -12,7 +12,7 @@ from typing import Any
 from core.config.mechanisms import ROUTING_RULES, RoutingRule, is_model_free
 from core.events import RoutedDrafter
 from ui.run.charts import LIVE_ROUNDS, drafters_value
-from ui.run.explain import letter, percent
+from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.listed import join_names
 from ui.run.regret_words import regret_value
@@ -48,7 +48,7 @@ def routing_value(frame: Frame) -> Value:
         "cost": _cost(view, rule) if rule else "",
         "parts": served_parts(view, _ssms(view)) if rule and frame.is_complete else {},
         "ask": rule is not None and frame.is_complete,
-        "regret": regret_value(frame.regret, view.drafters) if frame.regret else {},
+        "regret": regret_value(frame.regret, view.letters) if frame.regret else {},
         **chosen_route(frame),
     }
 
@@ -67,8 +67,8 @@ def route_in_short(frame: Frame) -> str:
     if completed is None or not completed.routing or _rule(view) is None:
         return ""
     names = [
-        f"{letter(i)} {name}"
-        for i, name in enumerate(view.drafters)
+        f"{sign} {name}"
+        for name, sign in view.letters.items()
         if name in _drafting_names(completed.routing)
     ]
     drafted = detail is not None and detail.combined is not None and detail.combined.token_ids
@@ -139,7 +139,7 @@ def _sentence(view: View, detail: Detail | None) -> str:
     """Which SSMs drafted in the selected round, which did not, and why."""
     if detail is None:
         return "A rule chooses which SSMs draft. Its choice is shown here, round by round."
-    names = {name: f"{letter(i)} {name}" for i, name in enumerate(view.drafters)}
+    names = {name: f"{sign} {name}" for name, sign in view.letters.items()}
     number = detail.round + 1
     if detail.completed is None:
         drafts = detail.drafted.drafts if detail.drafted else ()

@@ -8,12 +8,12 @@ each change of drafter costs CHANGE tokens.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from core.config.mechanisms import is_model_free
 from core.events import RoutedDrafter
-from ui.run.explain import letter, quote
+from ui.run.explain import quote
 from ui.run.listed import join_names
 from ui.run.view import RoundView, TokenView, View
 
@@ -41,11 +41,12 @@ def served_parts(view: View, ssms: Sequence[str]) -> Value:
     }
 
 
-def served_in_short(parts: Value, drafters: Sequence[str]) -> str:
+def served_in_short(parts: Value, letters: Mapping[str, str]) -> str:
     """The drafter of each of the first parts, and where the reasons are; empty without parts."""
     if not parts:
         return ""
-    names = [f"{letter(int(one['d']))} {drafters[int(one['d'])]}" for one in parts.values()]
+    labels = [f"{sign} {name}" for name, sign in letters.items()]
+    names = [labels[int(one["d"])] for one in parts.values()]
     begins = [one["text"] for one in parts.values()]
     phrases = [f"{name} from {text} on" for name, text in zip(names, begins, strict=True)][:NAMED]
     more = len(parts) - NAMED
@@ -124,7 +125,7 @@ def _why(view: View, tokens: Sequence[TokenView], slot: int) -> str:
     if not others:
         return sentence
     best = max(others, key=lambda one: others[one])
-    called = f"{letter(view.drafters.index(best))} {best}" if best in view.drafters else best
+    called = f"{view.letters[best]} {best}" if best in view.drafters else best
     beside = "the next" if means[name] >= others[best] else "the best"
     return (
         f"{sentence}, mean score {_score(means[name])} ({beside}: {_score(others[best])}, {called})"

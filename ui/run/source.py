@@ -103,9 +103,13 @@ class LiveSource:
     """A running request. Pass `take` to the worker as its tap, then the run to `attach`."""
 
     def __init__(
-        self, store: StoreLike, owner: str = "", begun: Callable[[str], None] | None = None
+        self,
+        store: StoreLike | None,
+        owner: str = "",
+        begun: Callable[[str], None] | None = None,
     ) -> None:
-        """`begun` is called with the run's id once its start is recorded; it must not block."""
+        """Without a store only the latest events are kept. `begun` is called with the run's id
+        once its start is recorded; it must not block."""
         self._store, self._owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self._run_id = ""
@@ -125,7 +129,8 @@ class LiveSource:
     def take(self, event: Event) -> None:
         """For the worker's thread: record and keep one event. Never blocks on disk."""
         # Recorded before it is counted: what a page has drawn is in the store's queue already.
-        self._store.record(event, self._owner)
+        if self._store is not None:
+            self._store.record(event, self._owner)
         if self._begun is not None and isinstance(event, RunStarted):
             self._begun(event.run_id)
         with self._news:
@@ -171,7 +176,7 @@ class LiveSource:
             start = self._count - len(self._kept)
             if first >= start:
                 return tuple(self._kept[i - start] for i in range(first, end))
-        return _read_back(self._store, self.run_id, first, end)
+        return _read_back(self._store, self.run_id, first, end) if self._store else ()
 
     def wait(self, count: int, timeout: float) -> None:
         with self._news:

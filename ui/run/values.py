@@ -7,24 +7,25 @@ expensive for sliding ones. Every call makes new objects. Knows no Gradio.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from core.config.mechanisms import combine_rule
-from core.events import ModelInfo, RunStats
+from core.events import RunStats
 from ui.run.budget import with_budget_bounds
 from ui.run.charts import drafters_value, lengths_value, timeline_value
 from ui.run.explain import bars, explain
 from ui.run.frame import Baseline, Before, Frame
 from ui.run.probabilities import probability_words
+from ui.run.race import place_value, race_value
 from ui.run.routes import route_in_short, routing_value
 from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
 from ui.run.votes import proposals_value
 
-__all__ = ["PICTURES", "PictureMaker", "chosen_words", "names_value", "picture_values"]
+__all__ = ["PICTURES", "PictureMaker", "chosen_words", "picture_values"]
 
 Value = dict[str, Any]
 
@@ -36,7 +37,6 @@ CHUNK = 100
 
 
 PICTURES = (
-    "legend",
     "figures",
     "strip",
     "tree",
@@ -67,7 +67,6 @@ def picture_values(
         "timeline": timeline_value(frame),
     }
     return {
-        "legend": legend_value(frame.view),
         "figures": figures_value(frame, baseline, before),
         "strip": strip_value(frame, cache),
         "tree": tree_value(frame),
@@ -106,22 +105,6 @@ class PictureMaker:
         return values
 
 
-def legend_value(view: View) -> Value:
-    """The legend: the drafters' colours and the LLM's name."""
-    models = view.started.models if view.started else ()
-    return {**names_value(models), "drafters": drafters_value(view)}
-
-
-def names_value(models: Iterable[ModelInfo]) -> Value:
-    """The legend before the first run: the loaded models."""
-    infos = tuple(models)
-    names = [model.name for model in infos if model.role == "ssm"]
-    return {
-        "drafters": {str(i): {"name": name, "slot": i} for i, name in enumerate(names)},
-        "llm": next((model.name for model in infos if model.role == "llm"), ""),
-    }
-
-
 def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
     """The text as tokens; of a long run the oldest text is kept without its tokens. `cache`: as in
     `picture_values`."""
@@ -146,6 +129,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
             for i, token in enumerate(view.tokens[first:])
         },
         **chosen_words(frame),
+        "pinned": frame.pinned,
         "done": frame.is_complete,
         "notes": {
             str(line.number): " ".join(notes)
@@ -157,7 +141,7 @@ def strip_value(frame: Frame, cache: dict[int, Value] | None = None) -> Value:
 
 def chosen_words(frame: Frame) -> Value:
     """The text's fields that depend on the selected round: which SSMs a rule chose, and why."""
-    return {"sel": frame.selected_round, "said": route_in_short(frame)}
+    return {**place_value(frame), "said": route_in_short(frame)}
 
 
 def _fault_notes(line: RoundView) -> list[str]:
@@ -188,8 +172,13 @@ def _token(token: TokenView, tail: str) -> Value:
     }
 
 
-def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None = None) -> Value:
-    """The run's figures, None for those not known yet; `before`: those of the previous run.
+def figures_value(
+    frame: Frame,
+    baseline: Baseline | None,
+    before: Before | None = None,
+) -> Value:
+    """The race against plain decoding, and the run's figures, None for those not known yet;
+    `before`: those of the previous run.
 
     Not rounded: the picture rounds once, as the sentences do.
     """
@@ -203,7 +192,7 @@ def figures_value(frame: Frame, baseline: Baseline | None, before: Before | None
     values["finish_reason"] = view.finish_reason
     values.update(_speedup(stats, baseline))
     values["before"] = _figures_before(before.stats, baseline) if before else {}
-    return values
+    return {**values, **race_value(frame, baseline)}
 
 
 def _state(frame: Frame) -> str:
@@ -245,7 +234,7 @@ def _speedup(stats: RunStats, baseline: Baseline | None) -> Value:
     if baseline is None or baseline.tokens_per_second <= 0 or not stats.num_rounds:
         return {"speedup": None, "baseline_tps": None, "baseline_note": ""}
     return {
-        "speedup": stats.tokens_per_second / baseline.tokens_per_second,
+        "speedup": baseline.speed_up(stats.tokens_per_second),
         "baseline_tps": baseline.tokens_per_second,
         "baseline_note": baseline.note,
     }
@@ -319,7 +308,7 @@ def _template(view: View) -> Value:
 def inspector_value(frame: Frame) -> Value:
     """One node explained: the distributions it was chosen from, and the verdict in a sentence."""
     view, detail = frame.view, frame.detail
-    explanation = explain(detail, frame.node, view.drafters, _sampling(view))
+    explanation = explain(detail, frame.node, view.letters, _sampling(view))
     return {
         "run": view.run_id,
         "round": frame.selected_round,

@@ -9,6 +9,7 @@ run's data, and older ones are read again from the events on demand (ui/run/sour
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,6 +32,7 @@ from core.events import (
     Verified,
 )
 from core.metrics import StatsFold
+from ui.run.letters import letters_of, slots_of
 from ui.run.times import RoundTime, add_spans, time_of
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "reduce_all",
 ]
 
+READABLE_DEPTH = 6
 STAGES = ("draft", "combine", "verify", "commit")
 
 
@@ -72,7 +75,9 @@ class RoundView:
     accepted `share` of its sequence, and the mean share of the `votes` before it. `begin_ms`: the
     end of the previous round; `time`: this one's, `predicted_ms`: the length policy's prediction of
     `time.ms` (0: none). `routing`: each SSM's part if a rule chose who drafts; `asking_ms`: the
-    time of auditions.
+    time of auditions. `at_ms`: the round's end. `tally`: of each drafter that drafted, how many of
+    its tokens were accepted, and how many it drafted. `struck`: rejected nodes; `split`: of one
+    node's children some are one drafter's alone, some another's.
     """
 
     number: int
@@ -96,6 +101,19 @@ class RoundView:
     routing: tuple[RoutedDrafter, ...] = ()
     routing_reason: str = ""
     asking_ms: float = 0.0
+    at_ms: float = 0.0
+    tally: tuple[tuple[str, int, int], ...] = ()
+    struck: int = 0
+    split: bool = False
+
+    @property
+    def story(self) -> int:
+        """How much there is to tell of the round's tree, 0 without one: that it can be read at a
+        glance, that a draft was accepted and another one rejected, that the SSMs disagreed."""
+        if not self.nodes:
+            return 0
+        parts = (self.depth <= READABLE_DEPTH, self.accepted >= 2, self.struck > 0, self.split)
+        return 1 + sum(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +165,25 @@ class View:
     @property
     def drafters(self) -> tuple[str, ...]:
         return self.started.drafters if self.started else ()
+
+    @property
+    def slots(self) -> dict[str, int]:
+        """The slot of each of the run's drafters, in their order."""
+        return slots_of(self.drafters, self.started.models if self.started else ())
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """The letter of each of the run's drafters, in their order."""
+        return letters_of(self.slots)
+
+    @property
+    def scoreboard(self) -> dict[str, tuple[int, int]]:
+        """Of each drafter that drafted: its tokens that were accepted, and those it drafted."""
+        sums: dict[str, tuple[int, int]] = {}
+        for name, accepted, drafted in (one for line in self.rounds for one in line.tally):
+            before = sums.get(name, (0, 0))
+            sums[name] = before[0] + accepted, before[1] + drafted
+        return sums
 
     @property
     def text(self) -> str:
@@ -263,12 +300,43 @@ class _ViewBuilder:
                 routing=event.routing,
                 routing_reason=event.routing_reason,
                 asking_ms=sum(span.ms for span in event.spans if span.name == "audition"),
+                at_ms=event.at_ms,
+                tally=_tally(detail, event),
+                struck=detail.verified.outcomes.count("rejected") if detail.verified else 0,
+                split=_is_split(detail),
                 **_vote(before, detail),
             )
         )
         self._tokens += _new_tokens(self._view.drafters, detail, event)
         self._share = add_spans(self._share, event)
         self._round_end_ms = event.at_ms
+
+
+def _tally(detail: Detail, event: RoundCompleted) -> tuple[tuple[str, int, int], ...]:
+    """Each drafter with its accepted and its drafted tokens in this round."""
+    tree, verdict, drafted = detail.combined, detail.verified, detail.drafted
+    if tree is None or verdict is None or drafted is None:
+        return ()
+    proposers = [tree.drafters_of(node) for node in verdict.path[: event.num_accepted]]
+    return tuple(
+        (draft.drafter, sum(draft.drafter in names for names in proposers), len(draft.token_ids))
+        for draft in drafted.drafts
+        if draft.token_ids
+    )
+
+
+def _is_split(detail: Detail) -> bool:
+    """Whether two drafters proposed different tokens after the same node."""
+    tree = detail.combined
+    by_parent: dict[int, list[set[str]]] = {}
+    for node in range(len(tree.token_ids)) if tree else ():
+        assert tree is not None
+        by_parent.setdefault(tree.parents[node], []).append(set(tree.drafters_of(node)))
+    return any(
+        one.isdisjoint(other)
+        for sets in by_parent.values()
+        for one, other in itertools.combinations(sets, 2)
+    )
 
 
 def _vote(last: RoundView | None, detail: Detail) -> dict[str, Any]:

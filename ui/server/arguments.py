@@ -64,7 +64,7 @@ def _login(value: str) -> tuple[str, str]:
 def _preset(args: argparse.Namespace) -> str:
     plain = "autoregressive"
     if args.preset is None:
-        return "best" if ssms_of(args) else plain
+        return "specinfer" if ssms_of(args) else plain
     choice("--preset", args.preset, PRESETS)
     return str(args.preset)
 

@@ -49,7 +49,8 @@ class StoreApi(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """`preset`: the page's initial preset. `query`: makes the store's RunQuery.
+    """`preset`: the page's initial preset. `query`: makes the store's RunQuery. `race`: whether
+    plain decoding follows each run of Live unless a visitor switches that off.
 
     `exports`: the formats of exported runs, by name (storage's EXPORTS).
     """
@@ -61,6 +62,7 @@ class Context:
     query: Callable[..., Any]
     conductor: Conductor
     exports: Mapping[str, Any] = field(default_factory=dict)
+    race: bool = True
     tab_sessions: TabSessions = field(default_factory=TabSessions)
 
     @property
@@ -120,6 +122,7 @@ def make_context(
     preset: str,
     query: Callable[..., Any],
     exports: Mapping[str, Any] | None = None,
+    race: bool = True,
 ) -> Context:
     """With a worker the models are fixed; a ModelHost can swap them."""
     hub = Hub(worker, store)
@@ -131,4 +134,5 @@ def make_context(
         query=query,
         conductor=Conductor(StudyRuns(hub), store.studies),
         exports=exports or {},
+        race=race,
     )

@@ -77,7 +77,7 @@ def build_page(context: Context) -> gr.Blocks:
         pages = _build(context, chips)
         add_endpoints(context)  # first: the names of handlers must not take theirs
         _wire(pages, visitor, own, blocks)
-        wire_links(context, pages.sessions, (linked, pages.tabs, blocks), visitor)
+        wire_links(context, pages.live, pages.sessions, (linked, pages.tabs, blocks), visitor)
         blocks.load(
             lambda key: key or new_key(),
             visitor,

@@ -26,7 +26,7 @@ from ui.learn.lessons.lecture import Lecture
 from ui.openai.server_metrics import ServerMetrics
 from ui.run.baselines import keep_baseline
 from ui.run.frame import Baseline, Before, Frame
-from ui.run.player import Player
+from ui.run.player import EVENTS_A_ROUND, Pace, Player
 from ui.run.proof import Answer
 from ui.run.source import LiveSource, StoreLike
 from ui.run.values import PictureMaker
@@ -77,20 +77,26 @@ class Hub:
         return self.model_host.worker
 
     def start(
-        self, request: Request, owner: str = "", baseline: Baseline | None = None
+        self,
+        request: Request,
+        owner: str = "",
+        baseline: Baseline | None = None,
+        log: bool = True,
     ) -> LiveSource:
         """Queue a request. Raises what `ModelHost.submit` raises (ConfigError, EngineClosedError).
 
-        `baseline`: what the run is compared with from its first round on; stored with it.
+        `baseline`: what the run is compared with from its first round on; stored with it. Without
+        `log` the run is a repetition for a measurement, which Sessions does not list.
         """
         baseline_keeper = (
             partial(keep_baseline, self.store, baseline=baseline) if baseline else None
         )
-        source = LiveSource(self.store, owner, baseline_keeper)
+        source = LiveSource(self.store if log else None, owner, baseline_keeper)
         source.prompt = request.prompt
 
         def take(event: Event) -> None:
-            self.metrics.observe(event)
+            if log:  # counters are the sums of the log
+                self.metrics.observe(event)
             source.take(event)
 
         source.attach(self.model_host.submit(request, take))
@@ -111,9 +117,10 @@ class TabSession:
 
     `asked` is the request of `player`'s run if it was started here; `baseline`, `answer` and
     `regret` belong to that run, `before` is the run it is compared with. `trouble` and `doing` are
-    sentences for the visitor. `side` is a second run for this session, such as the baseline's.
-    `lecture` has the results of the lessons' runs. `stops` counts clicks on Stop, as counted by
-    the browser; `sent` are values on their way to the form; `study` is used by pages of studies.
+    sentences for the visitor. `side` is a second run for this session, such as the baseline's;
+    `racing`: it is plain decoding. `pace`: how runs to come play. `lecture` has the results of the
+    lessons' runs. `stops` counts clicks on Stop, as counted by the browser; `sent` are values on
+    their way to the form; `study` is used by pages of studies.
     A handler holds `drawing` while it changes what is shown, so that clicks in quick succession
     are answered in order.
     """
@@ -121,12 +128,14 @@ class TabSession:
     player: Player | None = None
     asked: Request | None = None
     before: Before | None = None
+    pace: Pace = field(default_factory=Pace)
     baseline: Baseline | None = None
     plain: LiveSource | None = None
     answer: Answer | None = None
     regret: Regret | None = None
     doing: str = ""
     side: LiveSource | None = None
+    racing: bool = False
     stops: int = 0
     study: StudyPlace = field(default_factory=StudyPlace)
     sent: PendingFields | None = None
@@ -165,8 +174,18 @@ class TabSession:
         source = self.player.source if self.player else None
         return (source.run_id, source.done) if source else ("", True), self.side is not None
 
+    @property
+    def moving(self) -> bool:
+        """Whether the run plays: nobody has to press anything for the next frame."""
+        player = self.player
+        return player is not None and not player.resting and player.pace.mode != "step"
+
     def frame(self) -> Frame:
-        return replace(self.player.frame(), regret=self.regret) if self.player else Frame()
+        if self.player is None:
+            return Frame()
+        plain = max(0, self.side.count - 1) // EVENTS_A_ROUND if self.side and self.racing else -1
+        frame = self.player.frame()
+        return replace(frame, regret=self.regret, answer=self.answer, plain_so_far=plain)
 
     def cancel(self) -> None:
         """Stop every run that the engine makes for this session."""
@@ -255,9 +274,12 @@ def _pause(player: Player, clock: Callable[[], float], spent: float) -> None:
         time.sleep(max(REST_S, FRAME_S - (clock() - began)))
 
 
-def run_to_end(hub: Hub, session: TabSession, request: Request, owner: str) -> Iterator[LiveSource]:
-    """Run a second request for a session, such as a baseline; yields once a frame until it ends."""
-    source = hub.start(request, owner)
+def run_to_end(
+    hub: Hub, session: TabSession, request: Request, owner: str, log: bool = True
+) -> Iterator[LiveSource]:
+    """Run a second request for a session, such as a baseline; yields once a frame until it ends.
+    `log`: as in `Hub.start`."""
+    source = hub.start(request, owner, log=log)
     session.side = source
     try:
         while not source.done:

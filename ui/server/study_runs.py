@@ -6,7 +6,7 @@ import logging
 
 from core.config import Request
 from core.errors import StoreError, UnknownRunError
-from core.events import Event, ModelInfo
+from core.events import ModelInfo
 from ui.run.source import LiveSource
 from ui.server.session import Hub
 
@@ -33,11 +33,7 @@ class StudyRuns:
 
     def start(self, request: Request, owner: str = "", in_log: bool = True) -> LiveSource:
         """Queues a run; one that is not `in_log` is not recorded."""
-        if in_log:
-            return self._hub.start(request, owner)
-        source = LiveSource(_Nowhere(), owner)
-        source.attach(self._hub.model_host.submit(request, source.take))
-        return source
+        return self._hub.start(request, owner, log=in_log)
 
     def forget(self, run: LiveSource) -> None:
         """Deletes a run from the log: its cell was interrupted and is measured anew."""
@@ -61,22 +57,3 @@ class StudyRuns:
 def _model_line(info: ModelInfo) -> str:
     parts = (info.dtype, info.device, info.fingerprint[:SHOWN_FINGERPRINT])
     return f"{info.name} ({', '.join(filter(None, parts))})"
-
-
-class _Nowhere:
-    """A store that stores nothing."""
-
-    def record(self, event: Event, owner: str = "") -> None:
-        """No effect."""
-
-    def keep_baseline(self, *_: object) -> None:
-        """No effect."""
-
-    def flush(self, timeout: float = 5.0) -> bool:
-        return True
-
-    def events(self, run_id: str) -> tuple[Event, ...]:
-        return ()
-
-    def delete(self, run_id: str) -> None:
-        """No effect."""

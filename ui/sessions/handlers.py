@@ -24,8 +24,7 @@ from ui.sessions.history import (
 from ui.sessions.layout import Sessions
 from ui.sessions.repeat import asked_of, repeat_run, stop_again
 from ui.sessions.retention import about_run, keep_note, retention_shown, set_retention
-from ui.sessions.tab import choose_run, delete_run, scrub, scrub_place
-from ui.shared.board import Values
+from ui.sessions.tab import choose_run, delete_run
 from ui.shared.parts import notice_value
 from ui.shared.past_studies import listed_studies, press_list
 from ui.shared.study_board import studies_of
@@ -43,7 +42,6 @@ __all__ = [
     "names_handler",
     "note_handler",
     "retention_handler",
-    "scrub_handler",
     "stop_handler",
     "studies_handler",
     "study_press_handler",
@@ -162,14 +160,6 @@ def export_handler(context: Context, name: str) -> Callable[..., Iterator[list[A
         yield from guard(work(), lambda words: [gr.skip(), notice_value([Line("error", words)])])
 
     return save
-
-
-def scrub_handler(sessions: Sessions) -> Callable[..., Values]:
-    def move(request: gr.Request, number: float | None) -> Values:
-        session = sessions.board.session(request)
-        return [*scrub(sessions, session, number), *scrub_place(sessions, session, number)]
-
-    return move
 
 
 def delete_handler(sessions: Sessions) -> Callable[..., list[Any]]:

@@ -127,7 +127,7 @@ def build_sessions(context: Context) -> Sessions:
     retention = _retention()
     on = _build_opened()
     beside = build_beside(context)
-    board = build_board(context, "sessions", "Open a run from the list.", scrub=True)
+    board = build_board(context, "sessions", "Open a run from the list.")
     board = replace(board, stop=on.stop)
     states = gr.State(""), gr.State("")
     shown = (board, filters, choose, runs, message_box, older, newer, refresh, studies)

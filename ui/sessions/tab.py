@@ -10,11 +10,12 @@ from typing import Any
 import gradio as gr
 
 from core.errors import StoreError, UnknownRunError
+from ui.live.layout import Live
 from ui.run.baselines import baseline_of
 from ui.run.player import Pace, Player
 from ui.server.session import TabSession, guard_once
 from ui.server.under_way import source_of
-from ui.sessions.history import Asker, allowed_run, check_ended, parse_whole_number
+from ui.sessions.history import Asker, allowed_run, check_ended
 from ui.sessions.layout import COMPARE_LABEL, Sessions, build_sessions
 from ui.sessions.retention import about_run
 from ui.sessions.two_runs import compare_runs
@@ -29,8 +30,6 @@ __all__ = [
     "toggle_comparing",
     "delete_run",
     "opened_run",
-    "scrub_place",
-    "scrub",
     "shows",
     "no_comparison",
 ]
@@ -39,9 +38,9 @@ ALREADY = "This run is already deleted, in another tab perhaps: nothing was left
 CHOOSE = "Choose the second run: press it in this list."
 
 
-def opened_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
-    """Open a run at its end: the board, the scrubber, the id."""
-    board = sessions.board
+def opened_run(tab: Sessions | Live, session: TabSession, asker: Asker, run_id: str) -> list[Any]:
+    """Open a run at its end: the board of the tab, what plays, the id."""
+    board = tab.board
 
     def work() -> list[Any]:
         run = allowed_run(board.context, asker, run_id)
@@ -55,24 +54,6 @@ def opened_run(sessions: Sessions, session: TabSession, asker: Asker, run_id: st
         return [*board.failure_values(session)(message), *(gr.skip() for _ in board.places), ""]
 
     return guard_once(work, refusal)
-
-
-def scrub(sessions: Sessions, session: TabSession, number: float | None) -> Values:
-    """Move to the end of a round; numbers out of range are clipped, an empty box has no effect."""
-
-    def work() -> None:
-        if session.player is not None and number is not None:
-            session.player.seek(parse_whole_number("round", number))
-
-    return sessions.board.once(session, work)
-
-
-def scrub_place(sessions: Sessions, session: TabSession, number: float | None) -> list[Any]:
-    """The values of `board.places` after `scrub`. The visitor is moving the slider, so it is set
-    only if it shows another round than the board."""
-    slider, *rest = sessions.board.place(session)
-    unchanged = number is None or number == slider["value"]
-    return [gr.skip() if unchanged else slider, *rest]
 
 
 def shows(session: TabSession, run_id: str) -> bool:
@@ -131,7 +112,7 @@ def choose_run(
     """A run was clicked in the list: open it, or show it beside the run that it is `comparing`
     with.
 
-    Returns the board, the scrubber, the id; the facts about the run, its note; the two runs; for
+    Returns the board, what plays, the id; the facts about the run, its note; the two runs; for
     which run a second one is chosen, the button, its notice.
     """
     board, beside = sessions.board, sessions.beside

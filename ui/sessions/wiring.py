@@ -20,7 +20,6 @@ from ui.sessions.handlers import (
     names_handler,
     note_handler,
     retention_handler,
-    scrub_handler,
     stop_handler,
     studies_handler,
     study_press_handler,
@@ -107,9 +106,6 @@ def _wire_opening(
     reread(opened)
     opened.then(None, None, None, js=INTO_SIGHT)
     follow_opened(sessions, opened.then, visitor)
-    assert board.scrub is not None
-    seen = [*board.outputs, *board.places]
-    board.scrub.input(scrub_handler(sessions), board.scrub, seen, **LATEST)
     choose = [sessions.comparing, on.compare, sessions.choose]
     on.compare.click(
         toggle_comparing, [sessions.opened, sessions.comparing], choose, **LATEST

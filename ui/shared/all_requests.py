@@ -51,8 +51,8 @@ class AllRequests:
 
 
 def build_all_requests(context: Context) -> AllRequests:
-    """One folded line until it is opened."""
-    with gr.Accordion("All requests now", open=False, elem_id="requests-box"):
+    """The menu of schedules above the panel."""
+    with gr.Column(elem_id="requests-box"):
         schedule = gr.Radio(
             [(f"{name}: {one.label}", name) for name, one in SCHEDULES.items()],
             value=next(iter(SCHEDULES)),

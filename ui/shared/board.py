@@ -1,5 +1,5 @@
-"""The board: every picture of a run, its playback bar and its notice. Live and Sessions have one
-each, and both draw frames made by the same `reduce`.
+"""The board: every picture of a run, its scrubber and its notice. Live, Sessions and Learn have one
+each, and all draw frames made by the same `reduce`.
 
 Layout and values; ui/shared/steering.py moves through a run.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gradio as gr
@@ -17,20 +17,20 @@ from gradio.components import Component
 from ui.components import (
     Figures,
     Inspector,
-    Legend,
     Lengths,
+    Picture,
     Proposals,
     Routing,
+    Scrubber,
     Timeline,
     TokenStrip,
     TokenTree,
     pack,
 )
-from ui.run.values import PICTURES, names_value
+from ui.run.scrubber import scrubber_value
 from ui.server.context import Context
 from ui.server.session import TabSession, guard, guard_once
-from ui.shared.parts import log_line, notice, notice_value
-from ui.shared.playback import build_playback
+from ui.shared.parts import log_line, notice, notice_value, part
 from ui.words.messages import Line, run_lines
 from ui.words.settings import settings_line
 
@@ -38,12 +38,21 @@ __all__ = ["Board", "Values", "build_board"]
 
 Values = list[dict[str, Any]]
 
+DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
+    ("why", (Inspector,)),
+    ("who", (Proposals, Routing)),
+    ("when", (Timeline,)),
+    ("length", (Lengths,)),
+)
+"""The dock's tabs and their pictures."""
+
 
 @dataclass(frozen=True, slots=True)
 class Board:
     """The components of one board; `page` names it in ids and sessions.
 
-    `welcome`: its notice before there is a run.
+    `welcome`: its notice before there is a run. `stop`: a button that stops what plays; of the page
+    around the board, where that is no run's own.
     """
 
     page: str
@@ -51,12 +60,7 @@ class Board:
     welcome: str
     notice: gr.HTML
     pictures: dict[str, gr.HTML]
-    speed: gr.Radio
-    rate: gr.Slider
-    buttons: dict[str, gr.Button]
-    scrub: gr.Slider | None
     stop: gr.Button | None = None
-    """Pressed, it stops what `moves`; of the page around the board, where that is no run's own."""
 
     @property
     def outputs(self) -> list[Component]:
@@ -78,26 +82,22 @@ class Board:
             first = Line("info", self.welcome)
         # The box has a fixed height: what is short and new comes before what explains at length.
         log = log_line(self.context.store.status())
-        now = [Line("info", session.doing), Line("error", session.trouble), log]
-        past = self.scrub is not None  # in Live the form shows the settings
+        now = [Line("error", session.trouble), Line("info", session.doing), log]
+        past = self.page == "sessions"  # in Live the form shows the settings
         lines = [Line("info", settings_line(frame.view) if past else "")]
         return notice_value([first, *now, *lines, *rest], again=bool(log.text))
 
     @property
     def places(self) -> list[Component]:
-        """The slider over the rounds and the button that stops, if the board has them."""
-        return [one for one in (self.scrub, self.stop) if one is not None]
+        """The button that stops, if the board has one."""
+        return [one for one in (self.stop,) if one is not None]
 
     def place(self, session: TabSession) -> list[Any]:
-        """The present values of `places`: complete rounds, all rounds, whether it is playing."""
-        frame, shown = session.frame(), list[Any]()
-        if self.scrub is not None:
-            last = max(1, frame.known_rounds)
-            shown.append(gr.update(maximum=last, value=len(frame.view.rounds)))
-        if self.stop is not None:
-            moves = session.player is not None and not session.player.resting
-            shown.append(gr.update(interactive=moves))
-        return shown
+        """The present values of `places`: whether the run is playing."""
+        if self.stop is None:
+            return []
+        moves = session.player is not None and not session.player.resting
+        return [gr.update(interactive=moves)]
 
     def values(self, session: TabSession) -> Values:
         """The present values of `outputs`."""
@@ -106,8 +106,7 @@ class Board:
             pictures = session.pictures.values(
                 frame, session.baseline, time.monotonic(), session.before
             )
-            if not frame.run_id:  # the loaded models', as on a board that never showed a run
-                pictures["legend"] = names_value(self.context.models)
+            pictures["scrubber"] = scrubber_value(frame, session.pace, session.moving)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
 
@@ -140,42 +139,34 @@ class Board:
 # -- layout --
 
 
-def build_board(context: Context, page: str, welcome: str, scrub: bool = False) -> Board:
-    """Lay out notice, figures, text, playback and pictures, in reading order.
+def build_board(
+    context: Context, page: str, welcome: str, more: Callable[[], None] | None = None
+) -> Board:
+    """Lay out the race, text beside tree, the scrubber and the dock, in reading order.
 
-    `scrub` adds a slider over the rounds, for runs that are complete.
+    `more` builds what else the dock has, as a tab "requests".
     """
-    message_box = notice(f"{page}-notice", Line("info", welcome))
-    figures = Figures(elem_id=f"{page}-figures")
-    bar = build_playback(page, scrub)
-    # Side by side on a projector, one below the other on a notebook.
-    with gr.Row(equal_height=False):
-        with gr.Column(scale=1, min_width=620):
-            strip = TokenStrip(elem_id=f"{page}-strip")
-        with gr.Column(scale=1, min_width=620):
-            tree = TokenTree(elem_id=f"{page}-tree")
-    legend = Legend(pack(names_value(context.models)), elem_id=f"{page}-legend")
-    routing = Routing(elem_id=f"{page}-routing")
-    with gr.Row(equal_height=False):
-        with gr.Column(scale=1, min_width=560):
-            inspector = Inspector(elem_id=f"{page}-inspector")
-        with gr.Column(scale=1, min_width=560):
-            proposals = Proposals(elem_id=f"{page}-proposals")
-    with gr.Row(equal_height=False):
-        with gr.Column(scale=1, min_width=360):
-            lengths = Lengths(elem_id=f"{page}-lengths")
-        with gr.Column(scale=1, min_width=360):
-            timeline = Timeline(elem_id=f"{page}-timeline")
-    views = {
-        "legend": legend,
-        "figures": figures,
-        "strip": strip,
-        "tree": tree,
-        "routing": routing,
-        "proposals": proposals,
-        "inspector": inspector,
-        "lengths": lengths,
-        "timeline": timeline,
-    }
-    pictures = {name: views[name] for name in PICTURES}
-    return Board(page, context, welcome, message_box, pictures, *bar)
+    pictures: dict[str, gr.HTML] = {}
+
+    def show(*some: Picture) -> None:
+        for one in some:
+            # A race is run for the runs of this tab, which Live's are.
+            asks = one.asks or (one is Figures and page == "live")
+            part_name = one.part if page == "live" else ""
+            pictures[one.name] = replace(one, asks=asks)(
+                elem_id=f"{page}-{one.name}", part=part_name
+            )
+
+    with gr.Column(elem_id=f"{page}-board", elem_classes="sp-board"):
+        message_box = notice(f"{page}-notice", Line("info", welcome))
+        show(Figures, TokenStrip, TokenTree, Scrubber)
+        with gr.Column(elem_id=f"{page}-dock", elem_classes="sp-dock"):
+            tabs = [name for name, _ in DOCK] + ["requests"] * (more is not None)
+            part("dock.js", f"{page}-docked", {"tabs": {str(i): t for i, t in enumerate(tabs)}})
+            for name, some in DOCK:
+                with gr.Column(elem_classes=f"sp-pane sp-pane-{name}"):
+                    show(*some)
+            if more is not None:
+                with gr.Column(elem_classes="sp-pane sp-pane-requests"):
+                    more()
+    return Board(page, context, welcome, message_box, pictures)

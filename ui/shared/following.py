@@ -1,4 +1,4 @@
-"""After a swap of models, updates the page: header, legends, drafters, presets, chat.
+"""After a swap of models, updates the page: header, drafters, presets, chat.
 
 A page is built once, so pages ask for the loaded models when they load, when a tab is chosen, and
 when a swap has ended. `LoadedKey`: the models for which a tab's controls were updated last.
@@ -13,17 +13,13 @@ import gradio as gr
 from gradio.components import Component
 
 from core.config import PRESETS
-from ui.components import pack
 from ui.form.fields import FIELD_NAMES
 from ui.form.form import OWN, chat_words, preset_values
 from ui.form.presets import still_means
 from ui.live.handlers import live_values
 from ui.live.layout import Live
-from ui.run.values import names_value
 from ui.server.context import Context
-from ui.server.session import TabSession
 from ui.sessions.tab import Sessions
-from ui.shared.board import Board
 from ui.shared.event_options import QUICK
 
 __all__ = ["followed_fields", "opening_preset", "wire_following"]
@@ -76,14 +72,6 @@ def followed_fields(
     return preset, new_values
 
 
-def legend_of(board: Board, session: TabSession) -> Any:
-    """The legend of a board without a run; a run's legend names that run's models."""
-    if session.player is not None:
-        return gr.skip()
-    with session.drawing:
-        return session.stamps.on("legend", pack(names_value(board.context.models)))
-
-
 # -- wiring --
 
 
@@ -95,8 +83,7 @@ def wire_following(
     loaded = gr.State((context.model_host.version, context.drafter_names))
     fields = list(form.fields.values())
     temperature, chat = form.sampling["temperature"], form.sampling["chat"]
-    outputs: list[Component] = [loaded, live.header, live.board.pictures["legend"]]
-    outputs += [sessions.board.pictures["legend"], form.preset, live.chosen, chat, *fields]
+    outputs: list[Component] = [loaded, live.header, form.preset, live.chosen, chat, *fields]
     for trigger in triggers:
         trigger(
             _follow_handler(live, sessions, len(outputs)),
@@ -124,13 +111,10 @@ def _follow_handler(live: Live, sessions: Sessions, count: int) -> Callable[...,
         now = (context.model_host.version, context.drafter_names)
         name, fields = followed_fields(context, before, preset, temperature or 0.0, own, values)
         session = live.board.session(request)
-        legends = [
-            legend_of(board, board.session(request)) for board in (live.board, sessions.board)
-        ]
         chat = gr.Checkbox(interactive=context.chat, info=chat_words(context.chat))
         if not context.chat or context.answers:
             words = chat_words(context.chat)
             chat = gr.Checkbox(interactive=context.chat, info=words, value=context.answers)
-        return [now, live_values(live, session, [])[0], *legends, name, name, chat, *fields]
+        return [now, live_values(live, session, [])[0], name, name, chat, *fields]
 
     return follow

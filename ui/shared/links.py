@@ -1,4 +1,4 @@
-"""Links to hand out: `?lesson=3`, `?run=ID&round=7`, `?tab=sessions`, `&large=1`.
+"""Links to hand out: `?lesson=3`, `?run=ID&round=7&stage=verify`, `?tab=live`, `&large=1`.
 
 A link opens its tab, lesson or recorded run; while the page is used, the address is updated
 (ui/shared/assets/links.js). Gradio's own parameters are not changed.
@@ -12,14 +12,16 @@ from typing import Any
 import gradio as gr
 
 from ui.learn.lessons import LESSONS
+from ui.live.layout import Live
 from ui.server.context import Context
 from ui.server.session import TabSession
 from ui.sessions.handlers import about_handler
 from ui.sessions.history import Asker, asker_of
 from ui.sessions.live_runs import follow_opened
-from ui.sessions.tab import Sessions, opened_run, scrub
-from ui.shared.event_options import QUICK
+from ui.sessions.tab import Sessions, opened_run
+from ui.shared.event_options import EACH, QUICK
 from ui.shared.parts import notice_value, part
+from ui.shared.steering import select_node
 from ui.words.messages import Line
 
 __all__ = ["linked_run", "wanted_lesson", "wanted_tab", "wire_links"]
@@ -36,9 +38,9 @@ def wanted_tab(query: Mapping[str, str], tabs: Sequence[str]) -> tuple[str, str]
     if query.get("lesson"):
         wrong = f"lesson is {query['lesson'][:20]!r}: a number from 1 to {len(LESSONS)}"
         return "learn", "" if wanted_lesson(query) else wrong
-    if query.get("run"):
-        return "sessions", ""
     name = query.get("tab", "").lower()
+    if query.get("run"):
+        return ("live" if name == "live" else "sessions"), ""
     if not name or name in tabs:
         return name, ""
     return "", f"tab is {name[:20]!r}: one of {', '.join(tabs)}"
@@ -50,16 +52,25 @@ def _number_or_zero(text: str) -> int:
 
 
 def linked_run(
-    sessions: Sessions, session: TabSession, asker: Asker, query: Mapping[str, str]
-) -> list[Any]:
-    """The run of the link on the board of Sessions, at its round: board, scrubber, id."""
-    shown = opened_run(sessions, session, asker, query["run"])
-    number = _number_or_zero(query.get("round", ""))
+    at: Sessions | Live, session: TabSession, asker: Asker, query: Mapping[str, str]
+) -> tuple[list[Any], str]:
+    """The run of the link on a tab's board, at its place: `opened_run`'s values, and what was
+    wrong with the place."""
+    shown = opened_run(at, session, asker, query["run"])
     player = session.player
-    if not shown[-1] or not number or player is None:
-        return shown
-    values = scrub(sessions, session, number)
-    return [*values, *sessions.board.place(session), shown[-1]]
+    if not shown[-1] or player is None or not query.get("round"):
+        return shown, ""
+    rounds = player.frame().known_rounds
+    number, stage = _number_or_zero(query["round"]), query.get("stage", "")
+    if not 1 <= number <= rounds:
+        wrong = f"round is {query['round'][:20]!r}: a number from 1 to {rounds}"
+        return shown, wrong
+    data = {"round": number - 1, "stage": stage, "node": _node(query.get("node", ""))}
+    return [*select_node(at.board, session, data), *at.board.place(session), shown[-1]], ""
+
+
+def _node(text: str) -> int | None:
+    return -1 if text == "-1" else _number_or_zero(text) if text[:1].isdigit() else None
 
 
 # -- wiring --
@@ -67,6 +78,7 @@ def linked_run(
 
 def wire_links(
     context: Context,
+    live: Live,
     sessions: Sessions,
     page: tuple[gr.HTML, gr.Tabs, gr.Blocks],
     visitor: gr.BrowserState,
@@ -78,38 +90,53 @@ def wire_links(
     message_box, tabs, blocks = page
     copy = sessions.on.copy
     place = part("links.js", "link-place")
-    board = sessions.board
-    shown = [tabs, message_box, place, *sessions.opened_outputs]
-    come = blocks.load(_open_handler(context, sessions, tabs), visitor, shown, **QUICK)
+    shown = [tabs, message_box, place, *sessions.opened_outputs, *live.board.outputs]
+    come = blocks.load(_open_handler(live, sessions, tabs), visitor, shown, **QUICK)
     inputs = [visitor, sessions.opened]
     come.then(about_handler(context), inputs, sessions.on.about_outputs, **QUICK)
     # Asked for by a page with such a link alone: any other would wait for nothing.
     follow_opened(sessions, place.select, visitor)
+    place.submit(_history_handler(live, sessions, tabs), visitor, shown, **EACH)
     come.then(None, None, None, js="() => { window.specscopeLink?.ready(); }")
     tabs.change(None, None, None, js="() => { window.specscopeLink?.turned(); }")
-    # The browser is told of a changed gr.State by queued events only; the figures name their run.
-    figures: Any = board.pictures["figures"]
-    figures.change(
-        None, figures, None, js="(value) => { window.specscopeLink?.run(value?.run || ''); }"
-    )
-    scrub: Any = board.scrub
-    scrub.change(None, scrub, None, js="(round) => { window.specscopeLink?.round(round); }")
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('sessions-copy'); }")
 
 
-def _open_handler(context: Context, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
-    names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
-    count = len(sessions.opened_outputs)
-
+def _open_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
     def open_link(request: gr.Request, visitor: str) -> list[Any]:
-        query = dict(request.query_params)
-        tab, wrong = wanted_tab(query, names)
-        line = Line("warn", f"This link leads nowhere: {wrong}." if wrong else "")
-        run: list[Any] = [gr.skip()] * (1 + count)
-        if tab == "sessions" and query.get("run"):
-            asker = asker_of(context, request, visitor)
-            opened = linked_run(sessions, sessions.board.session(request), asker, query)
-            run = [{"run": opened[-1]}, *opened]
-        return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), *run]
+        return _opened(live, sessions, tabs, (request, visitor, dict(request.query_params)))
 
     return open_link
+
+
+def _history_handler(live: Live, sessions: Sessions, tabs: gr.Tabs) -> Callable[..., list[Any]]:
+    def go(request: gr.Request, event: gr.EventData, visitor: str) -> list[Any]:
+        query = {str(key): str(value) for key, value in (event._data or {}).items()}
+        return _opened(live, sessions, tabs, (request, visitor, query))
+
+    return go
+
+
+def _opened(
+    live: Live, sessions: Sessions, tabs: gr.Tabs, asked: tuple[gr.Request, str, dict[str, str]]
+) -> list[Any]:
+    """The tab, the notice, and the boards of the run that a query names."""
+    request, visitor, query = asked
+    names = [str(child.id) for child in tabs.children if isinstance(child, gr.Tab)]
+    tab, wrong = wanted_tab(query, names)
+    place: Any = gr.skip()
+    past = [gr.skip() for _ in sessions.opened_outputs]
+    now = [gr.skip() for _ in live.board.outputs]
+    if query.get("run") and tab in ("live", "sessions"):
+        at = live if tab == "live" else sessions
+        session = at.board.session(request)
+        asker = asker_of(at.board.context, request, visitor)
+        opened, wrong = linked_run(at, session, asker, query)
+        place = {"run": opened[-1]}
+        wrong = wrong if opened[-1] else session.trouble
+        if tab == "live":
+            now = opened[: len(now)]
+        else:
+            past = opened
+    line = Line("warn", f"This link leads nowhere: {wrong.rstrip('.')}." if wrong else "")
+    return [gr.Tabs(selected=tab) if tab else gr.skip(), notice_value([line]), place, *past, *now]

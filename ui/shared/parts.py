@@ -7,14 +7,15 @@ is never markup. Knows how to show values, not where they come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os.path
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from core.events import ModelInfo
-from ui.run.explain import letter
+from ui.run.letters import letter
 from ui.words.messages import Line
 from ui.words.visible import visible
 
@@ -121,24 +122,40 @@ def _part(
 
 
 def header_value(
-    models: Iterable[ModelInfo], state: str = "ready", place: int = 0, offer: str = ""
+    models: Iterable[ModelInfo],
+    state: str = "ready",
+    place: int = 0,
+    offer: str = "",
+    scores: Mapping[str, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
-    """`slot`: a drafter's colour; the LLM has none. `offer`: models that one click loads."""
+    """`slot`: a drafter's colour; the LLM has none. `offer`: models that one click loads.
+    `scores`: of each SSM, how many of its tokens were accepted, and how many it proposed."""
+    infos = tuple(models)
+    prefix = _common_prefix([model.name for model in infos if model.role == "ssm"])
     chips: dict[str, Any] = {}
     slot = 0
-    for i, model in enumerate(models):
+    for i, model in enumerate(infos):
         is_drafter = model.role == "ssm"
+        score = (scores or {}).get(model.name) if is_drafter else None
         chips[str(i)] = {
             "role": "SSM" if is_drafter else "LLM",
             "name": model.name,
+            "short": model.name[len(prefix) :] if is_drafter else model.name,
             "parameters": short_count(model.parameters),
             "dtype": model.dtype,
             "device": model.device,
             "slot": slot if is_drafter else -1,
             "letter": letter(slot) if is_drafter else "",
+            "score": {"accepted": score[0], "proposed": score[1]} if score else {},
         }
         slot += is_drafter
     return {"models": chips, "state": state, "place": place, "offer": offer}
+
+
+def _common_prefix(names: list[str]) -> str:
+    """What all names begin with, up to a hyphen; empty for a single name."""
+    prefix = os.path.commonprefix(names) if len(names) > 1 else ""
+    return prefix[: prefix.rfind("-") + 1]
 
 
 def short_count(parameters: int) -> str:

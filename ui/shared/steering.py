@@ -11,17 +11,17 @@ from typing import Any
 import gradio as gr
 
 from ui.run.hindsight import measure_regret
-from ui.run.player import Pace
+from ui.run.player import EVENTS_A_ROUND, Pace
+from ui.run.view import STAGES
 from ui.server.session import TabSession, play
 from ui.shared.board import Board, Values
 from ui.shared.event_options import EACH
-from ui.shared.playback import play_mode
 
-__all__ = ["move", "set_pace", "play_on", "select_node", "told_again", "wire_board"]
+__all__ = ["move", "play_on", "select_node", "set_pace", "told_again", "wire_board"]
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
-    """One click on a button of the playback bar."""
+    """One click on a button of the scrubber, but for those that play."""
 
     def work() -> None:
         player = session.player
@@ -41,30 +41,32 @@ def move(board: Board, session: TabSession, name: str) -> Values:
 
 
 def select_node(board: Board, session: TabSession, data: Any) -> Values:
-    """A round, and perhaps a node, was clicked in a picture; `data` comes from the browser."""
+    """A round, and perhaps a stage of it or a node, was clicked in a picture; `data` comes from the
+    browser."""
 
     def work() -> None:
-        number, node = data.get("round"), data.get("node")
+        number, node, stage = data.get("round"), data.get("node"), data.get("stage")
         if session.player is not None and isinstance(number, int):
-            session.player.select(number, node if isinstance(node, int) else None)
+            stages = STAGES.index(stage) + 1 if stage in STAGES else EVENTS_A_ROUND
+            session.player.select(number, node if isinstance(node, int) else None, stages)
 
     return board.once(session, work)
 
 
-def play_on(
-    board: Board, session: TabSession, mode: str, rate: float, rewind: bool
-) -> Iterator[Values]:
-    """Play on (from `step`, in slow motion), or go to the start, where `step` waits for the first
-    step."""
+def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]:
+    """Play on from the visitor's place in slow motion, or go to the start, where a run that plays
+    `step` by step waits for the first step."""
 
     def frames() -> Iterator[object]:
-        pace = Pace(play_mode(mode, rewind), rate)
-        if session.player is None:
+        player, pace = session.player, session.pace
+        if player is None:
             yield None
             return
-        session.player.set_pace(pace)
         if rewind:
-            session.player.rewind()
+            player.set_pace(Pace("step" if pace.mode == "step" else "slow", pace.rounds_per_second))
+            player.rewind()
+        else:
+            player.play_from_here(Pace("slow", pace.rounds_per_second))
         yield from play(session)
 
     return board.stream(session, frames())
@@ -78,59 +80,37 @@ def told_again(board: Board, session: TabSession) -> Any:
     return board.current_notice(session)
 
 
-def set_pace(board: Board, session: TabSession, mode: str, rate: float) -> Iterator[Values]:
-    """The speed was changed: a run that stands still plays on, unless the mode is `step`."""
+def set_pace(board: Board, session: TabSession, mode: str, rate: float | None) -> Iterator[Values]:
+    """The speed was chosen, for this run and those to come: a run that stands still plays on,
+    unless the mode is `step`."""
 
     def frames() -> Iterator[object]:
-        pace, player = Pace(mode, rate), session.player
+        pace = Pace(mode, session.pace.rounds_per_second if rate is None else rate)
+        player, session.pace = session.player, pace
         resting = player is None or player.resting
         if player is not None:
             player.set_pace(pace)
         if player is not None and resting and not player.resting:
             yield from play(session)
-        elif resting:
+        else:
             yield None
 
-    drawn = False
-    for values in board.stream(session, frames()):
-        drawn = True
-        yield values
-    if not drawn:
-        # The playing generator shows it too: our frame might arrive after its last one.
-        yield [gr.skip() for _ in board.outputs]
+    return board.stream(session, frames())
 
 
 # -- wiring --
 
 
 def wire_board(board: Board) -> None:
-    """Connect the playback bar and every picture's selection."""
-    quick: dict[str, Any] = {
-        "outputs": [*board.outputs, *board.places],
-        **EACH,
-    }
-    for name in ("step-back", "step", "round-previous", "round-next", "follow", "pause"):
-        board.buttons[name].click(_button_handler(board, name), **quick)
-    board.notice.tick(_tick_handler(board), **{**quick, "outputs": board.notice})
+    """Connect every picture's selection and the scrubber."""
     for picture in board.pictures.values():
-        picture.select(_select_handler(board), **{**quick, "outputs": board.outputs})
-    stream = {**quick, "queue": True, "concurrency_limit": None}
-    routing = board.pictures["routing"]
-    routing.submit(_regret_handler(board), **{**stream, "outputs": board.outputs})
-    pace_inputs = [board.speed, board.rate]
-    and_speed = {**stream, "outputs": [*board.outputs, *board.places, board.speed]}
-    board.buttons["play"].click(_play_handler(board, False), pace_inputs, **and_speed)
-    board.buttons["rewind"].click(_play_handler(board, True), pace_inputs, **and_speed)
-    board.speed.input(_pace_handler(board), pace_inputs, **stream)
-    board.rate.release(_rate_handler(board), pace_inputs, **stream)
-
-
-def _button_handler(board: Board, name: str) -> Callable[..., list[Any]]:
-    def press(request: gr.Request) -> list[Any]:
-        session = board.session(request)
-        return [*move(board, session, name), *board.place(session)]
-
-    return press
+        picture.select(_select_handler(board), outputs=[*board.outputs, *board.places], **EACH)
+    board.notice.tick(_tick_handler(board), outputs=board.notice, **EACH)
+    stream = {**EACH, "queue": True, "concurrency_limit": None}
+    board.pictures["routing"].submit(_regret_handler(board), outputs=board.outputs, **stream)
+    board.pictures["scrubber"].submit(
+        _play_handler(board), outputs=[*board.outputs, *board.places], **stream
+    )
 
 
 def _tick_handler(board: Board) -> Callable[..., Any]:
@@ -140,9 +120,12 @@ def _tick_handler(board: Board) -> Callable[..., Any]:
     return tick
 
 
-def _select_handler(board: Board) -> Callable[..., Values]:
-    def select(request: gr.Request, event: gr.EventData) -> Values:
-        return select_node(board, board.session(request), event._data or {})
+def _select_handler(board: Board) -> Callable[..., list[Any]]:
+    def select(request: gr.Request, event: gr.EventData) -> list[Any]:
+        session, data = board.session(request), event._data or {}
+        name = data.get("do")
+        drawn = move(board, session, name) if name else select_node(board, session, data)
+        return [*drawn, *board.place(session)]
 
     return select
 
@@ -155,34 +138,14 @@ def _regret_handler(board: Board) -> Callable[..., Iterator[Values]]:
     return count
 
 
-def _play_handler(board: Board, rewind: bool) -> Callable[..., Iterator[list[Any]]]:
-    def press(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        session = board.session(request)
-        # Told once, with the first frame: from then on the choice is the visitor's again.
-        speed: Any = play_mode(mode, rewind) if session.player is not None else gr.skip()
-        for values in play_on(board, session, mode, rate, rewind):
-            yield [*values, *board.place(session), speed]
-            speed = gr.skip()
+def _play_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
+    def press(request: gr.Request, event: gr.EventData) -> Iterator[list[Any]]:
+        session, data = board.session(request), event._data or {}
+        if data.get("do") == "pace":
+            frames = set_pace(board, session, data.get("mode", "full"), data.get("rate"))
+        else:
+            frames = play_on(board, session, data.get("do") == "rewind")
+        for values in frames:
+            yield [*values, *board.place(session)]
 
     return press
-
-
-def _pace_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
-    def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        session = board.session(request)
-        for values in set_pace(board, session, mode, rate):
-            yield [*values, *board.place(session)]
-
-    return change
-
-
-def _rate_handler(board: Board) -> Callable[..., Iterator[list[Any]]]:
-    def change(mode: str, rate: float, request: gr.Request) -> Iterator[list[Any]]:
-        session = board.session(request)
-        # Only the rate: whoever leaves its box by pressing "From the start" plays slowly by now,
-        # whatever speed was chosen before.
-        mode = session.player.pace.mode if session.player is not None else mode
-        for values in set_pace(board, session, mode, rate):
-            yield [*values, *board.place(session)]
-
-    return change

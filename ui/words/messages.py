@@ -77,7 +77,7 @@ def _served(frame: Frame) -> list[Line]:
     ssms = drafting_ssms(frame.view)
     if not frame.is_complete or not ssms:
         return []
-    return [Line("info", served_in_short(served_parts(frame.view, ssms), frame.view.drafters))]
+    return [Line("info", served_in_short(served_parts(frame.view, ssms), frame.view.letters))]
 
 
 def _final_round_note(frame: Frame) -> list[Line]:
@@ -93,8 +93,7 @@ def _final_round_note(frame: Frame) -> list[Line]:
         return []
     if frame.view.state != "completed" or not rounds[here].nodes:
         return []
-    words = f"Shown is round {here + 1}, in which the LLM accepted most"
-    return [Line("info", f"{words}; click a token to see its own round.")]
+    return [Line("info", f"Showing round {here + 1}; click a token to see its own round.")]
 
 
 def _notes(frame: Frame) -> list[Line]:
@@ -125,9 +124,15 @@ def position_sentence(frame: Frame) -> str:
         return "Press Run, or r: the text appears here, every token with its story."
     if not frame.known:
         return _waiting_sentence(frame)
-    if not frame.at_end:
+    if not frame.at_end or (frame.pinned and not _is_at_last_round(frame)):
         return _behind(frame)
     return _level(frame)
+
+
+def _is_at_last_round(frame: Frame) -> bool:
+    detail = frame.detail
+    last = len(frame.view.rounds) - 1
+    return detail is not None and detail.round == last and detail.completed is not None
 
 
 def _waiting_sentence(frame: Frame) -> str:
@@ -139,13 +144,15 @@ def _waiting_sentence(frame: Frame) -> str:
 
 
 def _behind(frame: Frame) -> str:
-    here = frame.view.current.round + 1 if frame.view.current else 0
+    place = frame.detail if frame.pinned else frame.view.current
+    here = place.round + 1 if place else 0
     # A round that has begun is not known to be complete yet.
     at = f"you are at round {here} of {max(here, frame.known_rounds)}"
-    stage = frame.view.current.stage if frame.view.current else ""
+    stage = place.stage if place else ""
     step = f", {STAGE_WORDS[stage]}" if stage and stage != "commit" else ""
     engine = "Engine finished" if frame.ended else "The engine runs on"
-    return f"{engine}, {at}{step}."
+    ended = f"{_level(frame)} You" if frame.view.state in ("cancelled", "failed") else ""
+    return f"{ended}{at.removeprefix('you')}{step}." if ended else f"{engine}, {at}{step}."
 
 
 def _level(frame: Frame) -> str:
@@ -173,8 +180,8 @@ def _speed(frame: Frame, baseline: Baseline) -> list[Line]:
     stats = frame.view.stats
     if not frame.view.drafters or not stats.num_rounds or baseline.tokens_per_second <= 0:
         return []
-    ratio = stats.tokens_per_second / baseline.tokens_per_second
-    if ratio >= AS_FAST:
+    ratio = baseline.speed_up(stats.tokens_per_second)
+    if ratio is None or ratio >= AS_FAST:
         return []
     started = frame.view.started
     speculation = started.config.get("speculation") if started else None

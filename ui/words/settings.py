@@ -6,7 +6,7 @@ Pure: a recorded request in, words out. Of the request as made, not as resolved:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from core.config import PRESETS, SpeculationConfig
@@ -16,11 +16,22 @@ from ui.run.granted import schedule_words
 from ui.run.probabilities import warper_words
 from ui.run.view import View
 
-__all__ = ["OWN", "Settings", "settings_line", "settings_of"]
+__all__ = ["OWN", "PAGE_NODES", "Settings", "page_preset", "settings_line", "settings_of"]
 
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")
 """Fields left out: drafters are shown elsewhere; `record_top_k` does not change the text."""
+
+
+PAGE_NODES = 24
+"""The node budget of `specinfer` on the page, which opens with it: with `auto` the trees depend on
+measured times, here the same request has the same trees on every machine."""
+
+
+def page_preset(name: str, temperature: float) -> SpeculationConfig:
+    """A preset as the page runs it."""
+    config = SpeculationConfig.preset(name, temperature)
+    return replace(config, max_tree_nodes=PAGE_NODES) if name == "specinfer" else config
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,8 @@ def settings_of(request_fields: Mapping[str, Any], ssms: Sequence[str]) -> Setti
     for name in PRESETS:
         if meant == _comparable(SpeculationConfig.preset(name, temperature), ssms):
             return Settings(name, (), words)
+    if meant == _comparable(page_preset("specinfer", temperature), ssms):
+        return Settings("specinfer", (f"max_tree_nodes={PAGE_NODES}",), words)
     usual = SpeculationConfig().to_plain()
     differ = [
         f"{field}={_value(value)}"

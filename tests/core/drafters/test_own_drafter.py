@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Rows, str]] = {
     "Forward": ([(1, 0, 0.5, 0)], "a parent is no earlier node"),
     "Deep": ([(1, -1, 0.5, 0), (1, 0, 0.5, 0), (1, 1, 0.5, 0)], "deeper than 2 steps"),
     "Unknown": ([(8, -1, 0.5, 0)], "a token id is not from 0 to 7"),
-    "Unsure": ([(1, -1, np.nan, 0)], "a score is not from 0 to 1"),
+    "Unsure": ([(1, -1, 1.5, 0)], "a score is not from 0 to 1"),
     "Twice": ([(1, -1, 0.5, 0), (1, -1, 0.4, 1)], "a token comes twice behind one node"),
     "Branched": ([(1, -1, 0.5, 0), (2, -1, 0.4, 1)], "a branch, where each step has one child"),
 }

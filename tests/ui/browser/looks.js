@@ -34,10 +34,15 @@
     return `#${at} ${holder.tagName.toLowerCase()}.${holder.getAttribute("class") ?? ""}: ${words}`;
   }
 
+  // What keeps its size in large type: header and tabs, and on Live all but text and tree.
+  const FIXED = "#header, #tabs > .tab-wrapper, #live-screen, #live-settings";
+  const GROWS = "#live-strip .ss-text, #live-tree";
+  const grows = ({ holder }) => Boolean(holder.closest(GROWS)) || !holder.closest(FIXED);
+
   // Of texts that are told by the same name, the smallest.
   function sizes() {
     const found = new Map();
-    for (const one of texts()) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
+    for (const one of texts().filter(grows)) found.set(name(one), Math.min(one.size, found.get(name(one)) ?? Infinity));
     return found;
   }
 

@@ -16,7 +16,7 @@ from ui.components import PICTURES
 from ui.run.frame import Baseline
 
 BASELINE = Baseline(41.0, "synthetic-plain", "41 tokens/s plain, measured")
-NAMES = ["legend", "figures", "strip", "tree", "routing", "proposals", "inspector"]
+NAMES = ["figures", "strip", "tree", "routing", "proposals", "inspector"]
 NAMES += ["lengths", "timeline"]
 ORDER = {name: next(one for one in PICTURES if one.name == name) for name in NAMES}
 

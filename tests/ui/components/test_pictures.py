@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 import ui.components
 from tests.ui.components.samples import frames
 from ui.components import LETTERS, PALETTE, PICTURES, TokenTree, assets_head, launch_options, pack
-from ui.components.assets import ASSETS, STYLESHEETS, asset_files, asset_routes, version
+from ui.components.assets import ASSETS, PAGE, STYLESHEETS, asset_files, asset_routes, version
 from ui.components.packing import CHUNK
 
 SCRIPTS = sorted(path for path in ASSETS.iterdir() if path.suffix == ".js")
@@ -59,7 +59,8 @@ def test_palette_and_stylesheets_are_the_same_for_python_css_and_script():
     assert len(set(PALETTE)) == len(PALETTE) <= len(LETTERS)
     script = (ASSETS / "main.js").read_text(encoding="utf-8")
     assert f"const STYLES = {json.dumps(list(STYLESHEETS))};" in script
-    assert {path.name for path in ASSETS.iterdir() if path.suffix == ".css"} == set(STYLESHEETS)
+    sheets = {path.name for path in ASSETS.iterdir() if path.suffix == ".css"}
+    assert sheets == {*STYLESHEETS, PAGE}
 
 
 def test_scripts_build_no_markup_ask_no_other_host_are_small_and_say_what_they_are():

@@ -1,78 +1,161 @@
-// The figures of a run as cards; each has its definition on hover or focus.
+// The race: the LLM alone and with drafts write the same text on one clock; then the run's figures.
 
 import { h, set, setText } from "./dom.js";
 import { attach, card } from "./tip.js";
-import { fixed } from "./text.js";
+import { fixed, prose } from "./text.js";
+import { createLane } from "./lane.js";
 
 const CARDS = [
-  { key: "tokens_per_second", label: "Tokens / second", unit: "", show: (v) => fixed(v.tokens_per_second, 1),
-    note: (v) => (v.baseline_tps ? `plain ${fixed(v.baseline_tps, 1)}` : ""),
-    means: "New tokens per second, from the end of the prefill to the end of the run." },
-  { key: "speedup", label: "Speed-up", unit: "×", show: (v) => fixed(v.speedup, 2),
-    note: (v) => (v.baseline_tps ? "measured" : ""), more: (v) => v.baseline_note,
-    means: "Speed over that of plain decoding, measured with the same prompt, models and machine." },
-  { key: "mean_acceptance_length", label: "Tokens / round", unit: "", show: (v) => fixed(v.mean_acceptance_length, 2),
-    note: () => "mean length",
-    means: "Mean acceptance length: 1 + accepted tokens / rounds, what one pass of the LLM brings." },
-  { key: "draft_acceptance_rate", label: "Acceptance rate", unit: "%",
+  { key: "mean_acceptance_length", label: "tokens / pass", show: (v) => fixed(v.mean_acceptance_length, 2),
+    means: "1 + accepted tokens / rounds: what one pass of the LLM brings. It does not depend on the machine." },
+  { key: "draft_acceptance_rate", label: "accepted", unit: "%",
     show: (v) => fixed(v.draft_acceptance_rate == null || v.num_draft_tokens === 0 ? null : 100 * v.draft_acceptance_rate, 0),
-    note: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}` : ""),
+    more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}` : ""),
     means: "Accepted draft tokens over draft tokens, where a round's draft tokens are the depth of its tree." },
-  { key: "num_rounds", label: "Rounds", unit: "", show: (v) => fixed(v.num_rounds, 0),
-    note: () => "LLM passes",
-    means: "A round drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
-  { key: "num_new_tokens", label: "New tokens", unit: "", show: (v) => fixed(v.num_new_tokens, 0),
-    note: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
+  { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
+    more: (v) => (v.baseline_tps ? `plain ${fixed(v.baseline_tps, 1)}` : ""),
+    means: "New tokens per second, from the end of the prefill to the end of the run." },
+  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.baseline_note,
+    means: "Speed over that of plain decoding of the same request, the middle one of the blocks." },
+  { key: "num_rounds", label: "passes", show: (v) => fixed(v.num_rounds, 0),
+    means: "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
+  { key: "num_new_tokens", label: "tokens", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
     means: "Tokens written after the prompt, accepted drafts and the LLM's own." },
-  { key: "ttft_ms", label: "First token", unit: "ms", show: (v) => fixed(v.ttft_ms, 0),
-    note: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : ""),
+  { key: "ttft_ms", label: "first token", unit: "ms", show: (v) => fixed(v.ttft_ms, 0), more: (v) => (v.queue_ms > 1 ? `${fixed(v.queue_ms, 0)} ms queued` : ""),
     means: "Time from leaving the queue to the first new token." },
 ];
 
 export function create(panel) {
-  const views = CARDS.map((spec) => {
-    const value = h("span", { class: "ss-figure-value" }, "–");
-    const note = h("span", { class: "ss-figure-note" });
-    const before = h("span", { class: "ss-figure-before" });
-    const node = h(
-      "div", { class: "ss-figure", tabindex: 0, role: "group", "data-key": spec.key, "aria-label": spec.label },
-      h("span", { class: "ss-figure-label" }, spec.label),
-      h("span", { class: "ss-figure-line" }, value, spec.unit && h("span", { class: "ss-figure-unit" }, spec.unit)),
-      note, before,
-    );
-    return { spec, node, value, note, before };
-  });
+  const plain = createLane("plain", "LLM alone");
+  const ours = createLane("ours", "with drafts", (round) => panel.select(round));
+  const verdict = h("p", { class: "ss-verdict", "data-part": panel.section.closest("[data-part]") ? "verdict" : null });
+  const speed = h("span", { class: "ss-race-speed" });
+  const same = h("span", { class: "ss-race-same" });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
-  const grid = h("div", { class: "ss-figures-grid" }, views.map((view) => view.node));
-  panel.head.insertBefore(state, panel.tools);
-  panel.body.append(grid);
-  panel.finishTools({ tableForm: true });
-  attach(grid, ".ss-figure", (node) => {
-    const { spec } = views.find((view) => view.node === node);
-    return card(spec.label, [spec.means, spec.more?.(panel.value ?? {})].filter(Boolean));
+  const views = CARDS.map((spec) => cardOf(spec));
+  const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node));
+  const end = h("div", { class: "ss-race-end" }, verdict, h("p", { class: "ss-race-times" }, speed, same));
+  panel.body.append(h("div", { class: "ss-race" }, h("div", { class: "ss-lanes" }, plain.node, ours.node), end), figures);
+  const view = { plain, ours, verdict, speed, same, state, views, clock: "passes", played: null, frame: 0, value: {} };
+  const clock = panel.button("ms", "Race on the measured clock, in milliseconds, instead of passes", () => {
+    view.clock = view.clock === "passes" ? "ms" : "passes";
+    run(view);
   });
-  return { draw: (value) => draw(value, views, state), table, exported: () => grid };
+  const again = panel.button("⟲", "Run the race again", () => run(view));
+  if (panel.ask) {
+    const race = panel.button("Race plain", "Decode the same request without drafts, and compare speed and text", () => panel.ask());
+    race.id = "live-race";
+  }
+  view.buttons = { clock, again };
+  panel.finishTools({ tableForm: true });
+  attach(figures, ".ss-figure", (node) => {
+    const { spec } = views.find((one) => one.node === node);
+    return card(spec.label, [spec.means, spec.more?.(panel.value ?? {}), compared(spec, panel.value?.before)].filter(Boolean));
+  });
+  return { draw: (value) => draw(value, view), table, exported: () => panel.body };
 }
 
-function draw(value, views, state) {
-  for (const { spec, node, value: slot, note, before } of views) {
+function cardOf(spec) {
+  const value = h("b", { class: "ss-figure-value" }, "–");
+  const label = `${spec.unit ? `${spec.unit} ` : ""}${spec.label}`;
+  const node = h("span", { class: "ss-figure", tabindex: 0, role: "group", "data-key": spec.key, "aria-label": spec.label },
+    value, h("span", { class: "ss-figure-label" }, ` ${label}`));
+  return { spec, node, value };
+}
+
+function draw(value, view) {
+  view.value = value;
+  for (const { spec, node, value: slot } of view.views) {
     const shown = spec.show(value);
     setText(slot, shown);
-    setText(note, spec.note(value));
-    setText(before, compared(spec, value.before));
     set(node, "data-missing", shown === "–");
+    set(node, "data-slower", spec.key === "speedup" && value.speedup != null && value.speedup < 1);
   }
-  const speedup = views.find((view) => view.spec.key === "speedup").node;
-  set(speedup, "data-slower", value.speedup != null && value.speedup < 1);
   const why = value.finish_reason === value.state ? "" : value.finish_reason;
-  setText(state, [value.state, why].filter(Boolean).join(": "));
-  set(state, "data-state", value.state || null);
+  setText(view.state, [value.state, why].filter(Boolean).join(": "));
+  set(view.state, "data-state", value.state || null);
+  setText(view.verdict, value.verdict ? `${value.verdict}.` : "");
+  setText(view.speed, prose(value.speed ?? ""));
+  setText(view.same, prose(value.text ?? ""));
+  const timed = Object.keys(value.plain_ms ?? {}).length > 0;
+  view.buttons.clock.hidden = !timed;
+  view.buttons.again.hidden = !value.verdict;
+  set(view.buttons.clock, "aria-pressed", String(view.clock === "ms"));
+  if (view.frame && value.run !== view.racing) stop(view);
+  if (!view.frame) rest(view);
+  // Once plain decoding is measured, both run once as they were.
+  if (timed && value.verdict && value.text && value.plain < 0 && view.played !== value.run) {
+    view.played = value.run;
+    if (!value.pinned && !matchMedia("(prefers-reduced-motion: reduce)").matches) run(view);
+  }
+}
+
+// -- the lanes at one moment --
+
+const numbers = (dict, field) => Object.keys(dict ?? {}).sort((a, b) => a - b).map((key) => (field ? dict[key][field] : dict[key]));
+
+// Where both are at the visitor's place: as many passes for one as for the other, or as many milliseconds.
+function rest(view) {
+  const { value } = view;
+  const ms = numbers(value.rounds, "ms");
+  const passes = value.pinned ? value.sel + (value.whole ? 1 : 0) : ms.length;
+  lanes(view, view.clock === "ms" ? { ms: ms[passes - 1] ?? 0 } : { passes });
+}
+
+function lanes(view, { passes, ms }) {
+  const { value } = view;
+  const rounds = numbers(value.rounds, "n");
+  const ends = numbers(value.rounds, "ms");
+  const plain = numbers(value.plain_ms);
+  const ourPasses = ms == null ? Math.min(passes, rounds.length) : ends.filter((end) => end <= ms + 0.01).length;
+  const written = rounds.slice(0, ourPasses).reduce((sum, n) => sum + n, 0);
+  const all = rounds.reduce((sum, n) => sum + n, 0);
+  const done = Boolean(value.verdict);
+  const total = Math.max(1, done ? all : Math.max(all, value.max_new_tokens ?? 0), plain.length);
+  const most = plain.length || total;
+  const plainPasses = value.plain >= 0 && !view.frame ? value.plain
+    : ms == null ? Math.min(passes, most) : plain.filter((end) => end <= ms + 0.01).length;
+  const words = numbers(value.words);
+  const clock = ms == null ? null : ms;
+  view.plain.draw({ steps: Array(plainPasses).fill(1), total, words, tokens: plainPasses, passes: plainPasses, clock, waits: !value.run });
+  view.ours.draw({ steps: rounds.slice(0, ourPasses), total, words, tokens: written, passes: ourPasses, clock, waits: !value.run });
+}
+
+// -- the race as it was --
+
+const SHORTEST_S = 3;
+const LONGEST_S = 9;
+const PASSES_A_SECOND = 20;
+
+function run(view) {
+  stop(view);
+  const { value } = view;
+  if (!value.run) return;
+  const plain = numbers(value.plain_ms);
+  const last = view.clock === "ms" ? plain.at(-1) : plain.length || numbers(value.rounds, "n").reduce((sum, n) => sum + n, 0);
+  if (!last) return rest(view);
+  const natural = view.clock === "ms" ? last / 1000 : last / PASSES_A_SECOND;
+  const seconds = Math.min(LONGEST_S, Math.max(SHORTEST_S, natural));
+  const start = performance.now();
+  view.racing = value.run;
+  const step = (now) => {
+    const part = Math.min(1, (now - start) / 1000 / seconds);
+    lanes(view, view.clock === "ms" ? { ms: part * last } : { passes: Math.floor(part * last) });
+    view.frame = part < 1 ? requestAnimationFrame(step) : 0;
+    if (!view.frame) setTimeout(() => !view.frame && rest(view), 1500);
+  };
+  view.frame = requestAnimationFrame(step);
+}
+
+function stop(view) {
+  cancelAnimationFrame(view.frame);
+  view.frame = 0;
 }
 
 // The same figure of the run before, where there was one to compare with.
 function compared(spec, before) {
   const shown = before && Object.keys(before).length ? spec.show(before) : "–";
-  return shown === "–" ? "" : `before: ${shown}`;
+  return shown === "–" ? "" : `the run before: ${shown}`;
 }
 
 function table(value) {

@@ -16,7 +16,7 @@ const PICTURES = {
   inspector: () => import("./inspector.js"),
   lengths: () => import("./lengths.js"),
   timeline: () => import("./timeline.js"),
-  legend: () => import("./legend.js"),
+  scrubber: () => import("./scrubber.js"),
   compared: () => import("./compared.js"),
   ratios: () => import("./overlays.js"),
   portions: () => import("./overlays.js"),
@@ -36,8 +36,8 @@ export async function mount(kind, host) {
   shell.dataset.mounted = "yes";
   ensureStyles(STYLES);
   const { create } = await PICTURES[kind]();
-  const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null) =>
-    host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node) }));
+  const panel = createPanel(shell, kind, host.props.label || kind, (round, node = null, stage = null) =>
+    host.trigger(host.event, { round: Number(round), node: node === null ? null : Number(node), ...(stage ? { stage } : {}) }));
   panel.trigger = host.trigger;
   panel.ask = host.asks ? () => host.trigger(host.asks, {}) : null;
   const picture = create(panel);

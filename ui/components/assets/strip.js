@@ -23,7 +23,8 @@ export function create(panel) {
   const flow = h("span", { class: "ss-flow" });
   const text = h("div", { class: "ss-text", dir: "auto" }, around[0], prompt, around[1], old, flow);
   const scroll = h("div", { class: "ss-scroll", tabindex: 0, role: "region", "aria-label": "Generated text" }, text);
-  panel.body.append(scroll);
+  const legend = legendLine();
+  panel.body.append(scroll, legend.node);
 
   const state = { run: null, rounds: new Map(), tokens: new Map(), marks: false, sel: null, newest: undefined, value: null, atEnd: true, reveal: null };
   const button = panel.button("␣ ↵", "Show white space", () => {
@@ -41,9 +42,9 @@ export function create(panel) {
 
   return {
     settle: () => settle(scroll, state),
-    draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel }),
+    draw: (value) => draw(value, { state, prompt, around, old, flow, text, scroll, panel, legend }),
     table: tokenTable,
-    exported: () => text,
+    exported: () => panel.body,
   };
 }
 
@@ -59,7 +60,29 @@ function draw(value, view) {
     update: (node, group) => updateRound(node, group, state),
   });
   mark(flow, state, value);
+  view.legend.draw(state.drafters);
   placeCaret(view.text, value.run && !value.done, Object.keys(value.tokens ?? {}).at(-1));
+}
+
+const SHAPES = [
+  ["accepted", "accepted draft"], ["recovered", "LLM, after a rejection"], ["bonus", "LLM, bonus"], ["plain", "no draft"],
+];
+
+// What colours and shapes mean, in one line.
+function legendLine() {
+  const who = h("span", { class: "ss-legend-who" });
+  const shapes = SHAPES.map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-tok ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
+  const node = h("p", { class: "ss-legend" }, who, shapes);
+  let shown = "";
+  return {
+    node,
+    draw(all) {
+      const names = [...all.values()].map((drafter) => drafter.name).join("|");
+      if (names === shown) return;
+      shown = names;
+      who.replaceChildren(...[...all.values()].map((drafter) => h("span", { class: "ss-legend-item" }, badge(drafter), drafter.name)));
+    },
+  };
 }
 
 // A new one where the text has grown: one that moved would be a shift of the layout.
@@ -71,8 +94,8 @@ function placeCaret(text, writing, at = "") {
 }
 
 function settle(scroll, state) {
-  if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
-  else if (state.reveal) reveal(scroll, state.reveal);
+  if (state.reveal && (state.value?.done || !state.atEnd)) reveal(scroll, state.reveal);
+  else if (state.atEnd) scroll.scrollTop = scroll.scrollHeight;
   state.reveal = null;
 }
 
@@ -155,13 +178,15 @@ function writeText(node, marks) {
 
 // A round that was chosen is shown; one that is followed while the text grows moves nobody. With a
 // slow engine it comes in an update of its own, after its text.
-function mark(flow, state, { sel, done }) {
+function mark(flow, state, { sel, done, pinned, whole }) {
+  const later = pinned ? sel + (whole ? 1 : 0) : -1;
   const name = sel == null || sel < 0 ? null : String(sel);
   const newest = [...state.rounds.keys()].at(-1);
   const grown = newest !== state.newest;
   state.newest = newest;
   for (const [round, node] of state.rounds) {
     set(node, "aria-pressed", String(round === name));
+    set(node, "data-later", later >= 0 && Number(round) >= later);
     if (node.tabIndex !== -1) node.tabIndex = -1;
   }
   const chosen = state.rounds.get(name) ?? flow.firstElementChild;

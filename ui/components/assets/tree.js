@@ -23,7 +23,7 @@ const COMPACT = 2;
 const STRONG = new Set(["accepted", "recovered", "bonus", "plain"]);
 
 export function create(panel) {
-  const stages = stageBar();
+  const stages = stageBar((stage) => view.value?.round >= 0 && panel.select(view.value.round, view.value.node, stage));
   const rails = s("g", { class: "ss-rails", "aria-hidden": "true" });
   const edges = s("g", { class: "ss-edges", "aria-hidden": "true" });
   const headings = s("g", { class: "ss-headings", "aria-hidden": "true" });
@@ -59,13 +59,15 @@ export function create(panel) {
   };
 }
 
-function stageBar() {
+// The stages of the shown round; a press shows the round as it was then.
+function stageBar(choose) {
   const steps = STAGES.map(([name, label, meaning], i) => h(
-    "li", { class: "ss-stage", "data-stage": name, title: meaning },
+    "button", { type: "button", class: "ss-stage", "data-stage": name, title: meaning, onclick: () => choose(name) },
     h("span", { class: "ss-stage-number" }, String(i + 1)), h("span", { class: "ss-stage-name" }, label),
   ));
   const round = h("span", { class: "ss-round-name" });
-  const node = h("div", { class: "ss-stagebar" }, round, h("ol", { class: "ss-stages", "aria-label": "Stage of the round" }, steps));
+  const list = h("ol", { class: "ss-stages", "aria-label": "Stage of the round" }, steps.map((step) => h("li", {}, step)));
+  const node = h("div", { class: "ss-stagebar" }, round, list);
   return { node, steps, round };
 }
 
@@ -141,6 +143,7 @@ function drawStage(value, { stages }) {
   stages.steps.forEach((step, i) => {
     set(step, "aria-current", known && i === at ? "step" : null);
     set(step, "data-done", known && i < at);
+    step.disabled = !known;
   });
 }
 

@@ -34,10 +34,8 @@ export function items(value) {
   const drafts = entries(value.drafts);
   if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, who)];
   const nodes = merged(value, who);
-  const chosen = (item) => item.kind === "accepted";
-  // The accepted path and the LLM's own token come first: what was committed reads along the top.
-  const path = [...nodes.filter(chosen), ...own(value)];
-  return [root, ...path, ...nodes.filter((item) => !chosen(item)), ...dropped(value, who)];
+  // Siblings stand in their drafter's order, its surest first; the LLM's own token comes last.
+  return [root, ...nodes, ...own(value), ...dropped(value, who)];
 }
 
 function separate(drafts, who) {

@@ -78,7 +78,7 @@ VOTE = Lesson(
         numeric=False,
         besides=(NO_ONE,),
     ),
-    pictures=("figures", "strip", "legend", "proposals"),
+    pictures=("figures", "strip", "proposals"),
     columns=("tokens", "passes", "per_round"),
     ssms=2,
 )
@@ -133,7 +133,7 @@ ACCEPTANCE = Lesson(
         point="figures",
         unit="tokens",
     ),
-    pictures=("figures", "strip", "tree", "legend", "inspector"),
+    pictures=("figures", "strip", "tree", "inspector"),
     columns=("tokens", "passes", "per_round"),
 )
 

@@ -149,7 +149,7 @@ ONE_SSM = Lesson(
         point="lengths",
         unit="tokens",
     ),
-    pictures=("legend", "figures", "strip", "lengths"),
+    pictures=("figures", "strip", "lengths"),
     columns=("tokens", "passes", "per_round"),
 )
 
@@ -207,6 +207,6 @@ TREE = Lesson(
         needs="Do the thing to try first: both runs are needed.",
         unit="passes",
     ),
-    pictures=("figures", "strip", "tree", "legend"),
+    pictures=("figures", "strip", "tree"),
     columns=("fed", "passes", "per_round"),
 )

@@ -82,7 +82,7 @@ ROUTING = Lesson(
         numeric=False,
         besides=(NO_ONE,),
     ),
-    pictures=("figures", "strip", "legend", "routing"),
+    pictures=("figures", "strip", "routing"),
     columns=("tokens", "passes", "per_round"),
     ssms=3,
 )

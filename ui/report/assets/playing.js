@@ -3,7 +3,8 @@
 export function createPlayer(recording, changed) {
   const { last } = recording;
   // `opening`: as the file opens, until somebody moves. `round`: a selected one, null for the latest.
-  const at = { stop: last, round: recording.opening.round, node: null, moving: false, opening: true, rate: 2 };
+  // `stage`: of the selected round, the last one shown; null for all of them.
+  const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, rate: 2 };
   if (at.round < 0) at.round = null;
   let [timer, since] = [null, 0];
 
@@ -11,7 +12,7 @@ export function createPlayer(recording, changed) {
     Object.assign(at, { opening: false }, change);
     changed(at);
   };
-  const to = (stop) => go({ stop: Math.max(0, Math.min(last, stop)), round: null, node: null });
+  const to = (stop) => go({ stop: Math.max(0, Math.min(last, stop)), round: null, node: null, stage: null });
   const pause = () => {
     clearTimeout(timer);
     if (at.moving) go({ moving: false });
@@ -34,15 +35,15 @@ export function createPlayer(recording, changed) {
   };
   const play = () => {
     since = performance.now();
-    go({ moving: true, stop: at.stop >= last ? 0 : at.stop, round: null, node: null });
+    go({ moving: true, stop: at.stop >= last ? 0 : at.stop, round: null, node: null, stage: null });
     wait();
   };
   const still = (move) => (...given) => {
     pause();
     move(...given);
   };
-  const select = (round, node) => {
-    if (round >= 0 && round <= recording.current(at.stop)) go({ round, node });
+  const select = (round, node, stage = null) => {
+    if (round >= 0 && round <= recording.current(at.stop)) go({ round, node, stage });
   };
   return {
     at, play, pause, select,

@@ -42,13 +42,15 @@ function basesOf(deltas) {
   };
 }
 
-function valuesAt(told, base, { stop, round, node, moving }) {
+function valuesAt(told, base, { stop, round, node, stage: last, moving, opening }) {
   const [current, stage] = told.stops[stop];
   const number = round ?? current;
-  const far = number === current ? stage : Infinity;
+  const far = Math.min(number === current ? stage : Infinity, last ?? Infinity);
   const chosen = chosenAt(told, number, far);
   const inspector = { ...chosen.inspector, ...inspectedAt(told, chosen, { number, node, far }), node };
-  const all = { ...chosen, inspector, tree: { ...chosen.tree, node, rest: base.tree.rest || !moving } };
+  const pinned = round !== null && !opening;
+  const [strip, figures] = [{ ...chosen.strip, pinned }, { ...chosen.figures, pinned }];
+  const all = { ...chosen, strip, figures, inspector, tree: { ...chosen.tree, node, rest: base.tree.rest || !moving } };
   const { notice, ...pictures } = base;
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
 }
@@ -73,7 +75,7 @@ function chainAt(first, deltas, count) {
 function absent({ blank, absent: inspector }, number) {
   const at = { round: number };
   return {
-    ...blank, strip: { sel: number }, tree: { ...blank.tree, ...at }, proposals: { ...blank.proposals, ...at },
+    ...blank, strip: { ...blank.strip, sel: number }, figures: { ...blank.figures, sel: number }, tree: { ...blank.tree, ...at }, proposals: { ...blank.proposals, ...at },
     routing: { ...blank.routing, sel: number },
     inspector: { ...inspector, ...at }, lengths: { ...blank.lengths, sel: number }, timeline: { ...blank.timeline, sel: number },
   };

@@ -7,13 +7,14 @@ import { recordingOf } from "./recording.js";
 
 const KEYS = { ".": "step", ",": "step-back", ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow", " ": "play" };
 const OWN_KEYS = "button, select, input, textarea, summary, [role=button], [role=region]";
+const STAGES = ["draft", "combine", "verify", "commit"];
 const CHARTS_DRAWN_MS = 1500;
 const find = (name) => document.querySelector(`#report-${name}`);
 
 export async function start(told) {
   const recording = recordingOf(told);
   const player = createPlayer(recording, (at) => draw(at));
-  const show = await createBoard(({ round, node }) => player.select(round, node));
+  const show = await createBoard(({ round, node, stage }) => player.select(round, node, stage ? STAGES.indexOf(stage) : null));
   const draw = (at) => {
     show(recording.values(at), at.opening ? recording.opening.notice : recording.notice(at.stop));
     drawBar(recording, at);

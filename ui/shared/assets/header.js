@@ -6,30 +6,36 @@ function node(tag, className, text) {
   if (text !== undefined) made.textContent = text;
   return made;
 }
-const factsOf = (model) => [model.dtype, model.device].join(" · ");
-// Short: what all models share is said once, behind them. The whole is told on hover and focus.
-function chip(model, shared) {
+// Short: the letter, what sets its name apart, and in a run how many of its tokens were accepted. The whole is told on
+// hover and focus.
+function chip(model) {
   const made = node("span", "sp-chip sp-told");
   const whole = [model.role, model.letter, model.name].filter(Boolean).join(" ");
-  const told = `${whole}: ${model.parameters} parameters, ${model.dtype}, ${model.device}`;
+  const { accepted, proposed } = model.score || {};
+  const score = proposed ? `; ${accepted} of the ${proposed} tokens it proposed were accepted` : "";
+  const told = `${whole}: ${model.parameters} parameters, ${model.dtype}, ${model.device}${score}`;
   made.dataset.told = told;
   made.tabIndex = 0;
   made.setAttribute("role", "group");
   made.setAttribute("aria-label", told);
   if (model.slot >= 0) {
     const mark = node("span", "sp-letter", model.letter);
+    mark.dataset.slot = model.slot % 8;
     mark.style.background = "var(--ss-slot-" + (model.slot % 8) + ")";
     made.classList.add("sp-drafter");
-    made.append(mark);
-  } else made.append(node("span", "sp-role", model.role));
-  const facts = shared ? model.parameters : `${model.parameters} · ${factsOf(model)}`;
-  made.append(node("b", "sp-name", model.name), node("span", "sp-facts", facts));
+    made.append(mark, node("span", "sp-name", model.short));
+    // Its room is kept: nothing moves when the first run begins.
+    const counts = node("span", "sp-score", "");
+    if (proposed) counts.append(node("b", "", String(accepted)), node("span", "sp-of", ` of ${proposed}`));
+    made.append(counts);
+  } else made.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return made;
 }
 function largeType() {
-  const button = node("button", "sp-large", "Large type");
+  const button = node("button", "sp-large", "Aa");
   button.type = "button";
-  button.title = "Larger type everywhere, for a lecture hall (key t)";
+  button.title = "Large type, for a lecture hall: text and tree on Live, everything elsewhere (key t)";
+  button.setAttribute("aria-label", "Large type");
   button.setAttribute("aria-pressed", String(document.documentElement.classList.contains("ss-large")));
   button.addEventListener("click", () => window.specscopeLargeType?.());
   return button;
@@ -58,31 +64,32 @@ function drawModels(models) {
   const told = JSON.stringify(models);
   if (chips.dataset.drawn === told) return;
   chips.dataset.drawn = told;
-  const shared = models.length > 1 && new Set(models.map(factsOf)).size === 1;
-  chips.replaceChildren(...models.map((model) => chip(model, shared)));
-  if (shared) chips.append(node("span", "sp-facts sp-shared", factsOf(models[0])));
+  const focused = [...chips.children].indexOf(document.activeElement);
+  chips.replaceChildren(...models.map((model) => chip(model)));
+  if (focused >= 0) chips.children[focused]?.focus({ preventScroll: true });
   fit();
 }
-// As many SSMs as stand whole on one line; then how many more, whose names are told there. The LLM gives way last.
+// Where the line is full, first the counts of proposals go, then the LLM's facts; then how many more SSMs there are.
 function fit() {
   const drafters = [...chips.querySelectorAll(".sp-drafter")];
-  const last = chips.querySelector(".sp-shared");
-  chips.classList.remove("sp-tight");
+  chips.classList.remove("sp-tight", "sp-tighter");
   chips.classList.add("sp-fitting");
   const whole = () => {
-    const seen = [...chips.children].filter((one) => one !== last && !one.hidden);
+    const seen = [...chips.children].filter((one) => !one.hidden);
     return !seen.length || seen.at(-1).getBoundingClientRect().right <= chips.getBoundingClientRect().right + 1;
   };
   let count = drafters.length;
-  for (show(drafters, count, last); count > 0 && !whole(); show(drafters, count, last)) count -= 1;
+  show(drafters, count);
   chips.classList.toggle("sp-tight", !whole());
+  chips.classList.toggle("sp-tighter", !whole());
+  for (; count > 0 && !whole(); show(drafters, count)) count -= 1;
   chips.classList.remove("sp-fitting");
 }
-function show(drafters, count, last) {
+function show(drafters, count) {
   drafters.forEach((one, i) => { one.hidden = i >= count; });
   const left = drafters.slice(count);
   if (!left.length) return rest.remove();
-  if (!rest.parentElement) chips.insertBefore(rest, last);
+  if (!rest.parentElement) chips.append(rest);
   const told = `${left.length} more: ${left.map((one) => one.dataset.told.split(":")[0]).join(", ")}`;
   if (rest.dataset.told === told) return;
   rest.textContent = `+${left.length}`;
@@ -90,7 +97,7 @@ function show(drafters, count, last) {
   rest.setAttribute("aria-label", told);
 }
 function drawState(value) {
-  const told = "engine: " + (value.state || "") + (value.place ? `, place ${value.place}` : "");
+  const told = (value.state || "") + (value.place ? `, place ${value.place}` : "");
   const kind = "sp-state sp-state-" + String(value.state || "").replace(/\W/g, "");
   if (state.className !== kind) state.className = kind;
   if (stateText.textContent !== told) stateText.textContent = told;

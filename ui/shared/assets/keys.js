@@ -3,10 +3,11 @@
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
-    n: "next", p: "previous", t: "large",
+    n: "next", p: "previous", t: "large", " ": "play", g: "drawer",
   };
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
+  const PRESSED = "button, a, summary, label, input, [role=button], [role=region], [role=group]";
   const ARROWED = "input[type=radio], input[type=range], [role=slider], [role=tablist]";
   // Gradio's radios are each a group of their own, reached by Tab and chosen by the space bar: there
   // the arrows would do nothing, so they go to the rounds. In a group of several they choose.
@@ -28,7 +29,12 @@
       return;
     }
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    if (event.key === "Escape" && document.documentElement.hasAttribute("data-settings")) {
+      document.documentElement.removeAttribute("data-settings");
+      return event.preventDefault();
+    }
     const within = (what) => event.target.closest && event.target.closest(what);
+    if (event.key === " " && within(PRESSED)) return;
     if (within(TYPING) || (event.key.startsWith("Arrow") && within(ARROWED) && !alone(event.target))) return;
     const name = KEYS[event.key];
     const found = name && button(name);

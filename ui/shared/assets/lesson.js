@@ -57,12 +57,6 @@ function draw() {
   window.specscopeLink?.lesson(value.at);
 }
 const POINTED_MS = 4000;
-// What the bar over the pictures hides of the window's top, as high as it is now, and a margin.
-function covered() {
-  const bar = document.querySelector("#learn-playback");
-  const sticks = bar && getComputedStyle(bar).position === "sticky";
-  return (sticks ? bar.offsetHeight : 0) + 12;
-}
 window.specscopeLesson = {
   point() {
     const found = document.querySelector("#learn-" + (props.value || {}).point);
@@ -70,7 +64,7 @@ window.specscopeLesson = {
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
     const behavior = calm ? "auto" : "smooth";
     if (found.closest(".sp-lesson")) found.scrollIntoView({ behavior, block: "center" });
-    else scrollTo({ behavior, top: scrollY + found.getBoundingClientRect().top - covered() });
+    else scrollTo({ behavior, top: scrollY + found.getBoundingClientRect().top - 12 });
     found.tabIndex = -1;
     found.focus({ preventScroll: true });
     found.classList.add("sp-pointed");

@@ -1,30 +1,59 @@
-// The page's address follows what is open, so that it can be handed on; and copies itself. Other
-// parameters than ours stay as they are. Never seen; mounted with the page.
-const OURS = ["tab", "lesson", "run", "round"];
+// The page's address follows what is open and where in it one is, so that it can be handed on; and copies
+// itself. Tabs and runs are steps of the browser's history. Never seen; mounted with the page.
+const OURS = ["tab", "lesson", "run", "round", "stage", "node"];
 const STILL_MS = 250, TOLD_MS = 2000, SETTLES_MS = 4000;
 const MOVES = ["wheel", "pointerdown", "touchmove", "keydown"];
 const asked = new URLSearchParams(location.search);
-const state = { run: asked.get("run") || "", round: Number(asked.get("round")) || 0, lesson: Number(asked.get("lesson")) || 0 };
+// `places`: of each tab with a board, what its scrubber shows.
+const state = { places: {}, lesson: Number(asked.get("lesson")) || 0 };
 // Before what the address names is open, it must not be changed.
-let ready = false, timer = 0;
+// `awaited`: the step of the history that back or forward has asked for, until it is shown.
+let ready = false, timer = 0, awaited = null;
 const tab = () => (document.querySelector("#tabs [role=tab][aria-selected=true]")?.textContent || "").trim().toLowerCase();
 function address(name) {
   const url = new URL(location.href);
   OURS.forEach((one) => url.searchParams.delete(one));
+  const place = state.places[name];
   if (name === "learn" && state.lesson) url.searchParams.set("lesson", state.lesson);
-  else if (name === "sessions" && state.run) {
-    url.searchParams.set("run", state.run);
-    if (state.round) url.searchParams.set("round", state.round);
+  else if (place?.run) {
+    if (name !== "sessions") url.searchParams.set("tab", name);
+    url.searchParams.set("run", place.run);
+    if (place.sel >= 0) url.searchParams.set("round", place.sel + 1);
+    if (place.sel >= 0 && place.stage && place.stage !== "commit") url.searchParams.set("stage", place.stage);
+    if (place.node != null) url.searchParams.set("node", place.node);
   } else if (name && name !== "live") url.searchParams.set("tab", name);
   return url;
 }
+// Another tab or run is another step of the history; another round is the same one.
+const step = (url) => ["tab", "run", "lesson"].map((one) => url.searchParams.get(one)).join("|");
 function follow() {
   clearTimeout(timer);
   timer = setTimeout(() => {
-    const url = address(tab());
-    if (ready && url.href !== location.href) history.replaceState(history.state, "", url);
+    const name = tab();
+    const url = address(name);
+    const here = new URL(location.href);
+    if (awaited !== null && step(url) !== awaited) return;
+    const moved = awaited === null && step(url) !== step(here);
+    awaited = null;
+    if (!ready || url.href === here.href) return;
+    history[moved ? "pushState" : "replaceState"](history.state, "", url);
   }, STILL_MS);
 }
+// Back and forward: the tab, and the run if its board shows another one.
+window.addEventListener("popstate", () => {
+  const query = new URLSearchParams(location.search);
+  const run = query.get("run");
+  const name = query.get("tab") || (run ? "sessions" : query.get("lesson") ? "learn" : "live");
+  awaited = step(new URL(location.href));
+  setTimeout(() => { awaited = null; }, SETTLES_MS);
+  if (run && state.places[name]?.run !== run) {
+    state.places[name] = { run, sel: -1 };
+    return trigger("submit", Object.fromEntries(query));
+  }
+  const wanted = [...document.querySelectorAll("#tabs [role=tab]")].find((one) => one.textContent.trim().toLowerCase() === name);
+  if (wanted && wanted.getAttribute("aria-selected") !== "true") wanted.click();
+  else follow();
+});
 function told(id, words) {
   const button = document.querySelector("#" + id);
   if (!button) return;
@@ -57,17 +86,12 @@ window.specscopeLink = {
   ready() {
     ready = true;
     follow();
-    if (!asked.get("run") || !state.run) return;
+    if (!asked.get("run") || tab() !== "sessions" || !state.places.sessions?.run) return;
     intoSight();
     trigger("select"); // where it is under way, it is followed
   },
   turned: follow,
   lesson(number) { state.lesson = number; follow(); },
-  run(id) {
-    if (id !== state.run) Object.assign(state, { run: id, round: id ? state.round : 0 });
-    follow();
-  },
-  round(number) { state.round = number; follow(); },
+  // A board's scrubber was drawn.
+  place(name, value) { state.places[name] = value; follow(); },
 };
-// What the server found of the run that the address names: none where it is not the visitor's.
-watch("value", () => window.specscopeLink.run((props.value || {}).run || ""));

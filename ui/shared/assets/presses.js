@@ -1,7 +1,7 @@
 () => {
   // How often Stop had been pressed when another button was. It is counted at the press itself:
   // Gradio gathers a press's values first, and those of a Stop that came later may be there first.
-  const COUNTED = ["live-run", "live-rerun", "live-measure", "live-prove"];
+  const COUNTED = ["live-run", "live-rerun", "live-race"];
   const waiting = Object.fromEntries(COUNTED.map((id) => [id, []]));
   let stops = 0;
   document.addEventListener("click", (event) => {

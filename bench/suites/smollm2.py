@@ -1,0 +1,98 @@
+"""`smollm2` and `smollm2-laws`: SmolLM2 answering chat prompts, its speed and its texts.
+
+The contest of `cpu-bundled` with a real LLM and each drafter alone besides; llama.cpp reads the
+GGUF file that the model came from, if it came from one. The laws of suite `laws` under every
+preset: in float32 against transformers' `generate` and, above temperature 0, plain decoding; in
+bfloat16, where sums are rounded differently by transformers, against plain decoding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import ClassVar
+
+from bench.contestants import Theirs, load_module
+from bench.context import Context, Suite
+from bench.ggml.peer import load_llama_cpp
+from bench.prompts import CHAT_PROMPTS, Prompt, load_prompts
+from bench.settings import Settings
+from bench.suites.cpu_bundled import CpuBundled
+from bench.suites.cpu_tables import Contenders
+from bench.suites.law_check import GENERATE, PLAIN
+from bench.suites.law_rows import TEMPERATURES, LawRow
+from bench.suites.laws import Laws
+from core.config import PRESETS, SpeculationConfig
+from core.engine.engine import Engine
+from core.models.loading.catalog import BUNDLED, SMOLLM2, bundled_ssms
+from core.models.loading.finding import find, find_folder
+from core.models.loading.load import LoadedModels, load_models
+
+
+def load_smollm2(dtype: str) -> LoadedModels:
+    """SmolLM2 on the CPU with the SSMs that come with it, if any do."""
+    return load_models(SMOLLM2, (BUNDLED,), dtype, "cpu")
+
+
+def smollm2_contenders(context: Context, dtype: str) -> Contenders:
+    theirs = Theirs(dtype, folder=Path(find_folder(SMOLLM2)))
+    assistants = {path.name: load_module(path, theirs.dtype) for path in bundled_ssms(SMOLLM2)}
+    file = find(SMOLLM2, context.say).file
+    peer = load_llama_cpp(theirs.module, assistants, Path(file) if file else None)
+    return Contenders({"": Engine(context.load(dtype))}, theirs, assistants, *peer)
+
+
+class ChatPrompts:
+    """What both suites answer, and with which models."""
+
+    def load_prompts(self) -> tuple[Prompt, ...]:
+        return load_prompts(CHAT_PROMPTS, chat=True)
+
+    def loader(self, family: Path | None) -> Callable[[str], LoadedModels]:
+        return cache(load_smollm2)
+
+
+@dataclass(frozen=True)
+class SmolLm2(ChatPrompts, CpuBundled):
+    """See CpuBundled."""
+
+    name: str = "smollm2"
+    about: str = "cpu-bundled with SmolLM2 on chat prompts, each drafter alone too; an hour a dtype"
+    defaults: Settings = Settings(prompts=10, tokens=64, repeats=3, dtypes=("float32",))
+    contenders: Callable[[Context, str], Contenders] = smollm2_contenders
+    settings_kept: int | None = 2
+    alone: bool = True
+    title: str = "SmolLM2-135M-Instruct, "
+
+
+@dataclass(frozen=True)
+class SmolLm2Laws(ChatPrompts, Laws):
+    """See Laws. Its models are no family's, so that other processes cannot load them."""
+
+    timed: ClassVar[bool] = True
+    one_dtype: ClassVar[bool] = True
+
+    name: str = "smollm2-laws"
+    about: str = "SmolLM2's answers under every preset are generate's and plain decoding's"
+    defaults: Settings = Settings(prompts=40, tokens=64, repeats=1, dtypes=("float32",))
+
+    @property
+    def rows(self) -> tuple[LawRow, ...]:
+        return tuple(
+            LawRow(name, temperature, preset.resolved(temperature), together=1)
+            for temperature, name in product(TEMPERATURES, PRESETS)
+            for preset in [SpeculationConfig.preset(name, temperature)]
+        )
+
+    def check(self, settings: Settings) -> None:
+        """bfloat16 is compared with itself, so either dtype is allowed."""
+        Suite.check(self, settings)
+
+    def theirs(self) -> Theirs:
+        return Theirs("float32", folder=Path(find_folder(SMOLLM2)))
+
+    def reference_name(self, context: Context, temperature: float) -> str:
+        return GENERATE if temperature == 0 and context.settings.dtypes == ("float32",) else PLAIN

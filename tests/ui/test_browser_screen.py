@@ -1,0 +1,179 @@
+"""Live in a real Chromium: one screen, the race, one place for every picture."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from core.events import RoundCompleted
+from tests.ui import sites
+from tests.ui.browser import looks
+from tests.ui.browser.looks import turn_to
+from tests.ui.fakes import recorded
+from tests.ui.reading import becomes
+from tests.ui.sites import OpenPage, Stage
+
+pytestmark = pytest.mark.browser
+
+PARTS = ("race", "text", "tree", "scrubber", "dock")
+SIZES = ((1280, 800), (1920, 1080))
+ROUNDS = 12
+# Each part's box as far as it is in the window, in parts of the box; and whether the page scrolls.
+SEEN = """(parts) => [...parts.map((part) => {
+  const all = document.querySelectorAll(`[data-part=${part}]`);
+  if (all.length !== 1) return `${all.length} of ${part}`;
+  const box = all[0].getBoundingClientRect();
+  const whole = box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+    && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30;
+  return whole ? part : `${part}: ${JSON.stringify(box)}`;
+}), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
+
+
+@pytest.fixture
+def live(stages: Any) -> Stage:
+    """The page with Live and Sessions and an empty log."""
+    stage: Stage = stages(("live", "sessions"))
+    stage.clear()
+    stage.play(recorded(ROUNDS))
+    return stage
+
+
+def raced(page: Any) -> Any:
+    """A run and the race after it, to their ends."""
+    sites.open_drawer(page).get_by_label("Race plain decoding").check()
+    sites.ran(sites.close_drawer(page))
+    page.locator("#live-figures .ss-race-same").get_by_text("same text").wait_for()
+    page.locator("#live-figures .ss-race-speed").get_by_text("3 blocks").wait_for()
+    return page
+
+
+def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    wanted = [*PARTS, "still"]
+    for after in (False, True):
+        if after:
+            raced(page)
+        for width, height in SIZES:
+            page.set_viewport_size({"width": width, "height": height})
+            looks.at_rest(page)
+            becomes(page, SEEN, wanted, list(PARTS))
+            for large in (True, False):
+                looks.large_type(page, large)
+                becomes(page, SEEN, wanted, list(PARTS))
+            sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
+    for name in ("who", "when", "length", "requests", "why"):
+        sites.dock(page, name)
+        looks.at_rest(page)
+        becomes(page, SEEN, wanted, list(PARTS))
+
+
+LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
+  .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
+
+
+def test_the_race_says_what_the_events_say(live: Stage, browser_page: OpenPage) -> None:
+    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    desk = sites.desk_of(live.context)
+    events = desk.player.source.events(0, desk.player.source.count)
+    tokens = [len(one.token_ids) for one in events if isinstance(one, RoundCompleted)]
+    verdict = page.locator("[data-part=verdict]")
+    assert verdict.inner_text() == (
+        f"The same {sum(tokens)} tokens in {len(tokens)} LLM passes instead of {sum(tokens)}."
+    )
+    passes = len(tokens)
+    becomes(page, LANES, [["plain", passes, passes], ["ours", passes, sum(tokens)]])
+    page.locator("#live-scrubber [data-r='3']").click()
+    becomes(page, LANES, [["plain", 4, 4], ["ours", 4, sum(tokens[:4])]])
+    assert re.fullmatch(
+        r"\d+\.\d\dx the speed \(\d+\.\d\d to \d+\.\d\d, 3 blocks\)(: noise.*)?",
+        page.locator("#live-figures .ss-race-speed").inner_text(),
+    )
+
+
+# What every picture says of where one is.
+PLACE = """() => {
+  const of = (css, pick) => {
+    const node = document.querySelector(css);
+    return node && pick(node);
+  };
+  const number = (node) => Number(/\\d+/.exec(node.textContent)?.[0]);
+  const tree = of("#live-tree .ss-round-name", number);
+  return [
+    tree, of("#live-tree .ss-stage[aria-current]", (node) => node.dataset.stage),
+    of("#live-scrubber .ss-column[aria-current]", (node) => Number(node.dataset.r) + 1),
+    of("#live-strip .ss-round[aria-pressed=true]", (node) => Number(node.dataset.r) + 1),
+    of("#live-scrubber .ss-at", (node) => node.textContent),
+  ];
+}"""
+
+
+def at(page: Any, round_number: int, stage: str) -> None:
+    """Wait until every picture says this place."""
+    said = f"Round {round_number} of {ROUNDS}"
+    becomes(page, PLACE, [round_number, stage, round_number, round_number, said])
+
+
+def test_one_place_for_tokens_stages_keys_columns_and_the_link(
+    live: Stage, browser_page: OpenPage
+) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    page.locator("#live-strip [data-r='4']").first.click()
+    at(page, 5, "commit")
+    page.locator("#live-tree [data-stage=verify]").click()
+    at(page, 5, "verify")
+    page.locator("body").press(",")
+    at(page, 5, "combine")
+    page.locator("body").press(".")
+    at(page, 5, "verify")
+    page.locator("body").press("ArrowLeft")
+    at(page, 4, "commit")
+    # A column is a place to go to from its top to its foot, whatever was accepted.
+    column = page.locator("#live-scrubber [data-r='7']")
+    column.click(position={"x": 3, "y": 2})
+    at(page, 8, "commit")
+    page.locator("#live-scrubber .ss-columns").press("End")
+    at(page, ROUNDS, "commit")
+    page.locator("#live-tree [data-stage=draft]").click()
+    at(page, ROUNDS, "draft")
+    page.click("#live-step-back")
+    at(page, ROUNDS - 1, "commit")
+
+
+ADDRESS = "() => Object.fromEntries(new URLSearchParams(location.search))"
+
+
+def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
+    stages: Any, browser_page: OpenPage
+) -> None:
+    stage: Stage = stages(())
+    stage.clear()
+    stage.play(recorded(ROUNDS))
+    page = sites.wait_ready(browser_page(stage.url))
+    sites.ran(page)
+    first = sites.desk_of(stage.context).frame().run_id
+    page.locator("#live-strip [data-r='4']").first.click()
+    page.locator("#live-tree [data-stage=verify]").click()
+    at(page, 5, "verify")
+    wanted = {"__theme": "light", "tab": "live", "run": first, "round": "5", "stage": "verify"}
+    becomes(page, ADDRESS, wanted)
+    link = page.evaluate("() => location.href")
+    sites.ran_again(page, stage.context)
+    second = sites.desk_of(stage.context).frame().run_id
+    page.wait_for_function("(run) => location.search.includes(run)", arg=second)
+    turn_to(page, "Compare")
+    page.wait_for_function("() => location.search.includes('tab=compare')")
+    page.go_back()
+    page.wait_for_function("(run) => location.search.includes(run)", arg=second)
+    page.locator("#live-tree").wait_for()
+    page.go_back()
+    page.wait_for_function("(run) => location.search.includes(run)", arg=first)
+    sites.until(page, lambda: sites.desk_of(stage.context).frame().run_id == first)
+    page.go_forward()
+    sites.until(page, lambda: sites.desk_of(stage.context).frame().run_id == second)
+    other = browser_page(stage.url)
+    other.goto(link)
+    at(other, 5, "verify")
+    assert other.locator("#live-strip .ss-tok").count()

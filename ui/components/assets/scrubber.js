@@ -1,0 +1,109 @@
+// The scrubber: accepted tokens per round as columns, each of them a place to go to, and how the run plays.
+
+import { h, set, setText, keyed, entries } from "./dom.js";
+import { attach, card } from "./tip.js";
+import { plural, roundName } from "./text.js";
+
+const BUTTONS = [
+  ["rewind", "|◂", "Restart"], ["round-previous", "‹", "Previous round"], ["step-back", "◂", "Step back: one stage"],
+  ["play", "▶", "Play"], ["step", "▸", "Step: one stage"], ["round-next", "›", "Next round"], ["follow", "▸|", "Last round"],
+];
+const SPEEDS = [
+  ["full", "full speed"], ["0.5", "0.5 rounds / s"], ["1", "1 round / s"], ["2", "2 rounds / s"], ["5", "5 rounds / s"],
+  ["20", "20 rounds / s"], ["step", "step by step"],
+];
+// These play on for a while; the others are answered at once.
+const PLAYS = new Set(["play", "rewind", "pace"]);
+
+export function create(panel) {
+  const page = panel.section.closest("[id$=-scrubber]")?.id.replace(/-scrubber$/, "") ?? "";
+  const tell = (told) => (PLAYS.has(told.do) ? panel.trigger("submit", told) : panel.tell(told));
+  const state = { value: {}, columns: new Map(), page };
+  const buttons = new Map(BUTTONS.map(([name, sign, words]) => [name, h(
+    "button", { type: "button", class: "ss-play", id: `${page}-${name}`, title: words, "aria-label": words, onclick: () => tell({ do: act(name, state) }) }, sign,
+  )]));
+  const speed = h(
+    "select", { class: "ss-speed", id: `${page}-speed`, title: "Playback speed", "aria-label": "Playback speed", onchange: () => tell(paceOf(speed.value)) },
+    SPEEDS.map(([name, words]) => h("option", { value: name }, words)),
+  );
+  const at = h("span", { class: "ss-at" });
+  const columns = h("div", { class: "ss-columns", tabindex: 0, role: "slider", "aria-label": "Round", "aria-orientation": "horizontal" });
+  panel.body.append(h("div", { class: "ss-transport" }, [...buttons.values()], speed, at), columns);
+  listen(columns, panel, state);
+  return {
+    draw(value) {
+      state.value = value;
+      const rounds = entries(value.rounds);
+      const top = Math.max(1, ...rounds.map(([, round]) => Math.max(round.a, round.s)));
+      keyed(columns, state.columns, rounds, {
+        key: ([number]) => number,
+        make: ([number]) => h("span", { class: "ss-column", "data-r": number }, h("i", { class: "ss-column-bar" }), h("i", { class: "ss-column-length" })),
+        update: (node, [number, round]) => updateColumn(node, round, top, Number(number) === value.sel),
+      });
+      drawPlace(value, { columns, at, buttons, speed, rounds });
+      window.specscopeLink?.place?.(page, value);
+    },
+  };
+}
+
+const act = (name, { value }) => (name === "play" && value.moving ? "pause" : name);
+const paceOf = (chosen) => (Number(chosen) ? { do: "pace", mode: "slow", rate: Number(chosen) } : { do: "pace", mode: chosen });
+
+function updateColumn(node, { a, s }, top, selected) {
+  set(node, "aria-current", selected ? "true" : null);
+  const [bar, length] = node.children;
+  const height = `${((100 * a) / top).toFixed(1)}%`;
+  if (bar.style.height !== height) bar.style.height = height;
+  set(node, "data-none", a === 0);
+  const bottom = `${((100 * s) / top).toFixed(1)}%`;
+  if (length.style.bottom !== bottom) length.style.bottom = bottom;
+  length.hidden = s === 0;
+}
+
+function drawPlace(value, { columns, at, buttons, speed, rounds }) {
+  const known = Math.max(rounds.length, value.known ?? 0);
+  const here = (value.sel ?? -1) + 1;
+  setText(at, known ? `Round ${here} of ${known}` : "No run yet");
+  for (const [name, number] of [["aria-valuemin", Math.min(1, known)], ["aria-valuemax", known], ["aria-valuenow", here]]) set(columns, name, String(number));
+  set(columns, "aria-valuetext", known ? `Round ${here} of ${known}, ${value.stage || "not begun"}` : "no run yet");
+  const play = buttons.get("play");
+  setText(play, value.moving ? "❚❚" : "▶");
+  set(play, "title", value.moving ? "Pause" : "Play");
+  set(play, "aria-label", value.moving ? "Pause" : "Play");
+  for (const button of buttons.values()) button.disabled = !known;
+  const chosen = value.mode === "slow" ? String(value.rate) : value.mode ?? "full";
+  if (document.activeElement !== speed || speed.dataset.told !== chosen) {
+    speed.dataset.told = chosen;
+    speed.value = SPEEDS.some(([name]) => name === chosen) ? chosen : "2";
+  }
+}
+
+function listen(columns, panel, state) {
+  const last = () => Object.keys(state.value.rounds ?? {}).length - 1;
+  const go = (round) => last() >= 0 && panel.select(Math.max(0, Math.min(last(), round)));
+  const under = (event) => event.target.closest(".ss-column")?.dataset.r;
+  const drag = { round: null };
+  const to = (round) => {
+    if (round === undefined || round === drag.round) return;
+    drag.round = round;
+    go(Number(round));
+  };
+  columns.addEventListener("pointerdown", (event) => {
+    drag.round = null;
+    if (event.button === 0) to(under(event));
+  });
+  columns.addEventListener("pointermove", (event) => event.buttons === 1 && to(under(event)));
+  columns.addEventListener("keydown", (event) => {
+    const ends = { Home: 0, End: last() }[event.key];
+    const step = { ArrowRight: "round-next", ArrowUp: "round-next", ArrowLeft: "round-previous", ArrowDown: "round-previous" }[event.key];
+    if (ends === undefined && !step) return;
+    if (step) panel.tell({ do: step });
+    else go(ends);
+    event.preventDefault();
+    event.stopPropagation();
+  });
+  attach(columns, ".ss-column", (node) => {
+    const round = state.value.rounds?.[node.dataset.r];
+    return round && card(roundName(node.dataset.r), [`${plural(round.a, "token")} accepted; up to ${round.s} drafted in a row`]);
+  });
+}

@@ -1,0 +1,110 @@
+"""The race: the same text, written by the LLM alone and with drafts, pass by pass.
+
+Pure: a Frame and a Baseline in, plain values out. Plain decoding writes one token a pass, so its
+passes are known before it is measured; its times are not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ui.run.baselines import pass_ends
+from ui.run.frame import Baseline, Frame
+from ui.run.view import View
+
+__all__ = ["place_value", "race_value", "speed_sentence", "verdict"]
+
+Value = dict[str, Any]
+
+TEXT_TOKENS = 600
+"""Of a longer text the lanes show no words."""
+NOISE = 1.02
+"""A speed-up may exceed the tokens per pass by so much before it is called noise."""
+
+
+def race_value(frame: Frame, baseline: Baseline | None) -> Value:
+    """`rounds`: of the run, each with its tokens and its end in ms; `words`: the text's tokens;
+    `plain_ms`: the end of each plain pass, once measured; `sel` and `whole`: the visitor's place,
+    his own where it is `pinned`; `plain`: tokens of plain decoding while it runs, else -1."""
+    view = frame.view
+    ends = pass_ends(view)
+    words = view.tokens if len(view.tokens) <= TEXT_TOKENS else ()
+    return {
+        "rounds": {
+            str(line.number): {"n": line.emitted, "ms": round(end, 2)}
+            for line, end in zip(view.rounds, ends, strict=True)
+        },
+        "words": {str(i): token.text for i, token in enumerate(words)},
+        "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(baseline.passes)}
+        if baseline
+        else {},
+        **place_value(frame),
+        "pinned": frame.pinned,
+        "plain": frame.plain_so_far,
+        "drafts": bool(view.drafters),
+        "verdict": verdict(frame, baseline),
+        "speed": speed_sentence(view, baseline),
+        "text": _text_answer(frame),
+        "blocks": len(baseline.blocks) if baseline else 0,
+    }
+
+
+def place_value(frame: Frame) -> Value:
+    """The selected round, -1 for none, and whether it is shown to its end."""
+    # Without its detail (a long run's old round, one that a report left out) a round has no stages.
+    whole = frame.detail is None or frame.detail.completed is not None
+    return {"sel": frame.selected_round, "whole": whole}
+
+
+def verdict(frame: Frame, baseline: Baseline | None) -> str:
+    """The sentence that needs no machine; empty before the run's end."""
+    view, stats = frame.view, frame.view.stats
+    if not frame.is_complete or not view.drafters or not stats.num_rounds:
+        return ""
+    same = frame.answer is not None and frame.answer.kind == "identical"
+    tokens = f"{'The same ' if same else ''}{_count(stats.num_new_tokens, 'token')}"
+    plain = len(baseline.passes) if baseline and baseline.passes else stats.num_new_tokens
+    instead = f" instead of {plain}" if plain != stats.num_rounds else ", as many as without drafts"
+    return f"{tokens} in {_count(stats.num_rounds, 'LLM pass')}{instead}"
+
+
+def speed_sentence(view: View, baseline: Baseline | None) -> str:
+    """How many times as fast as plain decoding, with its range; empty if that was not measured."""
+    stats = view.stats
+    if baseline is None or not view.drafters or view.state != "completed":
+        return ""
+    ratios = baseline.speed_ups(stats.tokens_per_second)
+    ratio = baseline.speed_up(stats.tokens_per_second)
+    if ratio is None:
+        return ""
+    if len(ratios) < 2:
+        words = f"{ratio:.2f}x the speed of plain decoding, one sample"
+    else:
+        low, high = min(ratios), max(ratios)
+        words = f"{ratio:.2f}x the speed ({low:.2f} to {high:.2f}, {len(ratios)} blocks)"
+    return words + (
+        ": noise, it cannot exceed the tokens per pass" if _is_noise(view, ratio) else ""
+    )
+
+
+def _is_noise(view: View, ratio: float) -> bool:
+    stats = view.stats
+    return ratio > NOISE * stats.num_new_tokens / max(1, stats.num_rounds)
+
+
+def _text_answer(frame: Frame) -> str:
+    """Whether plain decoding wrote the same, in a few words; empty if that is not known."""
+    answer = frame.answer
+    if answer is None:
+        return ""
+    if answer.kind == "identical":
+        return "same text ✓"
+    if answer.kind == "distribution":
+        return "same distribution, another text"
+    place = "" if answer.at is None else f" at token {answer.at + 1}"
+    return f"{'a rounding tie' if answer.kind == 'tie' else 'another text: a bug'}{place}"
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural}"

@@ -1,0 +1,32 @@
+// The dock's tabs: which of its panes is shown. Pressed again, the chosen one closes the dock. Text nodes only.
+const root = element.querySelector(".sp-shell");
+const dock = element.closest(".sp-dock");
+const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", requests: "Requests" };
+const MEANINGS = {
+  why: "Why a token was accepted or rejected: the models' probabilities side by side",
+  who: "Who drafted what in this round, and the vote",
+  when: "When each model worked: the round's time",
+  length: "How far to draft: accepted tokens and lengths",
+  requests: "All requests of this server now",
+};
+const bar = document.createElement("div");
+bar.className = "sp-dock-bar";
+bar.setAttribute("role", "group");
+bar.setAttribute("aria-label", "Details");
+function show(name) {
+  dock.dataset.at = name;
+  for (const button of bar.children) button.setAttribute("aria-pressed", String(button.dataset.name === name));
+}
+for (const name of Object.values(props.value.tabs)) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "sp-dock-tab";
+  button.dataset.name = name;
+  button.textContent = NAMES[name];
+  button.title = MEANINGS[name];
+  button.addEventListener("click", () => show(dock.dataset.at === name ? "" : name));
+  bar.append(button);
+}
+root.replaceChildren(bar);
+if (dock.id === "live-dock") dock.dataset.part = "dock";
+show("why");
