@@ -405,11 +405,10 @@ def test_a_family_is_made(models: LoadedModels, tmp_path: Path) -> None:
     assert figures["llm"]["fingerprint"] == models.llm.info.fingerprint
     notes = plan.stream.getvalue()
     assert notes.count("acceptance_length") == 5 and "answers, " in notes
-    # It has learned something of what it is to predict.
-    assert max(one["agreement"] for one in figures["students"].values()) > 0.2
     folders = [str(out / "models" / name) for name in FAMILY]
     loaded = load_models(str(tmp_path / "llm"), folders, "float32", "cpu")
     assert set(loaded.ssms) == set(FAMILY)
+    assert len({ssm.info.fingerprint for ssm in loaded.ssms.values()}) == len(FAMILY)
 
 
 def test_development_prompts_are_what_it_is_measured_on(

@@ -7,7 +7,9 @@ import torch
 
 from core.errors import EngineError
 from core.models import fastest
+from core.models.forward import MaskKind
 from core.models.hf_model import HfModel
+from core.models.lean import map_tensors
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import Feed, chain
 from core.models.stacking import Stack, batched_forward, build_stack, common_stack, stack_alike
@@ -169,3 +171,21 @@ def test_half_precision() -> None:
     feeds = [[chain(model.open_row(), [3, 4, 5])] for model in stack.members]
     for found in stack.forward(feeds):
         assert found[0].dtype == torch.float32 and bool(found[0].isfinite().all())
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_last_only_is_each_rows_last_query(members: int) -> None:
+    """Two rows of each member, in one pass."""
+    weights = [small("llama", seed).lean_weights for seed in range(members)]
+    lean = [one for one in weights if one is not None]
+    stacked = lean[0] if members == 1 else map_tensors(lean, torch.stack)
+    forward = fastest.torch_forward(stacked, MaskKind())
+    ids = torch.arange(2 * members * 5).view(-1, 5)
+    positions = torch.arange(5).expand_as(ids)
+    mask = torch.full((5, 5), torch.finfo(torch.float32).min).triu(1).expand(len(ids), 1, 5, 5)
+
+    def logits(last_only: bool) -> torch.Tensor:
+        own = (ids, positions, (mask, mask), lambda layer, k, v: (k, v))
+        return forward.over(*own, last_only=last_only)
+
+    close(logits(True), logits(False)[:, -1:])
