@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.ui.browser.looks import turn_to
-from tests.ui.sites import choose
+from tests.ui.sites import all_panes, choose, close_drawer, open_drawer
+from ui.form.form import EXAMPLES
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
@@ -54,31 +55,31 @@ def page_address(folder: str) -> Iterator[str]:
 
 def run_example(page: Any, preset: str, example: str = "dialogue") -> None:
     """Runs one of the examples under a preset, to its end."""
-    page.locator(f"#example-{example}").click()
-    page.locator("#preset input").click()
-    page.get_by_role("option", name=preset, exact=True).click()
+    text = next(text for name, text in EXAMPLES if name.lower() == example)
+    page.locator("#prompt textarea").fill(text)
+    choose(page, "preset", preset)
     page.wait_for_timeout(1500)  # the server fills in the preset's fields
     page.locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
+    page.locator("#live-figures .ss-race-speed").get_by_text("blocks").wait_for(timeout=240_000)
     page.wait_for_timeout(1500)  # the last frame's charts
 
 
 def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None:
-    """One whole run at one width and scheme, with a round in the middle selected."""
-    page = browser.new_page(viewport={"width": width, "height": 1000}, color_scheme=scheme)
+    """One whole run at one width and scheme, at the round that it opens with."""
+    height = 844 if width < 1000 else 800 if width < 1500 else 1080
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     page.goto(f"{address}?__theme={scheme}")
-    run_example(page, "specinfer-paper")
-    page.screenshot(path=IMAGES / f"{name}.png", full_page=True)
+    run_example(page, "specinfer")
+    page.wait_for_timeout(8000)  # the race as it was
+    page.screenshot(path=IMAGES / f"{name}.png", full_page=width < 1000)
     if name == "live-light-1280":
-        # As high as no panel is: the playback bar stays in sight, over whatever is scrolled.
+        all_panes(page)
         page.set_viewport_size({"width": width, "height": 1600})
-        page.wait_for_timeout(1000)
-        for part in ("tree", "inspector", "proposals", "lengths", "timeline"):
+        page.wait_for_timeout(1500)
+        for part in ("tree", "inspector", "proposals", "lengths", "timeline", "mask"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
-        page.set_viewport_size({"width": width, "height": 1000})
-        page.locator("#live-prove").click()
-        page.get_by_text("Identical", exact=False).first.wait_for(timeout=120_000)
-        page.screenshot(path=IMAGES / "proved.png")
+        page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
         turn_to(page, "Sessions")
         page.wait_for_timeout(2500)
         page.evaluate(WITHOUT_FOLDER)
@@ -91,7 +92,7 @@ def take_parts(browser: Any, address: str, preset: str, parts: dict[str, str], n
     # High, as above.
     page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    run_example(page, preset, "story")
+    run_example(all_panes(page), preset, "story")
     page.locator(f"#live-strip [data-r='{number}']").first.click()
     page.wait_for_timeout(2500)
     for part, name in parts.items():
@@ -103,18 +104,15 @@ def take_routed(browser: Any, address: str, images: Path = IMAGES) -> None:
     """Which SSMs draft and a fused tree, of a dialogue in which the choice changes."""
     page = browser.new_page(viewport={"width": 1280, "height": 1600}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    page.get_by_text("Every setting of the engine").click()
-    page.locator("#preset input").click()
-    page.get_by_role("option", name="specinfer", exact=True).click()
+    choose(all_panes(page), "preset", "specinfer")
     page.wait_for_timeout(1500)
+    open_drawer(page).get_by_text("Every setting of the engine").click()
     for field, value in (("routing", "credit"), ("draft", "fused_credit")):
         choose(page, f"field-{field}", value)
     # 12 nodes whatever the machine, so that the trees have side leaves.
     page.locator("#field-max_tree_nodes input, #field-max_tree_nodes textarea").first.fill("12")
-    page.get_by_text("Every setting of the engine").click()
-    page.locator("#example-dialogue").click()
     page.wait_for_timeout(1500)
-    page.locator("#live-run").click()
+    close_drawer(page).locator("#live-run").click()
     page.get_by_text("Finished:", exact=False).first.wait_for(timeout=120_000)
     page.locator("#live-strip [data-r='4']").first.click()
     page.wait_for_timeout(2500)

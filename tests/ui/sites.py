@@ -180,7 +180,9 @@ def dock(page: Any, name: str, where: str = "live") -> Any:
 
 
 ALL_PANES = """
-.sp-dock > .sp-pane { display: flex !important; flex: none !important; }
+.sp-dock.sp-dock[data-at] > .sp-pane.sp-pane.sp-pane {
+  display: flex !important; flex: none !important;
+}
 #live-screen, #live-dock, #live-dock .ss-panel { height: auto !important; }
 #live-board { grid-template-rows: auto 600px auto auto !important; }
 #live-dock .ss-body { min-height: 420px !important; }

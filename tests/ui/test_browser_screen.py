@@ -177,3 +177,39 @@ def test_a_link_of_live_opens_what_is_seen_and_history_goes_through_runs(
     other.goto(link)
     at(other, 5, "verify")
     assert other.locator("#live-strip .ss-tok").count()
+
+
+INSIDE = """() => [...document.querySelectorAll("#live-mask .ss-mask-on")]
+  .map((cell) => [Number(cell.dataset.row), Number(cell.dataset.column)]).sort()"""
+SLOTS = """() => [...document.querySelectorAll("#live-mask .ss-slots")].map((strip) =>
+  [...strip.querySelectorAll(".ss-slot[data-row]")].map((slot) =>
+    [Number(slot.dataset.row), Number(slot.querySelector("small").textContent)]))"""
+
+
+def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    sites.dock(page, "inside")
+    desk = sites.desk_of(live.context)
+    number = desk.frame().selected_round
+    page.locator(f"#live-scrubber [data-r='{number}']").click()
+    detail = desk.player.frame().detail
+    tree, verdict = detail.combined, detail.verified
+    seen = [[-1, -1]]
+    for node in range(len(tree.token_ids)):
+        above, at = [[node, node], [node, -1]], tree.parents[node]
+        while at >= 0:
+            above.append([node, at])
+            at = tree.parents[at]
+        seen += above
+    # JavaScript sorts as text.
+    becomes(page, INSIDE, sorted(seen, key=lambda pair: ",".join(map(str, pair))))
+    rounds = desk.frame().view.rounds[:number]
+    prompt = len(desk.frame().view.started.prompt_token_ids)
+    first = prompt + sum(line.emitted for line in rounds) - 1
+    nodes = range(len(tree.token_ids))
+    before = [[-1, first], *([node, first + 1 + node] for node in nodes)]
+    after = [[-1, first], *([node, first + 1 + i] for i, node in enumerate(verdict.path))]
+    becomes(page, SLOTS, [before, after])
+    page.locator("#live-tree .ss-node[data-key='0']").hover()
+    page.locator("#live-mask .ss-mask-said").get_by_text(f"slot {first + 1}, position").wait_for()

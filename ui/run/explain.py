@@ -26,7 +26,8 @@ MAX_QUOTED = 40
 class Explanation:
     """The inspector's content.
 
-    `parent`: the node whose continuations `bars` shows (-1: root); None if there are none.
+    `chance`: the LLM's probability of the token. `parent`: the node whose continuations `bars`
+    shows (-1: root); None if there are none.
     """
 
     title: str = ""
@@ -36,6 +37,7 @@ class Explanation:
     token_id: int = -1
     parent: int | None = -1
     parent_text: str = ""
+    chance: float | None = None
 
 
 def quote(text: str) -> str:
@@ -73,6 +75,7 @@ def explain(
         token_id=tree.token_ids[node],
         parent=parent,
         parent_text=tree.root_text if parent < 0 else tree.texts[parent],
+        chance=verdict.llm_probabilities[node] if verdict else None,
     )
 
 
@@ -80,12 +83,21 @@ def bars(
     detail: Detail | None, explanation: Explanation, drafters: tuple[str, ...]
 ) -> dict[str, dict[str, Any]]:
     """Source (`llm` or a drafter's number) -> its most probable tokens after
-    `explanation.parent`."""
+    `explanation.parent`; the LLM's list has the token that is explained in any case."""
     if detail is None or detail.verified is None:
         return {}
     index = {name: str(i) for i, name in enumerate(drafters)}
     rows = [top for top in detail.verified.top_k if top.node == explanation.parent]
-    return {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
+    found = {index.get(top.source, top.source): _bar(top, explanation.token_id) for top in rows}
+    llm = found.get("llm")
+    if llm and explanation.chance is not None and not any(one["hit"] for one in llm.values()):
+        llm[str(len(llm))] = {
+            "t": explanation.token,
+            "id": explanation.token_id,
+            "p": round(explanation.chance, 4),
+            "hit": True,
+        }
+    return found
 
 
 def _bar(top: TopK, token_id: int) -> dict[str, Any]:
@@ -160,6 +172,7 @@ def _own(tree: Combined, verdict: Verified | None) -> Explanation:
         token_id=verdict.own_token_id,
         parent=after,
         parent_text=before,
+        chance=verdict.own_probability,
     )
 
 

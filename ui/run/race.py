@@ -82,9 +82,8 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
     else:
         low, high = min(ratios), max(ratios)
         words = f"{ratio:.2f}x the speed ({low:.2f} to {high:.2f}, {len(ratios)} blocks)"
-    return words + (
-        ": noise, it cannot exceed the tokens per pass" if _is_noise(view, ratio) else ""
-    )
+    # More than the tokens per pass cannot be gained.
+    return words + (": noise" if _is_noise(view, ratio) else "")
 
 
 def _is_noise(view: View, ratio: float) -> bool:

@@ -42,6 +42,8 @@ function draw(value, view) {
   const step = CELL + GAP;
   const size = { width: PREFIX + GAP + rows.length * step, height: rows.length * step };
   set(svg, "viewBox", `0 0 ${size.width} ${size.height}`);
+  set(svg, "width", Math.round(1.4 * size.width));
+  set(svg, "height", Math.round(1.4 * size.height));
   set(svg, "aria-label", rows.length ? `Attention mask of ${roundName(value.round)}: ${rows.length} rows, one for each token of the pass` : null);
   cells.replaceChildren(...rows.flatMap((row, y) => [
     s("rect", { class: "ss-mask-prefix", "data-row": row.key, x: 0, y: y * step, width: PREFIX, height: CELL }),

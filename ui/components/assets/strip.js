@@ -71,7 +71,7 @@ const SHAPES = [
 // What colours and shapes mean, in one line.
 function legendLine() {
   const who = h("span", { class: "ss-legend-who" });
-  const shapes = SHAPES.map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-tok ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
+  const shapes = SHAPES.map(([kind, words]) => h("span", { class: "ss-legend-item" }, h("span", { class: `ss-k-${kind} ss-sample`, "aria-hidden": "true" }, "ab"), words));
   const node = h("p", { class: "ss-legend" }, who, shapes);
   let shown = "";
   return {

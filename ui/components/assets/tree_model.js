@@ -34,8 +34,10 @@ export function items(value) {
   const drafts = entries(value.drafts);
   if (value.stage === "draft" && drafts.length) return [root, ...separate(drafts, who)];
   const nodes = merged(value, who);
-  // Siblings stand in their drafter's order, its surest first; the LLM's own token comes last.
-  return [root, ...nodes, ...own(value), ...dropped(value, who)];
+  // Siblings stand in their drafter's order, its surest first; above them what the LLM wrote in their place.
+  const wrote = own(value);
+  const after = (key) => wrote.filter((item) => item.parent === key);
+  return [root, ...after("-1"), ...nodes.flatMap((item) => [item, ...after(item.key)]), ...dropped(value, who)];
 }
 
 function separate(drafts, who) {

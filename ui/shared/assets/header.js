@@ -121,3 +121,4 @@ draw();
 watch("value", draw);
 new ResizeObserver(fit).observe(chips);  // another width, larger type
 document.fonts?.ready.then(fit);
+document.fonts?.addEventListener?.("loadingdone", fit);
