@@ -8,7 +8,7 @@ from typing import Any
 from core.config.checks import choice, integer, number
 from core.errors import ConfigError
 
-__all__ = ["MODES", "Offload", "offload_of"]
+__all__ = ["FASTEST_MBPS", "MODES", "Offload", "offload_of"]
 
 MODES = ("host", "disk")
 LARGEST_BYTES, FASTEST_MBPS = 1 << 50, 1e6

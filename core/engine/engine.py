@@ -14,7 +14,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from core.config import Request, SpeculationConfig
+from core.config.checks import number
 from core.config.mechanisms import is_model_free, length_policy
+from core.config.offload import FASTEST_MBPS
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters import compile_lookups
 from core.drafters.own import import_drafters
@@ -38,11 +40,12 @@ from core.engine.round_state import ActiveRequest, RoundState, next_round, updat
 from core.engine.run_events import run_failed, run_started
 from core.engine.scheduling import EACH, BatchSchedule
 from core.engine.snapshot import ScheduleDecision
-from core.errors import MODEL_FAULTS, EngineBusyError
+from core.errors import MODEL_FAULTS, ConfigError, EngineBusyError
 from core.events import Event, RunStarted
 from core.events.parts import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
+from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels, Say
 from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain
@@ -78,6 +81,7 @@ class Engine:
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
+        self._stream_mbps = 0.0
         on_gpu = models.llm.device.type == "cuda"
         if on_gpu:
             without_cudnn_attention()
@@ -120,6 +124,21 @@ class Engine:
         if name not in self._schedules:
             self._schedules[name] = BatchSchedule(name, self.costs)
         self._schedule = self._schedules[name]
+
+    @property
+    def stream_mbps(self) -> float:
+        """The rate at which the LLM's layers are copied from memory in each pass, as if they did
+        not fit; 0: not at all. For lessons: what was measured before is not measured again."""
+        return self._stream_mbps
+
+    @stream_mbps.setter
+    def stream_mbps(self, mbps: float) -> None:
+        number("stream_mbps", mbps, 0, FASTEST_MBPS)
+        if mbps != self._stream_mbps:
+            if not isinstance(self._llm, HfModel):
+                raise ConfigError.of("stream_mbps", mbps, "0 with this kind of LLM")
+            self._llm.stream_from_host(mbps)
+            self._stream_mbps = mbps
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:

@@ -52,7 +52,7 @@ class RoundSteps:
         fill_target_tokens: TargetTokensFiller | None,
         schedule: BatchSchedule,
     ) -> None:
-        self._llm, self._stream = llm, stream_of(llm)
+        self._llm = llm
         self._drafting = drafting
         self._recorder = recorder
         self._idle_time = idle_time
@@ -96,7 +96,8 @@ class RoundSteps:
         update_weights(decided)
         # Likewise before: `commit_one` reports the round, idle time included, to the length policy.
         self._idle_time.fill()
-        loads = self._stream.take_times() if self._stream else ()
+        stream = stream_of(self._llm)
+        loads = stream.take_times() if stream else ()
         for state in decided:
             with _fails_alone(state, states):
                 result = self.commit_one(state)

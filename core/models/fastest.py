@@ -29,6 +29,7 @@ __all__ = [
     "fastest",
     "kernels_of",
     "run_drafts",
+    "stream_from_host",
     "streamed_forward",
     "torch_forward",
 ]
@@ -82,6 +83,18 @@ def streamed_forward(
     forward = CompiledForward(weights, masks, (stream, element))
     forward.kernels = kernels
     return forward
+
+
+def stream_from_host(forward: Forward, mbps: float) -> Forward:
+    """See `CompiledForward.streamed`. Raises UnsupportedModelError for any other pass, and for one
+    that is streamed already."""
+    compiled = compiled_of(forward)
+    if compiled is None or compiled.stream is not None:
+        raise UnsupportedModelError(
+            "the LLM's layers cannot be streamed from memory here: a compiled pass on a CPU, "
+            "loaded without --offload, is allowed"
+        )
+    return compiled.streamed(mbps)
 
 
 def kernels_of(forward: Forward) -> Any:

@@ -14,7 +14,7 @@ import torch
 
 from core.errors import ContextLengthError, EngineError
 from core.events import ModelInfo
-from core.models.fastest import compiled_of, fastest, kernels_of, run_drafts
+from core.models.fastest import compiled_of, fastest, kernels_of, run_drafts, stream_from_host
 from core.models.forward import Forward, GeneralForward, MaskKind, TensorForward
 from core.models.fusing import adopt
 from core.models.graphed import tensors_of
@@ -53,6 +53,8 @@ class HfModel:
         self._forward: Forward = forward or (
             GeneralForward(module, masks) if lean is None else fastest(lean, masks)
         )
+        # While layers are streamed from memory, the pass as it was loaded.
+        self._resident_forward: Forward | None = None
         self.dtype = self._forward.dtype
         self.arena = KVArena(self._forward.shapes, self.dtype, self._forward.device)
         self._rows: list[Row | None] = []
@@ -101,6 +103,13 @@ class HfModel:
     def own_threads(self) -> bool:
         """Whether the pass runs on threads of its own instead of torch's."""
         return bool(getattr(self._forward, "workers", 0))
+
+    def stream_from_host(self, mbps: float) -> None:
+        """From the next pass on layers are copied from memory at this rate, as if they did not fit;
+        0: as the model was loaded. Raises UnsupportedModelError."""
+        resident = self._resident_forward or self._forward
+        self._forward = stream_from_host(resident, mbps) if mbps else resident
+        self._resident_forward = resident if mbps else None
 
     @property
     def kernels(self) -> Any:

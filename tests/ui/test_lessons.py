@@ -37,6 +37,7 @@ EXPLAINED = {
     8: ("speculation(?! length)",),
     9: ("routing", "regret"),
     10: ("scheduler", "queue"),
+    11: ("layer", "streamed"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
@@ -98,15 +99,15 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 
 
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
-    assert len(LESSONS) == 10 and len(set(KEYS)) == 10
+    assert len(LESSONS) == 11 and len(set(KEYS)) == 11
     for lesson in LESSONS:
         assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
-    assert [lesson_of(n).key for n in (None, 0, -3, 1, 10, 99)] == [
-        KEYS[i] for i in (0, 0, 0, 0, 9, 9)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 11, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 10, 10)
     ]
 
 
@@ -143,12 +144,17 @@ Runs = dict[str, list[Event]]
 def played(bundled: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
     return {
-        lesson.key: {
-            setup.label: list(bundled.generate(request_of(setup, bundled.models.drafter_names)))
-            for setup in setups(lesson)
-        }
+        lesson.key: {setup.label: events_of(bundled, setup) for setup in setups(lesson)}
         for lesson in LESSONS
     }
+
+
+def events_of(engine: Engine, setup: Setup) -> list[Event]:
+    engine.stream_mbps = setup.stream_mbps
+    try:
+        return list(engine.generate(request_of(setup, engine.models.drafter_names)))
+    finally:
+        engine.stream_mbps = 0
 
 
 def evidence_of(runs: Runs, latest: str = "") -> Evidence:
@@ -195,6 +201,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     ),
     "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
     "sharing": lambda runs: left_out(runs[1]),
+    "fitting": lambda runs: median_pass(runs[2]) / median_pass(runs[1]),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
     "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
 }

@@ -1,4 +1,5 @@
-"""The lesson "Sharing one LLM" with the engine behind it: its grants are the recorded ones."""
+"""The lessons that set something for all requests, with the engine behind them: "Sharing one LLM",
+whose grants are the recorded ones, and "An LLM that does not fit"."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import pytest
 
 from core import Engine, Worker
-from core.events import RoundCompleted
+from core.events import RoundCompleted, RunStarted
 from storage import RunQuery, RunStore
 from tests.laws.runs import bundled_engine
 from tests.ui.boards import notice_of
@@ -14,6 +15,7 @@ from tests.ui.test_learn import FULL, ended, learn_of, rows_of
 from ui.learn.handlers import example
 from ui.learn.layout import Learn
 from ui.learn.lessons import LESSONS
+from ui.learn.lessons.fitting import FITTING, IN_MEMORY, MBPS, STREAMED
 from ui.learn.lessons.sharing import EACH, SHARED, SHARING
 from ui.server.context import make_context
 from ui.server.session import TabSession
@@ -62,3 +64,32 @@ def test_who_may_not_choose_is_told(learn: Learn) -> None:
     values = ended(example(learn, desk, NUMBER, "me", FULL))
     assert "You may look, not choose" in notice_of(values, 0)
     assert host.schedule == "each" and rows_of(values) == [EACH]
+
+
+def test_layers_are_streamed_for_the_time_of_a_run(learn: Learn, store: RunStore) -> None:
+    desk, host = TabSession(), learn.board.context.model_host
+    chosen: set[float] = set()
+
+    def watched() -> Iterator[list[Any]]:
+        for frame in example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL):
+            chosen.add(host.stream_mbps)
+            yield frame
+
+    assert rows_of(ended(watched())) == [IN_MEMORY, STREAMED]
+    assert chosen == {0.0, MBPS} and host.stream_mbps == 0, "and it is put back"
+    rows = desk.lecture.evidence("fitting").rows
+    offloads = []
+    for label in (IN_MEMORY, STREAMED):
+        start = store.events(rows[label].run_id)[0]
+        assert isinstance(start, RunStarted)
+        offloads.append(start.offload)
+    assert offloads[0] is None and offloads[1] is not None
+    assert rows[STREAMED].pass_ms > 0.9 * offloads[1].least_ms > rows[IN_MEMORY].pass_ms
+
+
+def test_who_may_not_slow_the_others_down_is_told(learn: Learn) -> None:
+    desk, host = TabSession(), learn.board.context.model_host
+    desk.lecture.may_schedule = False
+    values = ended(example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
+    assert "would slow the LLM down" in notice_of(values, 0)
+    assert host.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]

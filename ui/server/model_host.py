@@ -111,6 +111,17 @@ class ModelHost:
         with self._changed:
             self._served.worker.engine.schedule = name
 
+    @property
+    def stream_mbps(self) -> float:
+        """The rate at which the LLM's layers are copied from memory in each pass; 0: not at all.
+        Models that are swapped in begin without."""
+        return float(self._served.worker.engine.stream_mbps)
+
+    @stream_mbps.setter
+    def stream_mbps(self, mbps: float) -> None:
+        with self._changed:
+            self._served.worker.engine.stream_mbps = mbps
+
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first; part of a study's identity."""
         return tuple(info.name for info in self._served.infos)

@@ -23,7 +23,7 @@ from core.errors import UnsupportedModelError
 from core.models.forward import MaskKind
 from core.models.kv_cache import KVArena, LayerShape, SlotPlan
 from core.models.layer_ops import FIRST_POSITIONS
-from core.models.layer_stream import LayerStream
+from core.models.layer_stream import HostLayers, LayerStream
 from core.models.lean import LeanWeights
 from core.models.native.compiling import COMPILER_FAULTS
 from core.models.native.drafting import draft_step, empty_batch, empty_outputs, slice_inputs
@@ -155,6 +155,17 @@ class CompiledForward:
             min(self.workers, one._weights.matrices.nbytes // WORTH_A_THREAD + 1)
         )
         one._pool.kernel = self._pool.kernel
+        return one
+
+    def streamed(self, mbps: float) -> CompiledForward:
+        """The same pass of one model with its layers copied from its own memory at a limited rate,
+        as if they did not fit. Shares everything else."""
+        one, packed, layers = copy.copy(self), self._weights.matrices, self._shape.layers
+        head = self._shape.hidden * self._shape.outputs // kind_of_array(packed.dtype.type).inputs
+        end = len(packed) - head
+        memory = torch.from_numpy(packed[:end].view(np.uint8)).view(layers, -1)
+        one._stream = LayerStream(HostLayers(list(memory)), 0, mbps, "host", self.device)
+        one._weights = self._weights._replace(matrices=packed[end:])
         return one
 
     @property

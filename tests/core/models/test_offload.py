@@ -15,7 +15,7 @@ import torch
 from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
 from core.config.offload import Offload, offload_of
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
-from core.events import RunCompleted, RunFailed
+from core.events import RoundCompleted, RunCompleted, RunFailed, RunStarted
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
@@ -370,3 +370,34 @@ def test_a_pass_that_was_given_up_leaves_nothing_behind(folder: Folder, way: typ
         assert torch.equal(found, wanted)
         model.commit(row, [0])
         resident.commit(other, [0])
+
+
+# -- a resident model, streamed for a while --
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) -> None:
+    path = str(folder(halved=halved, intermediate_size=64, head_dim=8))
+    engine = Engine(load_models(path, [path]))
+    request = Request("w", SamplingParams(12), prompt_token_ids=PROMPT)
+    wanted = ids_of_events(engine.generate(request))
+    engine.stream_mbps = 2.0
+    events = list(engine.generate(request))
+    assert isinstance(events[0], RunStarted) and events[0].offload is not None
+    assert (events[0].offload.mbps, events[0].offload.streamed) == (2.0, LAYERS)
+    assert all(e.loads for e in events if isinstance(e, RoundCompleted))
+    assert ids_of_events(events) == wanted
+    engine.stream_mbps = 0.0
+    events = list(engine.generate(request))
+    assert isinstance(events[0], RunStarted) and events[0].offload is None
+    assert ids_of_events(events) == wanted
+
+
+def test_what_cannot_be_streamed_so_is_refused(folder: Folder, way: type[Any]) -> None:
+    path = str(folder())
+    engine = Engine(load_models(path, [], offload=Offload("host")))
+    with pytest.raises(UnsupportedModelError, match="without --offload"):
+        engine.stream_mbps = 5.0
+    with pytest.raises(ConfigError):
+        engine.stream_mbps = -1.0
+    assert engine.stream_mbps == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ui.learn.lessons.answers import judge
 from ui.learn.lessons.choosing import ACCEPTANCE, LENGTH, VOTE
+from ui.learn.lessons.fitting import FITTING
 from ui.learn.lessons.guessing import MEMORY_BOUND, ONE_SSM, TREE
 from ui.learn.lessons.lesson import Lesson, missing_reason, request_of
 from ui.learn.lessons.routing import ROUTING
@@ -15,7 +16,7 @@ __all__ = ["LESSONS", "Lesson", "judge", "lesson_of", "missing_reason", "request
 
 LESSONS = (
     *(MEMORY_BOUND, ONE_SSM, TREE, VOTE, ACCEPTANCE, LENGTH, PIPELINE, LOSES),
-    *(ROUTING, SHARING),
+    *(ROUTING, SHARING, FITTING),
 )
 
 

@@ -52,7 +52,8 @@ class DrafterChoice:
 class Setup:
     """One run of a lesson. `label`: its row in the table of runs; `drafters` replaces those of
     `speculation`. `beside`: prompts of requests that run at the same time; `schedule`: the schedule
-    of all of them, empty to keep the present one."""
+    of all of them, empty to keep the present one. `stream_mbps`: the rate at which the LLM's layers
+    are copied from memory in each pass, as if they did not fit; 0: not at all."""
 
     label: str
     prompt: str
@@ -62,6 +63,7 @@ class Setup:
     temperature: float = 0.0
     beside: tuple[str, ...] = ()
     schedule: str = ""
+    stream_mbps: float = 0.0
 
 
 def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
