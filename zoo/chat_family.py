@@ -106,6 +106,7 @@ def kind_weights(kinds: Sequence[str]) -> list[list[float]]:
 def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, Any]:
     """Makes the family of the LLM and writes it into the folder `out/models`; returns the figures
     of its `training.json`."""
+    _check_folder(out / "models")
     generator = BatchGenerator(models, plan.seed, plan.clock)
     questions = Questions(
         models, generator, plan.questions, plan.development, plan.lengths, plan.seed
@@ -135,6 +136,14 @@ def make_family(models: LoadedModels, plan: FamilyPlan, out: Path) -> dict[str, 
             progress.note("\n".join(table(figures)))
     progress.end()
     return figures
+
+
+def _check_folder(folder: Path) -> None:
+    """Raises ConfigError for a folder with models of other names: it would be replaced whole."""
+    others = {path.parent.name for path in folder.glob("*/config.json")} - set(FAMILY)
+    if others:
+        allowed = f"a folder without other models: {folder} has {', '.join(sorted(others))}"
+        raise ConfigError.of("out", str(folder.parent), allowed)
 
 
 @torch.inference_mode()

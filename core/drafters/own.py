@@ -75,6 +75,13 @@ def _fault_of(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
     count = len(draft)
     if {len(draft.parents), len(draft.scores), len(draft.qs), len(draft.ranks)} != {count}:
         return "its lists are not of one length"
+    if {len(draft.contexts), len(draft.shares)} - {0, count}:
+        return "contexts or shares are not of its length"
+    # Also what JSON cannot hold, such as numpy's numbers: the log keeps every draft.
+    if any(type(n) is not int for n in (*draft.token_ids, *draft.parents, *draft.ranks)):
+        return "a token id, parent or rank is no int"
+    if any(type(score) not in (int, float) for score in (*draft.scores, *draft.qs)):
+        return "a score or q is no float"
     if count > request.budget:
         return f"{count} nodes, of at most {request.budget}"
     if any(not ROOT <= parent < node for node, parent in enumerate(draft.parents)):

@@ -39,7 +39,7 @@ class GraphPool:
     def give_up(self, error: RuntimeError) -> None:
         """No more captures: the next one would fail alike."""
         self.captures = False
-        reason = str(error).splitlines()[0]
+        reason = (str(error).splitlines() or [repr(error)])[0]
         warnings.warn(f"CUDA graphs are off, rounds are slower: {reason}", stacklevel=3)
 
 
@@ -65,6 +65,8 @@ class CachedGraph(Generic[T]):
         if self._captured is None and self._warm and self._pool.captures:
             try:
                 self._captured = self._pool.capture(self._work)
+            except torch.cuda.OutOfMemoryError:
+                pass  # tried again at the next call, when there may be room
             except RuntimeError as error:  # this device or driver cannot capture it
                 self._pool.give_up(error)
         self._warm = True

@@ -13,7 +13,7 @@ from typing import Any
 
 from core.config import Request
 from core.config.checks import integer
-from core.errors import ConfigError
+from core.errors import ConfigError, ContextLengthError
 from ui.api.generate import request_from
 from ui.openai.errors import ApiError
 from ui.server.context import Context
@@ -24,6 +24,8 @@ COMPLETION_TOKENS = 16
 """OpenAI's default of `max_tokens` for completions; a chat answer may fill the context."""
 
 MAX_TOKENS = 1_000_000
+ROLES = ("system", "developer", "user", "assistant", "tool")
+ROLES_TEXT = ", ".join(ROLES)
 STREAM_OPTIONS = ("include_usage", "include_obfuscation", "continuous_usage_stats")
 SAMPLING = ("top_k", "top_p", "min_p", "repetition_penalty", "seed", "ignore_eos")
 READ = frozenset(
@@ -73,7 +75,12 @@ def completion_request(context: Context, body: Any) -> ApiRequest:
         (prompt,) = prompt
     if not isinstance(prompt, list):
         return _api_request(context, fields, prompt, COMPLETION_TOKENS)
-    token_ids = _token_ids(prompt, context.models[0].vocab_size)
+    llm = context.models[0]
+    if len(prompt) >= llm.context_length:  # before each of them is looked at
+        raise ContextLengthError(
+            f"prompt has {len(prompt)} tokens: the context of {llm.name} is {llm.context_length}"
+        )
+    token_ids = _token_ids(prompt, llm.vocab_size)
     text = context.model_host.worker.engine.models.tokenizer.decode(list(token_ids))
     return _api_request(context, fields, text, COMPLETION_TOKENS, token_ids)
 
@@ -192,8 +199,8 @@ def _messages(values: Any) -> tuple[dict[str, str], ...]:
 
 def _message(value: Any) -> dict[str, str]:
     """A message with a role and a text; other fields must be empty, as in an answer sent back."""
-    if not isinstance(value, dict) or not isinstance(value.get("role"), str):
-        raise ConfigError.of("messages", value, "messages with role and content")
+    if not isinstance(value, dict) or value.get("role") not in ROLES:
+        raise ConfigError.of("messages", value, f"messages with role ({ROLES_TEXT}) and content")
     for name in value.keys() - {"role", "content"}:
         if value[name]:
             raise ApiError(f"{name} of a message is not supported", param="messages")

@@ -32,6 +32,7 @@ __all__ = ["openai_routes"]
 
 # Seconds between two looks for events: of a run, of one that waits in the queue.
 RUNNING_S, QUEUED_S = 0.005, 0.05
+LOST = "events of this run were lost: its end is in the log"
 CLIENT_LEFT = 499
 
 Handler = Callable[[HttpRequest, str], Awaitable[Response]]
@@ -121,10 +122,10 @@ async def _generate(
             answer.observe(event)
     finally:
         source.cancel()
-    if not answer.ended:
+    if not answer.ended and not source.done:
         return Response(status_code=CLIENT_LEFT)
-    if answer.error:
-        raise ApiError(answer.error, 500)
+    if answer.error or not answer.ended:
+        raise ApiError(answer.error or LOST, 500)
     return JSONResponse(answer.whole())
 
 
@@ -134,7 +135,7 @@ async def _json(http: HttpRequest) -> Any:
         raise ApiError("Content-Type must be application/json", 415)
     try:
         return await http.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiError(f"the body is not JSON: {error}") from error
 
 
@@ -143,7 +144,8 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
     seen = 0
     while True:
         done = source.done  # read first: then the last event is among those that follow
-        for event in source.events(seen, source.count):
+        # In a thread: what a slow client has not read may have to be read back from the log.
+        for event in await asyncio.to_thread(source.events, seen, source.count):
             seen += 1
             yield event
         if done or await http.is_disconnected():
@@ -160,8 +162,8 @@ async def _sse(
     async for event in _follow(http, source):
         if piece := answer.observe(event):
             yield _data(answer.piece(piece))
-    if answer.error:
-        yield _data(error_body(answer.error, 500, None, None))
+    if answer.error or not answer.ended:
+        yield _data(error_body(answer.error or LOST, 500, None, None))
     else:
         yield _data(answer.closing())
         if usage:

@@ -36,6 +36,7 @@ def speed_key(request: Request, models: Iterable[ModelInfo]) -> tuple[object, ..
     return (
         llm or (),
         request.prompt,
+        request.prompt_token_ids,
         request.chat,
         sampling.max_new_tokens,
         sampling.temperature,

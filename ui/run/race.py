@@ -35,14 +35,15 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
             for line, end in zip(view.rounds, ends, strict=True)
         },
         "words": {str(i): token.text for i, token in enumerate(words)},
+        # Of the same text only: another one's passes would be drawn over this one's words.
         "plain_ms": {str(i): round(ms, 2) for i, ms in enumerate(baseline.passes)}
-        if baseline
+        if baseline and _is_identical(frame)
         else {},
         **place_value(frame),
         "pinned": frame.pinned,
         "plain": frame.plain_so_far,
         "drafts": bool(view.drafters),
-        "verdict": verdict(frame, baseline),
+        "verdict": verdict(frame),
         "speed": speed_sentence(view, baseline),
         "text": _text_answer(frame),
         "blocks": len(baseline.blocks) if baseline else 0,
@@ -56,14 +57,13 @@ def place_value(frame: Frame) -> Value:
     return {"sel": frame.selected_round, "whole": whole}
 
 
-def verdict(frame: Frame, baseline: Baseline | None) -> str:
+def verdict(frame: Frame) -> str:
     """The sentence that needs no machine; empty before the run's end."""
     view, stats = frame.view, frame.view.stats
     if not frame.is_complete or not view.drafters or not stats.num_rounds:
         return ""
-    same = frame.answer is not None and frame.answer.kind == "identical"
-    tokens = f"{'The same ' if same else ''}{_count(stats.num_new_tokens, 'token')}"
-    plain = len(baseline.passes) if baseline and baseline.passes else stats.num_new_tokens
+    tokens = f"{'The same ' if _is_identical(frame) else ''}{_count(stats.num_new_tokens, 'token')}"
+    plain = stats.num_new_tokens  # plain decoding: a token a pass
     instead = f" instead of {plain}" if plain != stats.num_rounds else ", as many as without drafts"
     return f"{tokens} in {_count(stats.num_rounds, 'LLM pass')}{instead}"
 
@@ -89,6 +89,11 @@ def speed_sentence(view: View, baseline: Baseline | None) -> str:
 def _is_noise(view: View, ratio: float) -> bool:
     stats = view.stats
     return ratio > NOISE * stats.num_new_tokens / max(1, stats.num_rounds)
+
+
+def _is_identical(frame: Frame) -> bool:
+    """Whether plain decoding is known to have written the same text."""
+    return frame.answer is not None and frame.answer.kind == "identical"
 
 
 def _text_answer(frame: Frame) -> str:
