@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from core.models.layer_stream import stream_of
 from core.models.machine import TorchAlone
 from core.models.protocol import LanguageModel, chain
 
@@ -24,6 +25,9 @@ CONTEXTS = (64, 512)
 # tokens than such a round ever commits, are left out. So may its repetitions together, but for one.
 PATIENCE_S = 2.0
 HOPELESS = 6.0
+# Of an LLM whose layers are streamed, passes of seconds are alike up to many nodes: a few of them,
+# once, instead of 54 before the first token.
+STREAMED_COUNTS, SLOW_S = (0, 16, 64), 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,13 @@ def _measure_context(llm: LanguageModel, context: int) -> dict[int, float]:
     counts = [n for n in NODE_COUNTS if context + n + 1 <= llm.context_length]
     row = llm.open_row()
     try:
+        start = time.perf_counter()
         # Token 0 everywhere: a pass takes the same time whatever its tokens are.
         llm.forward([chain(row, [0] * context, last_only=True)])
         llm.commit(row, range(context))
+        if stream_of(llm) is not None and time.perf_counter() - start > SLOW_S:
+            few = [n for n in counts if n in STREAMED_COUNTS]
+            return _sweep(llm, row, few, math.inf)
         start = time.perf_counter()
         # The first sweep warms caches and the allocator; its times are thrown away, its sizes are
         # kept.

@@ -16,6 +16,7 @@ from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfi
 from core.config.offload import Offload, offload_of
 from core.errors import ConfigError, ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from core.events import RoundCompleted, RunCompleted, RunFailed, RunStarted
+from core.length.cost_model import verify_costs
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
@@ -391,6 +392,18 @@ def test_a_resident_model_is_streamed_for_a_while(folder: Folder, halved: bool) 
     events = list(engine.generate(request))
     assert isinstance(events[0], RunStarted) and events[0].offload is None
     assert ids_of_events(events) == wanted
+
+
+def test_slow_streamed_passes_are_timed_at_few_sizes(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(folder())
+    streamed, resident = (load_models(path, [], offload=o).llm for o in (Offload("host"), None))
+    assert len(verify_costs.measure_verify_costs(streamed).ms) > 3  # they are fast
+    monkeypatch.setattr(verify_costs, "SLOW_S", 0.0)
+    costs = verify_costs.measure_verify_costs(streamed)
+    assert list(costs.ms) == [0, 16, 64] and costs.affordable_nodes() >= 0
+    assert len(verify_costs.measure_verify_costs(resident).ms) > 3
 
 
 def test_what_cannot_be_streamed_so_is_refused(folder: Folder, way: type[Any]) -> None:
