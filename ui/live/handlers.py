@@ -126,7 +126,7 @@ def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]
             session.cancel()
         yield from play(session)
         if press.race and request.speculation.drafters and _is_finished(session, player):
-            yield from _seldom(race_plain(context.hub, session, press.owner, BLOCKS))
+            yield from _seldom(race_plain(context.hub, session, press.owner, BLOCKS, False))
 
     for drawn in live.board.stream(session, frames()):
         yield live_values(live, session, drawn)

@@ -21,6 +21,11 @@ from ui.words.messages import position_sentence
 
 __all__ = ["Live", "build_live"]
 
+KEYS = (
+    "Keys: <kbd>r</kbd> run, <kbd>s</kbd> stop, <kbd>space</kbd> play, <kbd>←</kbd> <kbd>→</kbd> "
+    "rounds, <kbd>,</kbd> <kbd>.</kbd> stages, <kbd>l</kbd> last round, <kbd>t</kbd> large type, "
+    "<kbd>g</kbd> or <kbd>?</kbd> these settings"
+)
 DRAWER = "() => { document.documentElement.toggleAttribute('data-settings'); }"
 
 
@@ -82,6 +87,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
         models = (context.drafter_names, context.preset, context.chat, context.answers)
         form = build_settings(command, *models, own=context.own_drafters)
         presets = build_own_presets()
+        gr.Markdown(KEYS, elem_classes="sp-keys")
     for button in (drawer, close):
         button.click(None, None, None, js=DRAWER)
     copy.click(None, None, None, js="() => { window.specscopeLink?.copy('live-copy'); }")

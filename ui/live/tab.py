@@ -162,7 +162,7 @@ def _press_handler(
 
 
 def _race_handler(live: Live) -> Callable[..., Iterator[Values]]:
-    question = partial(race_plain, blocks=BLOCKS)
+    question = partial(race_plain, blocks=BLOCKS, log=False)
 
     def ask(visitor: str, stops: int, request: gr.Request) -> Iterator[Values]:
         owner = live.board.context.access.key(request, visitor or "")

@@ -30,24 +30,27 @@ MOST_S = 30.0
 """Seconds that all blocks of a race may take."""
 
 
-def race_plain(hub: Hub, session: TabSession, owner: str, blocks: int = 1) -> Iterator[None]:
+def race_plain(
+    hub: Hub, session: TabSession, owner: str, blocks: int = 1, log: bool = True
+) -> Iterator[None]:
     """Decode the session's run's request plainly: sets `session.baseline`, how fast that is, and
     `session.answer`, whether it writes the same text.
 
     With more `blocks` both are run again in turns, as long as that takes at most MOST_S, so that a
-    speed is no single sample. If the session looks at another run meanwhile, nothing is stored.
+    speed is no single sample; those runs are in no log, nor is the first one without `log`. If the
+    session looks at another run meanwhile, nothing is stored.
     """
     player, view = session.player, finished_view(hub, session)
     began = time.monotonic()
     session.answer = law = same_distribution(view)
-    yield from _run_plain(hub, session, view, owner)
+    yield from _run_plain(hub, session, view, owner, log=log)
     if session.player is not player:
         return
     _keep_baseline(hub, session, view)
     if law is None and session.plain and _view_of(session.plain).token_ids != view.token_ids:
         # The tokens in dispute have to be weighed: once more, with many alternatives recorded.
         session.plain = None
-        yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K)
+        yield from _run_plain(hub, session, view, owner, DISPUTE_TOP_K, log)
     if law is None and session.player is player and session.plain is not None:
         session.answer = _answer(player, view, session.plain)
     yield
@@ -135,7 +138,12 @@ def _view_of(source: Source | None) -> View:
 
 
 def _run_plain(
-    hub: Hub, session: TabSession, view: View, owner: str, top_k: int | None = None
+    hub: Hub,
+    session: TabSession,
+    view: View,
+    owner: str,
+    top_k: int | None = None,
+    log: bool = True,
 ) -> Iterator[None]:
     """Run plain decoding unless this session has done so already; sets `session.plain`."""
     if session.plain is not None:
@@ -149,7 +157,7 @@ def _run_plain(
     total = request.sampling.max_new_tokens
     try:
         session.racing = True
-        for source in run_to_end(hub, session, request, owner):
+        for source in run_to_end(hub, session, request, owner, log):
             if session.player is not player:
                 return
             queued = f", {source.place} in the queue" if source.place else ""

@@ -108,13 +108,13 @@ class LiveSource:
         owner: str = "",
         begun: Callable[[str], None] | None = None,
     ) -> None:
-        """Without a store only the latest events are kept. `begun` is called with the run's id
+        """Without a store all events stay in memory. `begun` is called with the run's id
         once its start is recorded; it must not block."""
         self._store, self._owner, self._begun = store, owner, begun
         self._run: RunLike | None = None
         self._run_id = ""
         self.prompt = ""
-        self._kept: deque[Event] = deque(maxlen=KEPT_EVENTS)
+        self._kept: deque[Event] = deque(maxlen=None if store is None else KEPT_EVENTS)
         self._count = 0
         self._done = False
         self._news = threading.Condition()
@@ -176,7 +176,7 @@ class LiveSource:
             start = self._count - len(self._kept)
             if first >= start:
                 return tuple(self._kept[i - start] for i in range(first, end))
-        return _read_back(self._store, self.run_id, first, end) if self._store else ()
+        return _read_back(self._store, self.run_id, first, end) if self._store is not None else ()
 
     def wait(self, count: int, timeout: float) -> None:
         with self._news:

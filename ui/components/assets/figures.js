@@ -81,6 +81,7 @@ function draw(value, view) {
   view.buttons.clock.hidden = !timed;
   view.buttons.again.hidden = !value.verdict;
   set(view.buttons.clock, "aria-pressed", String(view.clock === "ms"));
+  view.ours.node.hidden = Boolean(value.run) && !value.drafts;
   if (view.frame && value.run !== view.racing) stop(view);
   if (!view.frame) rest(view);
   // Once plain decoding is measured, both run once as they were.

@@ -3,7 +3,7 @@
   const KEYS = {
     r: "run", s: "stop", ".": "step", ",": "step-back",
     ArrowRight: "round-next", ArrowLeft: "round-previous", l: "follow", Escape: "follow",
-    n: "next", p: "previous", t: "large", " ": "play", g: "drawer",
+    n: "next", p: "previous", t: "large", " ": "play", g: "drawer", "?": "drawer",
   };
   const TYPING = "textarea, select, [contenteditable=true], [role=listbox], " +
     "input:not([type=radio]):not([type=checkbox]):not([type=range])";
