@@ -18,7 +18,7 @@ from typing import NoReturn, TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.field_text import parse_field
-from core.config.offload import offload_of
+from core.config.offload import number_of_bytes, offload_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.catalog import BUNDLED, SMOLLM2
@@ -83,7 +83,7 @@ def parser() -> Parser:
     p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
     p.add_argument(
         "--resident",
-        type=number_of("resident", lambda value: int(float(value)), "a number of bytes"),
+        type=number_of("resident", number_of_bytes, "a number of bytes"),
         metavar="BYTES",
         help="layers that stay in memory; default: none",
     )

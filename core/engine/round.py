@@ -101,12 +101,13 @@ class RoundSteps:
         for state in decided:
             with _fails_alone(state, states):
                 result = self.commit_one(state)
-            began = min(timing.start for timing in state.timings)
-            state.loads = [
-                Timed("layers", "load", max(start, began), end)
-                for start, end in loads
-                if end > began
-            ]
+            if loads:
+                began = min(timing.start for timing in state.timings)
+                state.loads = [
+                    Timed("layers", "load", max(start, began), end)
+                    for start, end in loads
+                    if end > began
+                ]
             if state.error is None:
                 yield from self.complete_round(state, result)
             else:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from core.config import PRESETS
 from core.config.checks import choice, integer
 from core.config.mechanisms import SCHEDULES
-from core.config.offload import offload_of
+from core.config.offload import number_of_bytes, offload_of
 from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]
@@ -41,7 +41,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--auth", metavar="USER:PASSWORD", help="ask visitors for a name and password")
     p.add_argument("--preset", help=f"what the page opens with: {', '.join(PRESETS)}")
     p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
-    p.add_argument("--resident", type=_bytes, metavar="BYTES", help="layers that stay in memory")
+    p.add_argument(
+        "--resident", type=number_of_bytes, metavar="BYTES", help="layers that stay in memory"
+    )
     p.add_argument("--offload-mbps", type=float, metavar="N", help="limit of the stream in MB/s")
     schedules = ", ".join(SCHEDULES)
     p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
@@ -56,11 +58,6 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.preset = _preset(args)
     args.offload = offload_of(args.offload, args.resident, args.offload_mbps)
     return args
-
-
-def _bytes(value: str) -> int:
-    """A number of bytes, as 2000000 or 2e6."""
-    return int(float(value))
 
 
 def _login(value: str) -> tuple[str, str]:

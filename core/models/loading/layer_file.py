@@ -117,16 +117,19 @@ def write_layers(
     the last one is recorded with them. One layer at a time is in memory."""
     partial, hashes, size = file.with_suffix(".part"), [], 0
     vectors: dict[str, torch.Tensor] = {}
-    with partial.open("wb") as out:
-        for layer, own in layers:
-            bytes_ = memory_of(layer)
-            hashes.append(hashlib.sha256(bytes_).hexdigest())
-            out.write(bytes_)
-            size = len(layer)
-            vectors |= own
-        out.flush()
-        os.fsync(out.fileno())  # O_DIRECT reads what is on the disk
-    partial.rename(file)
+    try:
+        with partial.open("wb") as out:
+            for layer, own in layers:
+                bytes_ = memory_of(layer)
+                hashes.append(hashlib.sha256(bytes_).hexdigest())
+                out.write(bytes_)
+                size = len(layer)
+                vectors |= own
+            out.flush()
+            os.fsync(out.fileno())  # O_DIRECT reads what is on the disk
+        partial.rename(file)
+    finally:  # cancelled, or the disk is full: the room is needed for the next try
+        partial.unlink(missing_ok=True)
     # Last: a layer file without it is written again.
     record = {"size": size, "sha256": hashes, **more()}
     save_file(vectors, file.with_suffix(".safetensors"), metadata={RECORD: json.dumps(record)})

@@ -138,7 +138,7 @@ def _load_all(
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
     # Together: each of them alone may fit.
     needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
-    check_memory([_resident(needs[0], offload), *needs[1:]], place)
+    check_memory([_resident(needs[0], offload, place), *needs[1:]], place)
     about = _about(say, "LLM", str(llm_source))
     big = load_one(llm_source, "llm", dtype, place, about, offload)
     check_embedding(tokenizer, big)
@@ -191,7 +191,10 @@ def load_one(
     say("configuration")
     config = read_config(source)
     torch_dtype = dtype_of(dtype, source.name, device)
-    check_memory([_resident(need_of(source.name, dtype, device), offload)], device)
+    need = need_of(source.name, dtype, device)
+    check_memory([_resident(need, offload, device)], device)
+    if offload is not None and offload.mode == "host" and device.type == "cuda":
+        check_memory([need], torch.device("cpu"))  # the streamed layers wait in host memory
     if offload is not None:
 
         def about(module: Any) -> ModelInfo:
@@ -209,9 +212,9 @@ def load_one(
     return checked_model(module, info)
 
 
-def _resident(need: Need, offload: Offload | None) -> Need:
-    """What stays in memory of an LLM that is streamed from a file."""
-    if offload is None or offload.mode != "disk":
+def _resident(need: Need, offload: Offload | None, device: torch.device) -> Need:
+    """What stays on the device of an LLM whose layers are streamed: not from a CPU's own memory."""
+    if offload is None or (offload.mode == "host" and device.type == "cpu"):
         return need
     return replace(need, bytes=min(need.bytes, offload.resident))
 

@@ -164,6 +164,7 @@ class _Model:
             with hold_lock(file.with_suffix(".lock"), say, "writes its layers"):
                 found = read_record(file) if file.exists() else None
                 if found is None:
+                    file.with_suffix(".part").unlink(missing_ok=True)  # of a killed process
                     self._check_disk(folder)
                     write_layers(file, self._packed(say), self._record)
                     found = read_record(file)
