@@ -6,8 +6,8 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,9 +16,11 @@ from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.__main__ import main
 from core.drafters.base import DraftRequest
 from core.drafters.lookup import LookupDrafter
+from core.drafters.own import check_drafts
 from core.engine.worker import Worker
 from core.errors import ConfigError
 from core.events import Drafted, RoundCompleted
+from core.trees.draft import Draft
 from tests.core.engines import engine_of, ids_of_events, tables
 from tests.fakes import loaded_tables
 from tests.laws.runs import ids_of, module_of, prompts, transformers_ids
@@ -184,3 +186,24 @@ def test_a_request_imports_nothing(example: str) -> None:
 def test_the_page_takes_the_option() -> None:
     assert parse([]).drafter == []
     assert parse(["--drafter", NAME, "--drafter", "a.b:C"]).drafter == [NAME, "a.b:C"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"token_ids": [1.0]}, "a token id, parent or rank is no int"),
+        ({"token_ids": [np.int64(1)]}, "a token id, parent or rank is no int"),
+        ({"scores": [np.float32(0.5)]}, "a score or q is no float"),
+        ({"contexts": [2]}, ""),
+        ({"shares": [0.5, 0.2]}, "contexts or shares are not of its length"),
+    ],
+)
+def test_a_draft_is_plain_values_that_the_log_can_keep(change: dict[str, Any], words: str) -> None:
+    values: dict[str, Any] = {"token_ids": [1], "parents": [-1], "scores": [0.5]}
+    draft = Draft(**(values | {"qs": [1.0], "ranks": [0]} | change))
+    asked = SimpleNamespace(budget=4, shape=(1,))
+    if not words:
+        check_drafts([cast(DraftRequest, asked)], [draft], 8)
+        return
+    with pytest.raises(ValueError, match=words):
+        check_drafts([cast(DraftRequest, asked)], [draft], 8)
