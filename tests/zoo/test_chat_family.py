@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,14 @@ from tests.core.models.folders import save_tiny_model
 from tests.fakes import VOCAB, tiny_module, word_tokenizer
 from tests.zoo.small import Killed, TickingClock
 from zoo.batch_generation import TOP, BatchGenerator, Generated, Stop
-from zoo.chat_family import FAMILY, FamilyPlan, accuracy, kind_weights, make_family
+from zoo.chat_family import (
+    FAMILY,
+    FamilyPlan,
+    _check_folder,
+    accuracy,
+    kind_weights,
+    make_family,
+)
 from zoo.chat_prompts import chat_prompts
 from zoo.own_answers import (
     ENDED_QUESTIONS,
@@ -459,3 +467,14 @@ def test_bad_arguments_are_refused_in_one_line(
     assert command.main([*common, *arguments]) == 2
     said = capsys.readouterr().err
     assert told in said and said.count("\n") == 1
+
+
+def test_a_folder_with_other_models_is_refused(tmp_path: Path) -> None:
+    """`zoo train` writes its models into the same place, and this would replace it whole."""
+    for name in ("ssm-chat", "ssm-math"):
+        (tmp_path / "models" / name).mkdir(parents=True)
+        (tmp_path / "models" / name / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="without other models: .* has ssm-math"):
+        _check_folder(tmp_path / "models")
+    shutil.rmtree(tmp_path / "models" / "ssm-math")
+    _check_folder(tmp_path / "models")
