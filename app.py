@@ -29,30 +29,25 @@ def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
     from core import Engine, Worker, load_models, one_arena, use_threads
-    from core.drafters.own import import_drafters
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
-    from ui.live.handlers import record_opening
     from ui.server.context import make_context
     from ui.server.model_host import ModelHost
     from ui.server.model_swap import ModelPair, Say
     from ui.server.page import launch
     from ui.server.visitors import Access
 
-    import_drafters(args.drafter)
     one_arena()
     store = RunStore(args.db)
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
         models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say, args.offload)
-        engine = Engine(models, schedule=args.schedule, drafters=args.drafter)
-        return Worker(engine.warm_up(say))
+        return Worker(Engine(models, schedule=args.schedule, drafters=args.drafter).warm_up(say))
 
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
-    record_opening(context)
     try:
         launch(context, args, STARTED)
     finally:

@@ -20,7 +20,17 @@ import pytest
 from core import Request, SamplingParams, SpeculationConfig
 from core.engine.run_events import run_cancelled, run_failed
 from core.errors import SpecScopeError
-from core.events import Ahead, Event, RoundCompleted, RunCompleted, event_from_plain, event_to_plain
+from core.events import (
+    Ahead,
+    Event,
+    OffloadInfo,
+    RoundCompleted,
+    RunCompleted,
+    RunStarted,
+    Span,
+    event_from_plain,
+    event_to_plain,
+)
 from core.sequence import Sequence
 from storage import RunStore
 from tests.laws.runs import bundled_engine, prompts
@@ -67,7 +77,7 @@ REPEATED = {
 }
 # Trees of several nodes, whatever this machine can afford.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
-NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled")
+NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead", "thinned")
 TABLES = (
@@ -85,12 +95,28 @@ def events_of(name: str) -> tuple[Event, ...]:
         return tuple(synthetic_run(8, seed=5, mechanisms=Mechanisms(pipeline="auto")))
     if name == "scheduled":
         return scheduled()
+    if name == "offloaded":
+        return offloaded()
     sampling, fields = RUNS[name]
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
     assert isinstance(last, RunCompleted)
     # No prompt at hand ends within a character: the tail is put there.
     return (*events, replace(last, text_tail="\ufffd") if name == "plain" else last)
+
+
+def offloaded() -> tuple[Event, ...]:
+    """A run as if its LLM's layers had been streamed."""
+    info = OffloadInfo("disk", 2, 1_000_000, 3_000_000, 12_000_000, 200.0)
+    loads = (Span("layers", "load", 1.0, 2.5), Span("layers", "load", 2.5, 4.0))
+    return tuple(
+        replace(event, offload=info)
+        if isinstance(event, RunStarted)
+        else replace(event, loads=loads)
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in events_of("union")
+    )
 
 
 def scheduled() -> tuple[Event, ...]:

@@ -55,6 +55,10 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     if args.auth is not None:
         args.auth = _login(args.auth)
     choice("--schedule", args.schedule, tuple(SCHEDULES))
+    if args.drafter:
+        from core.drafters.own import import_drafters  # and torch, which takes seconds
+
+        import_drafters(args.drafter)
     args.preset = _preset(args)
     args.offload = offload_of(args.offload, args.resident, args.offload_mbps)
     return args

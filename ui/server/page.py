@@ -21,6 +21,7 @@ from ui.compare.tab import Compare, build_compare, wire_compare
 from ui.components import launch_options
 from ui.learn.layout import Learn
 from ui.learn.tab import build_learn, wire_learn
+from ui.live.handlers import record_opening
 from ui.live.tab import Live, build_live, wire_live
 from ui.models_tab.tab import Models, build_models, wire_models
 from ui.openai.routes import openai_routes
@@ -222,6 +223,7 @@ def launch(context: Context, args: argparse.Namespace, started: float) -> None:
     if args.host is not None:
         check_host(args.host)
     blocks = build_page(context)
+    record_opening(context)
     routes = openai_routes(context, args.auth) if args.openai else []
     try:
         _, url, _ = blocks.launch(

@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 
-from core.errors import MODEL_FAULTS, ModelLoadError, SpecScopeError, UnsupportedModelError
+from core.errors import (
+    MODEL_FAULTS,
+    ConfigError,
+    ModelLoadError,
+    SpecScopeError,
+    UnsupportedModelError,
+)
 from core.models.loading.catalog import ALLOWED, ModelSource
 from core.models.loading.gguf_cache import check_complete
 
@@ -57,6 +63,8 @@ def reading_model(source: ModelSource) -> Iterator[None]:
     """What is raised within becomes a ModelLoadError of one line."""
     try:
         yield
+    except ConfigError as error:  # of a field in the model's own configuration
+        raise ModelLoadError(unreadable("model", source, error)) from error
     except SpecScopeError:
         raise
     except UnpicklingError as error:

@@ -183,9 +183,11 @@ def test_a_request_imports_nothing(example: str) -> None:
     assert "my_drafters" not in sys.modules
 
 
-def test_the_page_takes_the_option() -> None:
+def test_the_page_takes_the_option(example: str) -> None:
     assert parse([]).drafter == []
-    assert parse(["--drafter", NAME, "--drafter", "a.b:C"]).drafter == [NAME, "a.b:C"]
+    assert parse(["--drafter", example]).drafter == [example]
+    with pytest.raises(ConfigError, match="--drafter is 'no_such_module:Class'"):
+        parse(["--drafter", example, "--drafter", "no_such_module:Class"])
 
 
 @pytest.mark.parametrize(
