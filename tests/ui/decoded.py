@@ -80,13 +80,14 @@ def prepare(
     open_drawer(all_panes(page))
     wait_usable(page, number_box(page, "sampling-max_new_tokens")).fill(str(tokens))
     page.get_by_text("Every setting of the engine").click()
-    choose(page, "preset", preset)
+    choose(close_drawer(page), "preset", preset)
     meant = SpeculationConfig.preset(preset)
     for name in ("combine", "length", "pipeline"):  # the server fills in the fields
         shows(page, name, getattr(meant, name))
     for name, value in fields.items():
         choose(page, f"field-{name}", value)
-    close_drawer(page)
+    if fields:
+        close_drawer(page)
 
 
 def decode(page: Any, preset: str, **fields: str) -> None:

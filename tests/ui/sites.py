@@ -185,7 +185,7 @@ ALL_PANES = """
 }
 #live-screen, #live-dock, #live-dock .ss-panel { height: auto !important; }
 #live-board { grid-template-rows: auto 600px auto auto !important; }
-#live-dock .ss-body { min-height: 420px !important; }
+#live-dock.sp-dock .sp-pane .ss-panel .ss-body { min-height: 420px !important; }
 """
 
 

@@ -39,6 +39,8 @@ PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
 
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
+# As wide as in the report, where two charts stand side by side.
+AS_WIDE = "#sessions-lengths, #sessions-timeline { max-width: 608px; }"
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
 
@@ -108,6 +110,7 @@ def test_the_report_is_the_board_of_the_page(
         else:  # a page that has shown no other run: nothing of one is left where it is hidden
             board.reload()
         sessions(all_panes(wait_ready(board)))
+        board.add_style_tag(content=AS_WIDE)
         board.locator(".sp-open").click()
         about(board, run_id)
         board.set_viewport_size(TALL)
@@ -131,12 +134,7 @@ def test_the_report_is_the_board_of_the_page(
 
 
 def to_round(page: Any, where: str, number: int) -> None:
-    if where == "sessions":
-        return page.locator(f"#sessions-scrubber [data-r='{number - 1}']").click()
-    page.locator("input#report-scrub").focus()
-    page.keyboard.press("Home")
-    for _ in range(number):
-        page.keyboard.press("ArrowRight")
+    page.locator(f"#{where}-strip .ss-round[data-r='{number - 1}']").click()
 
 
 def alike(board: Any, report: Any) -> list[list[str]]:
