@@ -31,11 +31,10 @@ def serve(argv: list[str] | None) -> None:
     from core import Engine, Worker, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
-    from ui.live.handlers import record_opening
     from ui.server.context import make_context
     from ui.server.model_host import ModelHost
     from ui.server.model_swap import ModelPair, Say
-    from ui.server.page import build_page, launch
+    from ui.server.page import launch_page
     from ui.server.visitors import Access
 
     one_arena()
@@ -49,9 +48,8 @@ def serve(argv: list[str] | None) -> None:
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
-    record_opening(context)
     try:
-        launch(build_page(context), args, STARTED)
+        launch_page(context, args, STARTED)
     finally:
         context.conductor.close()
         host.close()

@@ -19,6 +19,7 @@ from ui.compare.tab import Compare, build_compare, wire_compare
 from ui.components import launch_options
 from ui.learn.layout import Learn
 from ui.learn.tab import build_learn, wire_learn
+from ui.live.handlers import record_opening
 from ui.live.tab import Live, build_live, wire_live
 from ui.models_tab.tab import Models, build_models, wire_models
 from ui.prompts.tab import Prompts, build_prompts, wire_prompts
@@ -34,7 +35,7 @@ from ui.shared.parts import header, header_value, notice, page_css, page_js
 from ui.tune.tab import Tune, build_tune
 from ui.tune.wiring import wire_tune
 
-__all__ = ["build_page", "launch", "page_options", "who_can_reach"]
+__all__ = ["build_page", "launch", "launch_page", "page_options", "who_can_reach"]
 
 TITLE = "SpecScope"
 MAX_WAITING = 256
@@ -208,6 +209,12 @@ def who_can_reach(host: str, port: int, auth: bool) -> str:
         "and see and delete the runs of their own browser, nobody else's. "
         "--auth USER:PASSWORD asks for a login."
     )
+
+
+def launch_page(context: Context, args: argparse.Namespace, started: float) -> None:
+    """Build the page, have the run recorded that it opens with, and serve."""
+    record_opening(context)
+    launch(build_page(context), args, started)
 
 
 def launch(blocks: gr.Blocks, args: argparse.Namespace, started: float) -> None:
