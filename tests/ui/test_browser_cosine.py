@@ -51,6 +51,7 @@ def test_two_requests_are_drawn_as_they_were_recorded(
         sites.close_drawer(sites.wait_form_settled(page))
         page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
         page.evaluate(WATCH)
+    sites.dock(pages[0], "requests")
     pages[0].locator("#requests-schedule").get_by_text("cosine: like lengths together").click()
     sites.until(pages[0], lambda: context.model_host.schedule == "cosine")
     for page in pages:

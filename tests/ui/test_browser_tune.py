@@ -215,6 +215,7 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     page.locator("#live-notice").get_by_text("These settings are in the form now").wait_for()
     sites.in_sight(page, "#prompt textarea", "#live-run")
     becomes(page, "() => document.querySelector('#prompt textarea').value", "Once")
+    sites.open_drawer(page)
     page.get_by_text("Every setting of the engine").click()
     expansion = "() => document.querySelector('#field-expansion :is(input, textarea)').value"
     becomes(page, expansion, "1,2,2")
