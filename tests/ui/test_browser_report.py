@@ -47,8 +47,8 @@ TALL = {"width": 1280, "height": 5000}
 # What each picture says: its elements with their classes, states and labels, and its texts, in
 # order. Of a chart, which Plotly draws, its label and its texts.
 SAID = """([where, names]) => {
-  const NAMES = "class|role|hidden|tabindex|title|aria-(?!labelledby|describedby).*|data-(?!seen).*";
-  const KEPT = new RegExp(`^(${NAMES})$`);
+  const OURS = "aria-(?!labelledby|describedby).*|data-(?!seen).*";
+  const KEPT = new RegExp(`^(class|role|hidden|tabindex|title|${OURS})$`);
   const passing = ["data-pending", "data-zoom", "data-unformatted", "data-noexport"];
   const says = ({ name }) => KEPT.test(name) && !passing.includes(name);
   const saidOf = (panel) => {
