@@ -29,6 +29,8 @@ export function scaleOf(element) {
 export function sizeOf(element, changed = () => {}) {
   const size = { width: element.clientWidth, height: element.clientHeight };
   new ResizeObserver(() => {
+    // Hidden, behind its table for one: what is drawn or saved meanwhile is of the size it had.
+    if (!element.clientWidth && size.width) return;
     Object.assign(size, { width: element.clientWidth, height: element.clientHeight });
     changed();
   }).observe(element);
