@@ -117,7 +117,7 @@ def check_panel(
         assert {granted(done).num_batch for done in group} == {len(group)}
         assert state["why"] in {granted(done).reason for done in group}
         compared += 1
-    assert compared, "both requests were never in the panel"
+    assert compared > 1, "hardly ever were both requests in the panel"
 
 
 def check_pictures(page: Any, run: decoded.Recorded, where: str = "live") -> None:

@@ -114,7 +114,7 @@ def build_beside(context: Context) -> TwoRuns:
         close = gr.Button("Close the comparison", size="sm", elem_id="pair-close", min_width=90)
         tables = pair_tables("pair-tables")
         bar = build_bar()
-        with gr.Row(equal_height=False):
+        with gr.Row(equal_height=False, elem_id="pair-halves"):
             halves = [_build_half(f"pair-{which}") for which in ORDINALS]
     return TwoRuns(section, message_box, tables, close, bar, (halves[0], halves[1]))
 
