@@ -50,8 +50,8 @@ def test_two_requests_are_drawn_as_they_were_recorded(
         sites.open_drawer(page).get_by_label("ignore_eos").check()
         sites.close_drawer(sites.wait_form_settled(page))
         page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
+        sites.dock(page, "requests")  # a pane that is not open is not drawn
         page.evaluate(WATCH)
-    sites.dock(pages[0], "requests")
     schedule = pages[0].locator("#requests-schedule").get_by_label("cosine: like lengths together")
     schedule.focus()
     schedule.press("Space")  # the pane is scrolled to what has the focus
