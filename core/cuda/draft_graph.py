@@ -31,14 +31,10 @@ from core.drafters.ssm import SsmDrafter
 from core.drafters.ssm_state import PendingTrie
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
-from core.models.graph_cache import CachedGraph, GraphPool
+from core.models.graph_cache import MAX_GRAPHS, CachedGraph, GraphPool
 from core.trees.draft import Draft
 
-__all__ = ["MAX_GRAPHS", "DraftGraphs", "draft_pass_of", "draft_spans"]
-
-# Graphs kept at once, one for each shape, set of rows and extent.
-# When full, all are dropped: a text that grows never needs its old extents again.
-MAX_GRAPHS = 48
+__all__ = ["DraftGraphs", "draft_pass_of", "draft_spans"]
 
 
 class DraftGraphs:

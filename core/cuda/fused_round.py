@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from core.cuda.acceptance import fill_target_tokens
-from core.cuda.draft_graph import MAX_GRAPHS, DraftGraphs, draft_pass_of
+from core.cuda.draft_graph import DraftGraphs, draft_pass_of
 from core.cuda.draft_pass import DraftTensors, padded_ends
 from core.cuda.draft_requests import write_inputs
 from core.cuda.kv_view import KvView, model_group_of
@@ -27,7 +27,7 @@ from core.engine.drafting import Drafting
 from core.engine.round_state import RoundState
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed
-from core.models.graph_cache import CachedGraph, GraphPool
+from core.models.graph_cache import MAX_GRAPHS, CachedGraph, GraphPool
 from core.models.protocol import LanguageModel
 from core.trees.noise import bases_of
 from core.trees.verify import VerifyInput

@@ -8,7 +8,11 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-__all__ = ["CachedGraph", "GraphPool"]
+__all__ = ["MAX_GRAPHS", "CachedGraph", "GraphPool"]
+
+# Graphs kept at once, one for each shape, set of rows and extent.
+# When full, all are dropped: a text that grows never needs its old extents again.
+MAX_GRAPHS = 48
 
 T = TypeVar("T")
 

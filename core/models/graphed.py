@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from core.models.forward import Forward, KeysValues, TensorForward
-from core.models.graph_cache import CachedGraph, GraphPool
+from core.models.graph_cache import MAX_GRAPHS, CachedGraph, GraphPool
 from core.models.kv_cache import KVArena
 from core.models.rows import Batch, BoolArray
 
@@ -77,6 +77,8 @@ class GraphedForward:
         # The rows are part of a graph: which views of the arena it reads is decided in capture.
         key = batch.plan.rows, bucket, extent
         if key not in self._passes:
+            if len(self._passes) >= MAX_GRAPHS:
+                self._passes.clear()
             self._passes[key] = _Pass(self._lean, arena, key, self._pool)
         one = self._passes[key]
         one.fill(batch)

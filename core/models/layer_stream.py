@@ -53,8 +53,8 @@ class LayerSource(Protocol):
 
 
 class HostLayers:
-    """Layers in host memory. On a GPU they are pinned, and copied from there at the bus's rate; on
-    a CPU reading is a copy, which nobody needs but to see what a limited rate does."""
+    """Layers in host memory. On a GPU they are pinned, and copied from there at the bus's rate. On
+    a CPU reading is a copy that saves no memory: for lessons and tests of a limited rate."""
 
     def __init__(self, layers: Sequence[torch.Tensor]) -> None:
         self.layers = layers

@@ -100,13 +100,22 @@ def record_opening(context: Context) -> None:
 
 def open_alive(live: Live, session: TabSession) -> Iterator[Values]:
     """Play the opening run slowly, in a tab that has shown no run yet."""
-    source = live.board.context.opening.source()
-    if source is None or session.player is not None or session.doing == LEFT:
-        return
-    session.look_at(Player(source, Pace("slow", ROUNDS_A_SECOND)))
-    session.doing = ALIVE
-    for drawn in live.board.stream(session, play(session)):
-        yield live_values(live, session, drawn)
+    opening = live.board.context.opening
+    source = opening.source()
+    # A playing run holds a thread of the server's: past some pages the run is shown at its end.
+    plays = opening.players.acquire(blocking=False)
+    try:
+        with session.drawing:  # a Run pressed meanwhile is not to be replaced
+            if source is None or session.player is not None or session.doing == LEFT:
+                return
+            pace = Pace("slow", ROUNDS_A_SECOND) if plays else Pace("full")
+            session.look_at(Player(source, pace))
+            session.doing = ALIVE
+        for drawn in live.board.stream(session, play(session)):
+            yield live_values(live, session, drawn)
+    finally:
+        if plays:
+            opening.players.release()
 
 
 def start_run(live: Live, session: TabSession, press: Press) -> Iterator[Values]:

@@ -47,5 +47,6 @@ def error_response(error: SpecScopeError) -> JSONResponse:
         status = 400
     elif isinstance(error, EngineClosedError):
         status = 503
-    headers = {"WWW-Authenticate": 'Basic realm="SpecScope"'} if status == 401 else None
+    # No `Basic`: a browser would ask for the login, keep it, and send it for pages of other sites.
+    headers = {"WWW-Authenticate": 'Bearer realm="SpecScope"'} if status == 401 else None
     return JSONResponse(error_body(str(error), status, code, param), status, headers)

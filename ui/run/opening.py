@@ -3,6 +3,7 @@ played slowly to each visitor until a button is pressed. It is in no log."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,13 +16,15 @@ __all__ = ["OPENING", "ROUNDS_A_SECOND", "Opening"]
 OPENING = "opening"
 """Its run id."""
 ROUNDS_A_SECOND = 1.0
+MOST_AT_ONCE = 16
 
 
 class Opening:
-    """The recording; none before `record`."""
+    """The recording; none before `record`. `players`: of pages that play it at once."""
 
     def __init__(self) -> None:
         self._source: LiveSource | None = None
+        self.players = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     def record(self, start: Callable[[Request], LiveSource], request: Request) -> None:
         """Run the request with `start`, which logs nothing."""
