@@ -36,6 +36,7 @@ from ui.live.handlers import (
 from ui.live.layout import Live
 from ui.run.checks import race_plain
 from ui.run.frame import Baseline
+from ui.run.opening import MOST_AT_ONCE
 from ui.run.values import figures_value
 from ui.server.session import TabSession
 from ui.shared.steering import move, set_pace
@@ -349,3 +350,22 @@ def test_the_page_opens_with_a_run_that_plays_until_one_of_ones_own(store: RunSt
     assert list(frames) == [] and not desk.opening
     assert store.runs(RunQuery()).total == 1, "the opening run is in no log"
     assert list(open_alive(live, desk)) == [], "a tab that has shown a run goes on with it"
+
+
+def test_past_some_pages_the_opening_run_is_shown_at_its_end(store: RunStore) -> None:
+    """A playing run holds a thread of the server's."""
+    made = context(store)
+    record_opening(made)
+    source = made.hub.worker.runs[-1]
+    while made.opening.source() is None:
+        source.poll(0.01)
+    live, desks = live_of(made), [TabSession() for _ in range(MOST_AT_ONCE + 1)]
+    *playing, late = [open_alive(live, desk) for desk in desks]
+    for frames in playing:
+        next(frames)
+    assert len(list(late)) < 10
+    assert desks[-1].frame().view.state == "completed"
+    assert desks[0].frame().view.state != "completed"
+    for frames in playing:
+        frames.close()  # type: ignore[attr-defined]
+    assert made.opening.players.acquire(blocking=False), "free again"
