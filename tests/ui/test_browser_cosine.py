@@ -17,7 +17,7 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 450
+TOKENS = 900
 LONG_MS = 60_000  # two runs and two pages on a busy machine
 EXAMPLES = ("story", "code")
 # Every state of the panel that the page has shown: the scheduler's sentence, and its rows.
