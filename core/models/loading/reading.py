@@ -38,9 +38,12 @@ def read_config(source: ModelSource) -> Any:
     return config
 
 
-def read_module(source: ModelSource, config: Any, dtype: torch.dtype) -> Any:
-    """The module of this configuration with its weights, on the CPU. Raises what transformers
-    does: only within `reading_model`."""
+def read_module(
+    source: ModelSource, config: Any, dtype: torch.dtype, distributed: Any = None
+) -> Any:
+    """The module of this configuration with its weights, on the CPU; with `distributed`
+    (transformers' DistributedConfig) this rank's part of it. Raises what transformers does: only
+    within `reading_model`."""
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -51,6 +54,7 @@ def read_module(source: ModelSource, config: Any, dtype: torch.dtype) -> Any:
         output_loading_info=True,
         local_files_only=source.local,
         trust_remote_code=False,
+        **({} if distributed is None else {"distributed_config": distributed}),
     )
     module, report = loaded
     # transformers would fill missing weights with random numbers and only warn.
