@@ -42,7 +42,7 @@ def serve(argv: list[str] | None) -> None:
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
-        models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say, args.offload)
+        models = load_models(*pair.names, say, args.offload, args.llm_ranks)
         return Worker(Engine(models, schedule=args.schedule, drafters=args.drafter).warm_up(say))
 
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))

@@ -20,6 +20,7 @@ from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.arguments import Parser, argument_of, integer_argument, number_argument
 from core.config.field_text import parse_field
 from core.config.offload import number_of_bytes, offload_of
+from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.catalog import BUNDLED, SMOLLM2
@@ -69,6 +70,9 @@ def parser() -> Parser:
         type=number_argument("offload_mbps"),
         metavar="N",
         help="limit of the stream in MB/s, for lessons and benchmarks",
+    )
+    p.add_argument(
+        "--llm-ranks", metavar="tp=N|pp=N", help="divide the LLM among N processes; docs/scale.md"
     )
     p.add_argument("--max-new-tokens", type=integer_argument("max_new_tokens"))
     p.add_argument("--temperature", type=number_argument("temperature"), default=0.0)
@@ -162,6 +166,7 @@ def run(args: argparse.Namespace) -> None:
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
+    ranks = ranks_of(args.llm_ranks, offload)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
@@ -172,7 +177,7 @@ def run(args: argparse.Namespace) -> None:
     import_drafters(args.drafter)
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
-    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload)
+    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload, ranks)
     lines.end()
     with closing(Engine(models, drafters=args.drafter)) as engine:
         if request is None:

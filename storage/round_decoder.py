@@ -15,6 +15,7 @@ from core.events import (
     DraftRecord,
     Estimate,
     ProposalRecord,
+    RankTraffic,
     RoundCompleted,
     RoutedDrafter,
     Scheduled,
@@ -185,6 +186,7 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         **(_length_fields(values) if values["length_reason"] is not None else {}),
         scheduled=_decode_scheduled(values["scheduled_json"]),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
+        traffic=tuple(RankTraffic(*entry) for entry in from_json(values["traffic_json"] or "[]")),
     )
 
 

@@ -204,6 +204,7 @@ class Recorder:
             routing_reason=state.route.reason if state.route else "",
             scheduled=state.scheduled,
             loads=sequence.spans(state.loads),
+            traffic=state.traffic,
         )
 
 

@@ -24,6 +24,8 @@ from core.events import (
     Ahead,
     Event,
     OffloadInfo,
+    RanksInfo,
+    RankTraffic,
     RoundCompleted,
     RunCompleted,
     RunStarted,
@@ -77,7 +79,7 @@ REPEATED = {
 }
 # Trees of several nodes, whatever this machine can afford.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
-NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded")
+NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead", "thinned")
 TABLES = (
@@ -97,6 +99,8 @@ def events_of(name: str) -> tuple[Event, ...]:
         return scheduled()
     if name == "offloaded":
         return offloaded()
+    if name == "ranks":
+        return over_ranks()
     sampling, fields = RUNS[name]
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
@@ -113,6 +117,20 @@ def offloaded() -> tuple[Event, ...]:
         replace(event, offload=info)
         if isinstance(event, RunStarted)
         else replace(event, loads=loads)
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in events_of("union")
+    )
+
+
+def over_ranks() -> tuple[Event, ...]:
+    """A run as if its LLM had been divided among two processes."""
+    info = RanksInfo("tp", (7_000_000, 7_000_004))
+    traffic = tuple(RankTraffic(rank, 33, 40_960, 3.5 + rank) for rank in range(2))
+    return tuple(
+        replace(event, ranks=info)
+        if isinstance(event, RunStarted)
+        else replace(event, traffic=traffic)
         if isinstance(event, RoundCompleted)
         else event
         for event in events_of("union")

@@ -10,6 +10,7 @@ from core.config.arguments import Parser
 from core.config.checks import choice, integer
 from core.config.mechanisms import SCHEDULES
 from core.config.offload import number_of_bytes, offload_of
+from core.config.ranks import ranks_of
 from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]
@@ -38,6 +39,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--resident", type=number_of_bytes, metavar="BYTES", help="layers that stay in memory"
     )
     p.add_argument("--offload-mbps", type=float, metavar="N", help="limit of the stream in MB/s")
+    ranks = "divide the LLM among N processes"
+    p.add_argument("--llm-ranks", metavar="tp=N|pp=N", help=ranks)
     schedules = ", ".join(SCHEDULES)
     p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
     help = "serve neither /v1 (OpenAI's API) nor /metrics (Prometheus)"
@@ -54,6 +57,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         import_drafters(args.drafter)
     args.preset = _preset(args)
     args.offload = offload_of(args.offload, args.resident, args.offload_mbps)
+    args.llm_ranks = ranks_of(args.llm_ranks, args.offload)
     return args
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from core.config.offload import Offload
 from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
 from core.events import ModelInfo

@@ -44,8 +44,8 @@ def checked_model(
     """The model behind LanguageModel, with the first mask kind whose tree passes are exact.
 
     `faster`: makes a model with a faster pass of the one through the module, by default on fused
-    weights. Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError where
-    the weights give no numbers.
+    weights. Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError
+    where the weights give no numbers.
     """
     unknown_layers = [
         f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)

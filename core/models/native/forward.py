@@ -183,9 +183,9 @@ class CompiledForward:
 
     @property
     def weight_bytes(self) -> int:
-        if self._reduce is not None:
-            return self._packed_bytes + self._weights.vectors.nbytes + self._lean.embedding.nbytes
         laid: int = self._packed_bytes + self._weights.vectors.nbytes
+        if self._reduce is not None:
+            return laid + self._lean.embedding.nbytes
         return laid + (self._lean.bytes if self._stream is None else self._lean.embedding.nbytes)
 
     @property

@@ -43,7 +43,7 @@ from core.models.ranks.messages import (
     RunPass,
     ShardReady,
     ToFollower,
-    decode,
+    decode_call,
     encode,
 )
 from core.models.ranks.sharding import checked_shard, info_of, read_shard
@@ -71,7 +71,7 @@ class Words:
 
     def receive(self) -> ToFollower:
         """The next message. Raises ValueError for one that cannot be read."""
-        return decode(self._socket.recv(), ToFollower)  # type: ignore[arg-type]
+        return decode_call(self._socket.recv())
 
     def send(self, message: FromFollower) -> None:
         self._socket.send(encode(message))

@@ -40,15 +40,9 @@ class RankGroup:
     """Rank `rank` of `count`."""
 
     def __init__(self, place: Any, device: torch.device, timeout_s: float) -> None:
-        """`place`: a RankPlace. `timeout_s`: how long a collective waits for another rank. Waits until all ranks are there. Raises ConfigError where this process is in a group
-        already, and RuntimeError where the others do not come."""
+        """`place`: a RankPlace. `timeout_s`: how long a collective waits for another rank, and this
+        call for all of them. Raises RuntimeError where they do not come."""
         self._dist = dist = distributed()
-        if dist.is_initialized():
-            raise ConfigError.of(
-                "llm_ranks",
-                place.count,
-                "one LLM over ranks in a process: end the one that is there",
-            )
         self.rank, self.count, self.device = place.rank, place.count, device
         self._collectives, self._bytes, self._seconds = 0, 0, 0.0
         backend = "nccl" if device.type == "cuda" else "gloo"

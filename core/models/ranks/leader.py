@@ -14,13 +14,13 @@ from typing import Any
 import torch
 
 from core.config.ranks import RankSplit
-from core.errors import MODEL_FAULTS, RankError, SpecScopeError
+from core.errors import MODEL_FAULTS, ConfigError, RankError, SpecScopeError
 from core.events.parts import RanksInfo, RankTraffic
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import fingerprint_of_files, module_without_weights
 from core.models.protocol import Feed
-from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup
+from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, distributed
 from core.models.ranks.messages import (
     CloseRow,
     CommitRow,
@@ -78,7 +78,8 @@ class RankedModel(HfModel):
     def _take(self, started: _Started) -> None:
         own = started.own
         super().__init__(started.module, own.info, own.masks, None, own._forward)
-        self._started, self._error = started, None
+        self._started = started
+        self._error: RankError | None = None
         self._passes, self._last = 0, PassTraffic()
         self._end = weakref.finalize(
             self, _end_ranks, started.followers, started.group, at_once=False
@@ -169,10 +170,11 @@ class RankedModel(HfModel):
 
     def _broken(self, error: BaseException) -> RankError:
         followers = self._started.followers
-        self._error = error if isinstance(error, RankError) else followers.error_of(error)
+        found = error if isinstance(error, RankError) else followers.error_of(error)
+        self._error = found
         self._end.detach()
         _end_ranks(followers, self._started.group, at_once=True)
-        return self._error
+        return found
 
 
 def ranked(model: object) -> RankedModel | None:
@@ -201,11 +203,17 @@ def load_ranked(
     )
 
     def start() -> _Started:
+        if distributed().is_initialized():
+            raise ConfigError.of(
+                "llm_ranks",
+                str(split),
+                "one LLM over ranks in a process, and one is there: to load another start anew",
+            )
         say(f"starting ranks 1 to {split.count - 1}")
         followers, group = Followers(split), None
 
         def meet() -> None:
-            say("waiting for the other ranks")
+            say("meeting the other ranks")
             followers.collect(RankArrived)
             followers.tell(MeetRanks())
             say("tree check over all ranks")

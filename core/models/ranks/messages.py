@@ -6,7 +6,7 @@ nothing in them is executed, and a message of unknown form is refused.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
@@ -26,7 +26,8 @@ __all__ = [
     "RankArrived",
     "ShardReady",
     "ToFollower",
-    "decode",
+    "decode_call",
+    "decode_reply",
     "encode",
 ]
 
@@ -35,7 +36,7 @@ FORMAT = 1
 LONGEST = 1 << 26
 
 
-class _Word(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
+class _Word(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """The base of all messages."""
 
 
@@ -129,15 +130,24 @@ class RankFailed(_Word, tag="failed"):
 
 FromFollower = RankJoined | RankArrived | ShardReady | PassDone | RankFailed
 
-Kind = TypeVar("Kind")
-
 
 def encode(message: ToFollower | FromFollower) -> bytes:
     return msgspec.msgpack.encode(message)
 
 
-def decode(data: bytes, kind: type[Kind]) -> Kind:
-    """Raises ValueError for anything but a message of this union."""
+def decode_call(data: bytes) -> ToFollower:
+    """What a follower is told. Raises ValueError for anything else."""
+    call: ToFollower = _decode(data, ToFollower)
+    return call
+
+
+def decode_reply(data: bytes) -> FromFollower:
+    """What a follower answers. Raises ValueError for anything else."""
+    reply: FromFollower = _decode(data, FromFollower)
+    return reply
+
+
+def _decode(data: bytes, kind: Any) -> Any:
     if len(data) > LONGEST:
         raise ValueError(f"message has {len(data)} bytes: at most {LONGEST} are allowed")
     try:

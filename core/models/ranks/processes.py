@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from core.models.ranks.messages import (
     RankFailed,
     RankJoined,
     ToFollower,
-    decode,
+    decode_reply,
     encode,
 )
 from core.models.ranks.store import STORE_VARIABLE, RankPlace, file_place, given_place
@@ -69,7 +70,8 @@ class Followers:
         else:
             self._socket.bind_to_random_port(f"tcp://{os.environ['MASTER_ADDR']}")
             self.place = given
-        self.place.publish(self._socket.last_endpoint.decode())
+        address: Any = self._socket.last_endpoint
+        self.place.publish(address.decode())
 
     @property
     def ranks(self) -> range:
@@ -135,10 +137,8 @@ class Followers:
         if self._is_closed():
             return
         for rank in self.ranks:
-            try:
+            with suppress(self._failed_send):  # it never came, or is gone
                 self._socket.send_multipart([str(rank).encode(), encode(EndRank())])
-            except self._failed_send:
-                pass  # it never came, or is gone
         until = time.monotonic() + END_S
         for process in self._processes.values():
             try:
@@ -179,7 +179,7 @@ class Followers:
             came = True
             identity, data = self._socket.recv_multipart()
             try:
-                rank, reply = int(identity), decode(data, FromFollower)  # type: ignore[arg-type]
+                rank, reply = int(identity), decode_reply(data)
             except ValueError:
                 continue  # no follower of ours
             if rank not in self._replies:

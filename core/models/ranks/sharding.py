@@ -76,7 +76,7 @@ def check_split(config: Any, name: str, split: RankSplit) -> None:
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
     sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
     if split.count not in sizes:
-        allowed = ", ".join(f"tp={n}" for n in sizes) or "pp=N alone"
+        allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
         raise ConfigError.of(
             "llm_ranks",
             str(split),
@@ -104,11 +104,14 @@ def info_of(
 
 def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: RankSplit) -> Any:
     """This rank's module, in eval mode; every rank reads at once. Raises ModelLoadError."""
-    from transformers.distributed import DistributedConfig
+    from transformers.distributed.configuration_utils import DistributedConfig
 
-    sizes = {f"{split.split}_size": split.count}
+    tensor = split.split == "tp"
+    sizes = (
+        DistributedConfig(tp_size=split.count) if tensor else DistributedConfig(pp_size=split.count)
+    )
     with reading_model(source):
-        module = read_module(source, config, dtype, DistributedConfig(**sizes)).eval()
+        module = read_module(source, config, dtype, sizes).eval()
     # Else it would be part of what tells models apart.
     vars(module.config).pop("distributed_config", None)
     return module
