@@ -8,10 +8,8 @@ weights-only loader.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +49,18 @@ from core.models.loading.placing import (
     expand_bundled,
     need_of,
 )
-from core.models.loading.reading import read_config, read_module, reading_model, unreadable
+from core.models.loading.reading import (
+    quiet_transformers,
+    read_config,
+    read_module,
+    reading_model,
+    unreadable,
+)
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
-__all__ = ["LoadedModels", "Say", "load_models", "quiet_transformers"]
+__all__ = ["LoadedModels", "Say", "load_models"]
 
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
@@ -266,22 +270,6 @@ def _info(
         device=str(device),
         fingerprint=fingerprint_of(module),
     )
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No progress bars, which would cut through the text that `python -m core` streams, and no
-    reports: what is wrong with a model is said in our own error."""
-    from transformers.utils import logging
-
-    quiet: Any = logging.disable_progress_bar
-    quiet()
-    before = logging.get_verbosity()
-    logging.set_verbosity(CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
 
 
 def _unique_name(name: str, used: set[str]) -> str:

@@ -21,9 +21,8 @@ from core.errors import MODEL_FAULTS, ConfigError, RankError
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import module_without_weights
-from core.models.loading.load import quiet_transformers
 from core.models.loading.placing import DTYPES
-from core.models.loading.reading import read_config
+from core.models.loading.reading import quiet_transformers, read_config
 from core.models.machine import use_threads
 from core.models.protocol import Feed
 from core.models.ranks.group import RankGroup
@@ -47,12 +46,9 @@ from core.models.ranks.messages import (
     encode,
 )
 from core.models.ranks.sharding import checked_shard, info_of, read_shard
-from core.models.ranks.store import RankPlace, device_of_rank, given_place
+from core.models.ranks.store import ENDS_WITH_INPUT, RankPlace, device_of_rank, given_place
 
-__all__ = ["ENDS_WITH_INPUT", "Words", "follow"]
-
-ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
-"""Set where standard input is a pipe that the leader's process alone holds open."""
+__all__ = ["Words", "follow"]
 
 
 class Words:

@@ -20,7 +20,7 @@ import torch
 
 from core.errors import ConfigError
 
-__all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup"]
+__all__ = ["GROUP_TIMEOUT_S", "PassTraffic", "RankGroup", "distributed"]
 
 GROUP_TIMEOUT_S = 20.0
 """How long a collective waits for another rank. Ranks that idle wait for words, not in here."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "FORMAT",
     "MeetRanks",
     "CloseRow",
     "CommitRow",
@@ -152,5 +153,5 @@ def _decode(data: bytes, kind: Any) -> Any:
         raise ValueError(f"message has {len(data)} bytes: at most {LONGEST} are allowed")
     try:
         return msgspec.msgpack.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, ValueError) as error:  # text that is no UTF-8 is a ValueError
         raise ValueError(f"message cannot be read ({error})") from error

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from core.config.ranks import RankSplit
 from core.errors import ConfigError, RankError
-from core.models.ranks.follower import ENDS_WITH_INPUT
 from core.models.ranks.messages import (
     FORMAT,
     EndRank,
@@ -26,7 +25,13 @@ from core.models.ranks.messages import (
     decode_reply,
     encode,
 )
-from core.models.ranks.store import STORE_VARIABLE, RankPlace, file_place, given_place
+from core.models.ranks.store import (
+    ENDS_WITH_INPUT,
+    STORE_VARIABLE,
+    RankPlace,
+    file_place,
+    given_place,
+)
 
 __all__ = ["Followers"]
 

@@ -31,7 +31,7 @@ from core.models.layer_ops import Projection
 from core.models.lean import LeanForward, LeanWeights
 from core.models.loading.catalog import ModelSource
 from core.models.loading.differences import context_length_of
-from core.models.loading.reading import read_module, reading_model
+from core.models.loading.reading import architecture_of, read_module, reading_model
 from core.models.loading.tree_check import (
     checked_model,
     difference,
@@ -51,7 +51,7 @@ __all__ = ["RankForward", "check_split", "checked_shard", "info_of", "read_shard
 def check_split(config: Any, name: str, split: RankSplit) -> None:
     """Whether a model can be divided so, by its configuration alone. Raises ConfigError for a
     number that does not divide it, UnsupportedModelError for a kind that cannot be divided."""
-    kind = (getattr(config, "architectures", None) or ["unknown"])[0]
+    kind = architecture_of(config)
     if getattr(config, "quantization_config", None) is not None:
         raise UnsupportedModelError(
             f"model {name} has quantized weights: it cannot be divided among ranks; whole weights "

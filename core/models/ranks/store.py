@@ -17,9 +17,18 @@ from core.config.ranks import RankSplit
 from core.errors import ConfigError
 from core.models.ranks.group import distributed
 
-__all__ = ["RankPlace", "STORE_VARIABLE", "device_of_rank", "file_place", "given_place"]
+__all__ = [
+    "ENDS_WITH_INPUT",
+    "RankPlace",
+    "STORE_VARIABLE",
+    "device_of_rank",
+    "file_place",
+    "given_place",
+]
 
 STORE_VARIABLE = "SPECSCOPE_RANK_STORE"
+ENDS_WITH_INPUT = "SPECSCOPE_RANK_ENDS_WITH_INPUT"
+"""Set where standard input is a pipe that the leader's process alone holds open."""
 WORDS_KEY = "specscope/words"
 
 
