@@ -50,23 +50,28 @@ from core.models.ranks.store import ENDS_WITH_INPUT, RankPlace, device_of_rank, 
 
 __all__ = ["Words", "follow"]
 
+IDLE_MS = 2000
+
 
 class Words:
     """A follower's connection to the leader."""
 
-    def __init__(self, address: str, rank: int) -> None:
+    def __init__(self, place: RankPlace) -> None:
         import zmq
+
+        self._place = place
 
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
-        self._socket.identity = str(rank).encode()
-        # An end of the leader's machine is noticed too, where TCP would wait for hours.
-        self._socket.heartbeat_ivl, self._socket.heartbeat_timeout = 2000, 10_000
+        self._socket.identity = str(place.rank).encode()
         self._socket.linger = 1000
-        self._socket.connect(address)
+        self._socket.connect(place.address())
 
     def receive(self) -> ToFollower:
-        """The next message. Raises ValueError for one that cannot be read."""
+        """The next message. Raises ValueError for one that cannot be read, and RuntimeError where
+        the leader is gone."""
+        while not self._socket.poll(IDLE_MS):
+            self._place.check()
         return decode_call(self._socket.recv())
 
     def send(self, message: FromFollower) -> None:
@@ -139,7 +144,7 @@ def follow() -> int:
     place = given_place()
     if place is None:
         raise ConfigError("RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name a rank: set all four")
-    words = Words(place.address(), place.rank)
+    words = Words(place)
     follower = _Follower(words, place)
     words.send(RankJoined(place.rank, FORMAT, platform.node()))
     try:

@@ -44,6 +44,11 @@ class RankPlace:
         """The leader says where it listens."""
         self.store.set(WORDS_KEY, address)
 
+    def check(self) -> None:
+        """Raises RuntimeError where the store is gone, and with it the leader."""
+        if not self.store.check([WORDS_KEY]):
+            raise RuntimeError("the store of the ranks is empty")
+
     def address(self) -> str:
         """Where the leader listens; waits for it. Raises RuntimeError after torch's timeout."""
         return str(self.store.get(WORDS_KEY).decode())

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -127,3 +128,41 @@ def test_no_rank_outlives_the_leader(sent: int | None) -> None:
     assert all_end([follower], 10.0)
     if sent in (None, signal.SIGINT):
         assert (process.returncode, errors) == (0 if sent is None else 130, "")
+
+
+@pytest.mark.parametrize("sent", [None, signal.SIGKILL])
+def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    tokens = "8" if sent is None else "700"
+    command = ["--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--prompt", "Once", "--events"]
+    begun = [
+        subprocess.Popen(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            env={**os.environ, **place, "RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank, words in enumerate(
+            (
+                ("core", *command, "--max-new-tokens", tokens, "--ignore-eos"),
+                ("core.models.ranks",),
+            )
+        )
+    ]
+    try:
+        lead, follower = begun
+        assert lead.stdout is not None and '"RunStarted"' in lead.stdout.readline()
+        assert not children_of(lead.pid)
+        if sent is not None:
+            lead.send_signal(sent)
+        lead.communicate(timeout=60)
+        assert follower.wait(30) == (0 if sent is None else 1)
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()
