@@ -48,7 +48,7 @@ from core.length.cost_model import Costs
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels, Say
 from core.models.machine import TorchAlone, without_cudnn_attention
-from core.models.protocol import chain
+from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
 from core.routing import make_router
 from core.sequence import Sequence
@@ -87,7 +87,10 @@ class Engine:
             without_cudnn_attention()
         self._drafting = Drafting(models)
         self._fused_round: FusedRound | None = None
-        if on_gpu if on_device is None else on_device:
+        in_one_process = ranks_info(models.llm) is None
+        if on_device and not in_one_process:
+            raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
+        if on_gpu and in_one_process if on_device is None else on_device:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}

@@ -27,8 +27,18 @@ def ranks_words(info: RanksInfo | None, traffic: Sequence[RankTraffic], pass_ms:
     return (
         f"The LLM is in {division_words(info)}: in the latest pass of {pass_ms:.1f} ms they "
         f"exchanged {times}, {_kilobytes(most.bytes)} a rank, and that took {waits}, waiting for "
-        "each other included."
+        f"each other included. {_worth(info, traffic, pass_ms)}"
     )
+
+
+def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> str:
+    """Whether one process would be faster."""
+    if info.split == "pp":
+        return "They work one after the other, so a pass is no faster than in one process."
+    # The rank that waited least has computed longest: about an N-th of the whole pass.
+    whole_ms = info.count * max(0.0, pass_ms - min(one.ms for one in traffic))
+    slower = "slower" if whole_ms < pass_ms else "faster"
+    return f"Predicted for one process: {whole_ms:.1f} ms, so the ranks are {slower}."
 
 
 def _kilobytes(size: int) -> str:

@@ -143,7 +143,7 @@ def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None) -> Non
             [sys.executable, "-m", *words],
             cwd=ROOT,
             env={**os.environ, **place, "RANK": str(rank)},
-            stdout=subprocess.PIPE,
+            stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
