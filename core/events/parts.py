@@ -13,6 +13,7 @@ __all__ = [
     "DraftRecord",
     "Estimate",
     "ModelInfo",
+    "NodeTrip",
     "OffloadInfo",
     "ProposalRecord",
     "RoutedDrafter",
@@ -32,7 +33,8 @@ class Span:
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
     `ahead` is drafting for the next round beside this one's `forward`; `load`, on the lane
-    `layers`, reading an offloaded LLM's layers. `share`: which part of the time was spent on this
+    `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a node, the way of a request
+    there and of the drafts back. `share`: which part of the time was spent on this
     lane; less than 1 where SSMs drafted at once, in passes made together.
     """
 
@@ -94,6 +96,22 @@ class OffloadInfo:
     def least_ms(self) -> float:
         """What a pass takes at least, by the limited rate; 0 without a limit."""
         return self.bytes_a_pass / self.mbps / 1000 if self.mbps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrip:
+    """What one node was asked for a round. `state`: `in_time`; `late`, no answer before the
+    deadline; `absent`, not asked: it was not there, or still at work on an earlier round.
+    `round_trip_ms` of an answer in time, from the node's message to its drafts, `busy_ms` of them
+    at work there. `plain_ms`: predicted time of a round without drafts, 0 unknown."""
+
+    node: str
+    state: str
+    round_trip_ms: float
+    deadline_ms: float
+    busy_ms: float = 0.0
+    drafts: int = 0
+    plain_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

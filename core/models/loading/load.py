@@ -81,16 +81,17 @@ class LoadedModels:
     warnings: tuple[str, ...] = ()
     counts: np.ndarray | None = None
     own_drafters: tuple[str, ...] = ()
+    remote: tuple[ModelInfo, ...] = ()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's, then the SSMs' in their fixed order."""
-        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()))
+        """The LLM's, then the SSMs' in their fixed order, those on nodes last."""
+        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
         """Names of the SSMs in their fixed order; `ngram` needs no model and is not among them."""
-        return tuple(self.ssms)
+        return (*self.ssms, *(info.name for info in self.remote))
 
 
 def load_models(
