@@ -18,6 +18,7 @@ from typing import NoReturn, TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.field_text import parse_field
+from core.config.nodes import node_settings
 from core.config.offload import number_of_bytes, offload_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
@@ -93,6 +94,14 @@ def parser() -> Parser:
         metavar="N",
         help="limit of the stream in MB/s, for lessons and benchmarks",
     )
+    p.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="SSMs on another machine (python -m core.nodes); repeatable",
+    )
+    p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
     p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole))
     p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
     p.add_argument("--top-p", type=number_of("top_p", float, real), default=1.0)
@@ -117,10 +126,11 @@ def parser() -> Parser:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs: those of `--ssm`; by default those that come with the LLM."""
+    """The SSMs here: those of `--ssm`; by default those that come with the LLM, or with `--node`
+    none."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not args.node else []
 
 
 def request_of(args: argparse.Namespace) -> Request:
@@ -145,7 +155,7 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
     )
     # Without an SSM only prompt lookup can draft: plain decoding, unless a preset is
     # named.
-    preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
+    preset = args.preset or (DEFAULT_PRESET if ssms_of(args) or args.node else "autoregressive")
     speculation = SpeculationConfig.preset(preset, args.temperature)
     for assignment in args.fields:
         name, separator, value = assignment.partition("=")
@@ -187,19 +197,22 @@ def run(args: argparse.Namespace) -> None:
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
+    places = node_settings(args.node, args.node_key_file)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
     from core.models.loading.stages import StageLines
     from core.models.machine import use_threads
+    from core.nodes.connecting import connect_nodes
 
     import_drafters(args.drafter)
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
     models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload)
     lines.end()
-    with closing(Engine(models, drafters=args.drafter)) as engine:
+    nodes = connect_nodes(places, models)
+    with closing(Engine(models, drafters=args.drafter, nodes=nodes)) as engine:
         if request is None:
             from core.chat import converse
 

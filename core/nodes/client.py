@@ -7,7 +7,7 @@ it is free: its drafts are proposals, so that no text depends on them. Knows no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 
@@ -119,7 +119,7 @@ class RemotePool:
     # -- connections --
 
     def connect(
-        self, taken: Many[str], wait_s: float = CONNECT_S, say: Say | None = None
+        self, taken: Collection[str], wait_s: float = CONNECT_S, say: Say | None = None
     ) -> RemotePool:
         """Waits until every node has introduced itself, and names its SSMs; returns itself.
         `taken`: names that other drafters have. Raises NodeError naming the node."""
@@ -140,7 +140,7 @@ class RemotePool:
         self._name_drafters(taken)
         return self
 
-    def _name_drafters(self, taken: Many[str]) -> None:
+    def _name_drafters(self, taken: Collection[str]) -> None:
         used = {*taken}
         for link in self.links:
             for one in link.served:

@@ -80,6 +80,11 @@ class NodeServer:
         self.rounds = 0
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Its SSMs."""
+        return tuple(self._models)
+
+    @property
     def num_runs(self) -> int:
         """Runs whose text it holds."""
         return len(self._runs)
