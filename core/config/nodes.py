@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-__all__ = ["NodeSettings", "address_of", "node_settings"]
+__all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
 
 MOST_NODES = 16
 

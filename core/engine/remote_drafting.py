@@ -10,7 +10,8 @@ from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from core.config.mechanisms import drafts_together
+from core.config.budget import cut_shape
+from core.config.mechanisms import draft_kind, drafts_together
 from core.drafters.base import Drafter, DraftRequest
 from core.engine.round_state import ActiveRequest, RoundState
 from core.errors import DrafterError
@@ -107,8 +108,11 @@ class RemoteDrafting:
         divided = []
         for request, place in zip(requests, places, strict=True):
             budget = request.budget * places.count(place) // len(places)
+            # What spends its nodes by score is cut where it is made.
+            free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
+            shape = request.shape if free else cut_shape(request.shape, budget)
             if budget:
-                divided.append(replace(request, budget=budget))
+                divided.append(replace(request, budget=budget, shape=shape))
         return divided
 
     def finish(self) -> None:

@@ -18,6 +18,7 @@ from core.config.config import MAX_TOKEN_ID
 __all__ = [
     "LARGEST_FRAME",
     "VERSION",
+    "Audition",
     "DraftAsk",
     "DraftReply",
     "Drafts",
@@ -32,7 +33,9 @@ __all__ = [
     "RunAsk",
     "RunReply",
     "ServedSsm",
+    "Stage",
     "ToNode",
+    "TopRow",
     "Welcome",
     "encode",
     "from_node",

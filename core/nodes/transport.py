@@ -78,6 +78,17 @@ class FakeTransport:
         self._servers[node] = server
         self._come(node, Arrival(node, change="up"))
 
+    def reconnect(self, node: int) -> None:
+        """The connection breaks and is made again, with the same process behind it."""
+        if self._servers[node] is not None and not self._is_cut[node]:
+            self._drop(node)
+            self._come(node, Arrival(node, change="down"))
+            self._come(node, Arrival(node, change="up"))
+
+    def pass_time(self, seconds: float) -> None:
+        """Time in which nobody polls."""
+        self._clock += seconds
+
     def now(self) -> float:
         return self._clock
 

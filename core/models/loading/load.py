@@ -55,7 +55,7 @@ from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
-__all__ = ["LoadedModels", "Say", "load_models", "load_ssms"]
+__all__ = ["RESERVED_NAMES", "LoadedModels", "Say", "load_models", "load_ssms"]
 
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
