@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 __all__ = [
+    "ON_NODE",
     "Ahead",
     "DraftRecord",
     "Estimate",
@@ -24,6 +25,10 @@ __all__ = [
     "TopK",
     "Trial",
 ]
+
+
+ON_NODE = " of node "
+"""Between a device and the node that it is in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,11 @@ class ModelInfo:
     device: str
     fingerprint: str = ""
 
+    @property
+    def node(self) -> str:
+        """The address of the node that an SSM is on; empty where it is here."""
+        return self.device.partition(ON_NODE)[2]
+
     def is_same(self, other: ModelInfo) -> bool:
         """Whether both are the same model, and would write the same text: all fields are equal, the
         fingerprint where both have one."""
@@ -102,8 +112,10 @@ class OffloadInfo:
 class NodeTrip:
     """What one node was asked for a round. `state`: `in_time`; `late`, no answer before the
     deadline; `absent`, not asked: it was not there, or still at work on an earlier round.
-    `round_trip_ms` of an answer in time, from the node's message to its drafts, `busy_ms` of them
-    at work there. `plain_ms`: predicted time of a round without drafts, 0 unknown."""
+    `round_trip_ms` of an answer in time, from the message to its drafts, `busy_ms` of them at work
+    there. `starts`: how often the node was started, as far as the engine knows. `plain_ms`:
+    predicted time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the round
+    waited for it, both 0 where it was not asked."""
 
     node: str
     state: str
@@ -111,7 +123,10 @@ class NodeTrip:
     deadline_ms: float
     busy_ms: float = 0.0
     drafts: int = 0
+    starts: int = 1
     plain_ms: float = 0.0
+    start_ms: float = 0.0
+    end_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

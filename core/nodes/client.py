@@ -15,6 +15,7 @@ from core.drafters.base import DraftRequest
 from core.drafters.draft_batch import stop_limits
 from core.errors import NodeError
 from core.events import ModelInfo, NodeTrip
+from core.events.parts import ON_NODE
 from core.nodes.answers import DraftClock, draft_of, fault_of
 from core.nodes.messages import (
     VERSION,
@@ -152,7 +153,7 @@ class RemotePool:
                 link.ssms[one.name] = name
                 info = ModelInfo(
                     name, "ssm", one.parameters, one.architecture, one.vocab_size,
-                    one.context_length, one.dtype, f"{one.device} of {link.address}",
+                    one.context_length, one.dtype, f"{one.device}{ON_NODE}{link.address}",
                     one.fingerprint,
                 )  # fmt: skip
                 self.drafters[name] = RemoteSsm(name, info, self._free)
@@ -234,16 +235,19 @@ class RemotePool:
         link.counts[state] += 1
         notes = self._changes(link, state, pending.refusals.get(node, ""))
         trip_ms = link.trips[-1] * 1000 if message else 0.0
-        trip = NodeTrip(link.address, state, trip_ms, link.deadline_s * 1000)
+        trip = NodeTrip(link.address, state, trip_ms, link.deadline_s * 1000, starts=link.starts)
         replies = {reply.run: reply for reply in message.runs} if message else {}
+        clock = pending.clocks.get(node)
         for run in pending.asked[node]:
             answer = answers[run.sequence.run_id]
             answer.notes += notes
+            if clock is not None:
+                start_ms, end_ms = run.sequence.ms(clock.sent), run.sequence.ms(clock.came or None)
+                trip = replace(trip, start_ms=start_ms, end_ms=end_ms)
             reply = replies.get(run.sequence.run_id)
-            if message is None or reply is None:
+            if message is None or reply is None or clock is None:
                 answer.trips.append(trip)
                 continue
-            clock = pending.clocks[node]
             requests = {one.index: one for one in run.requests}
             for one in reply.drafts:
                 name = link.ssms.get(one.ssm, "")
