@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn
 
-from core.errors import ConfigError
+from core.config.arguments import Parser
 from core.models.loading.catalog import BUNDLED
 from zoo.answers import CHAT_PROMPTS
 from zoo.boost import WAYS
@@ -21,16 +20,9 @@ ANY_MODEL = "a folder, a GGUF file, an id, smollm2 or bundled"
 Command = Callable[[argparse.Namespace], None]
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises ConfigError, which `main` prints as one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
 def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser; in its result `run` is the command to run."""
-    parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
+    parser = Parser(prog="python -m zoo", description="How the bundled models are made.")
     named = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():
         help_text, add = _COMMANDS[name]

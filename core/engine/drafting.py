@@ -8,9 +8,11 @@ ahead counts as a hit only once the next round has used it.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from core.config.budget import cut_shape, shape_nodes
@@ -52,6 +54,8 @@ class Drafting:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
         self._vocab_size = models.llm.vocab_size
         self._nodes = nodes
+        # Of `Engine.wire_ms`.
+        self.wire_ms = 0.0
         self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
         if nodes is not None:
             self._drafters |= nodes.drafters
@@ -155,6 +159,8 @@ class Drafting:
         self._draft_by_drafter(by_drafter)
         if self._nodes is not None:
             self._nodes.finish()
+        if self.wire_ms:
+            self._wait_for_wire(states)
         for state in states:
             # Drafters ran in the order of the whole batch; events list them by index.
             state.drafts = dict(sorted(state.drafts.items()))
@@ -163,6 +169,27 @@ class Drafting:
             # Only now is it known which drafts made ahead this round has used.
             state.ahead = ahead_results(state)
             _update_likelihoods(state)
+
+    def _wait_for_wire(self, states: Many[RoundState]) -> None:
+        """Waits as if the SSMs here were on a node, with the wait as a stage of their drafts. One
+        that was whole before its round would have been sent then."""
+        waiting = [
+            (state, index, draft)
+            for state in states
+            for index, draft in state.drafts.items()
+            if draft.passes and state.request.drafters[index].name in self.ssm_pool.ssms
+        ]
+        if not waiting:
+            return
+        start = time.perf_counter()
+        time.sleep(self.wire_ms / 1000)
+        end = time.perf_counter()
+        for state, index, draft in waiting:
+            name = state.request.drafters[index].name
+            # All drafts of a run come in one message.
+            count = sum(one is state for one, _, _ in waiting)
+            wire = Timed(name, "wire", start, end, 1 / count)
+            state.drafts[index] = replace(draft, timings=(*draft.timings, wire))
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
         """The draft requests of a round; opens each drafter on its first one."""

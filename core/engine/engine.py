@@ -62,6 +62,7 @@ __all__ = ["Engine"]
 
 # Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks.
 PREFILL_CHUNK = 512
+LONGEST_WIRE_MS = 1000.0
 # Depth of the chain by which a router compares the times of SSMs.
 ROUTED_CHAIN = 4
 
@@ -151,6 +152,17 @@ class Engine:
                 raise ConfigError.of("stream_mbps", mbps, "0 with this kind of LLM")
             self._llm.stream_from_host(mbps)
             self._stream_mbps = mbps
+
+    @property
+    def wire_ms(self) -> float:
+        """The round trip that drafts of SSMs here wait for, as if they were on a node; 0: none. For
+        lessons: what was measured before is not measured again."""
+        return self._drafting.wire_ms
+
+    @wire_ms.setter
+    def wire_ms(self, ms: float) -> None:
+        number("wire_ms", ms, 0, LONGEST_WIRE_MS)
+        self._drafting.wire_ms = float(ms)
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:

@@ -9,18 +9,11 @@ import argparse
 import signal
 import sys
 import threading
-from typing import NoReturn
 
+from core.config.arguments import Parser, integer_argument
 from core.errors import ConfigError, SpecScopeError
 
 __all__ = ["main"]
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors are one line, in the form of ConfigError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
 
 
 def parser() -> Parser:
@@ -37,7 +30,9 @@ def parser() -> Parser:
     p.add_argument("--new-key", metavar="FILE", help="write a key file, and end")
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
-    p.add_argument("--threads", type=int, help="CPU threads; default: cores - 1")
+    p.add_argument(
+        "--threads", type=integer_argument("threads"), help="CPU threads; default: cores - 1"
+    )
     return p
 
 
