@@ -2,12 +2,10 @@
 
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -25,10 +23,9 @@ from core.nodes.client import RemotePool
 from core.nodes.keys import CurveKeys, read_keys, write_keys
 from core.nodes.listening import Listening
 from core.nodes.messages import LARGEST_FRAME, VERSION, Hello, Refused, encode, from_node
-from core.nodes.server import NodeServer
 from core.nodes.zmq_transport import ZmqTransport
 from tests.core.engines import ids_of_events, request, rounds_of, tables
-from tests.core.nodes.served import HASH, server_of
+from tests.core.nodes.served import HASH, listening, node_process, server_of
 from tests.fakes import loaded_tables
 
 WARM = SamplingParams(24, temperature=0.8, seed=1)
@@ -46,24 +43,6 @@ def keys(tmp_path: Path) -> CurveKeys:
     found = read_keys(str(tmp_path / "key"))
     assert found is not None
     return found
-
-
-@contextmanager
-def listening(
-    server: NodeServer, keys: CurveKeys | None, address: str = "127.0.0.1:0"
-) -> Iterator[str]:
-    """A node on a thread; its address."""
-    socket = Listening(server, address, keys)
-    ended = threading.Event()
-    thread = threading.Thread(target=socket.serve, args=(ended.is_set,))
-    thread.start()
-    try:
-        yield socket.address
-    finally:
-        ended.set()
-        thread.join()
-        socket.close()
-        server.close()
 
 
 def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
@@ -220,26 +199,6 @@ def test_without_the_packages_nodes_are_refused(
 
 
 # -- processes --
-
-
-@contextmanager
-def node_process(address: str, *ssms: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`python -m core.nodes`; the process and its address."""
-    command = [sys.executable, "-m", "core.nodes", "--listen", address, "--dtype", "float32"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--ssm", *ssms], stdout=subprocess.PIPE, text=True, env=environment
-    )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        assert line.startswith("node on "), line
-        yield process, line.split()[2]
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 @pytest.mark.nightly
