@@ -16,8 +16,6 @@ from collections.abc import Sequence
 __all__ = ["bound", "most_clients", "rate_of"]
 
 ROUNDS, SEED = 60, 0
-ALONE = 4
-"""Clients of the machine without nodes, whose rate is to be kept."""
 
 
 def bound(draft_ms: Sequence[float], verify_ms: Sequence[float]) -> float:
@@ -61,11 +59,16 @@ def rate_of(
 
 
 def most_clients(
-    nodes: int, draft_ms: Sequence[float], verify_ms: Sequence[float], wire_ms: float
+    nodes: int,
+    draft_ms: Sequence[float],
+    verify_ms: Sequence[float],
+    wire_ms: float,
+    alone: int,
 ) -> float:
-    """With nodes, the clients for each one without them, at the rate that ALONE clients have
-    without; interpolated between two whole numbers of clients."""
-    wanted = rate_of(ALONE, 0, draft_ms, verify_ms, 0.0)
+    """With nodes, the clients for each one without them, at the rate that `alone` clients have
+    without; interpolated between two whole numbers of clients. 0: over this wire not even one
+    client has that rate."""
+    wanted = rate_of(alone, 0, draft_ms, verify_ms, 0.0)
     count, rate = 0, math.inf
     while rate >= wanted:
         count, before = count + 1, rate
@@ -73,4 +76,4 @@ def most_clients(
     if count == 1:
         return 0.0
     share = 0.0 if math.isinf(before) else (before - wanted) / (before - rate)
-    return (count - 1 + share) / ALONE
+    return (count - 1 + share) / alone

@@ -35,7 +35,7 @@ RELAYS_MS = (1, 5, 20)
 NODES = 16
 PARTS = 2
 MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
-CAPACITY_NODES = (1, 2, 4, 8)
+CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)
 
 
 @dataclass(frozen=True)
@@ -225,22 +225,30 @@ def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
     wire = sorted(wires)[len(wires) // 2] if wires else 0.0
     most = bound(draft, verify)
     rows = [
-        {"wire": ms, "nodes": nodes, "times": most_clients(nodes, draft, verify, ms)}
+        {
+            "clients": clients,
+            "wire": ms,
+            "nodes": nodes,
+            "times": most_clients(nodes, draft, verify, ms, clients),
+        }
+        for clients in CLIENTS
         for ms in (wire, *map(float, RELAYS_MS))
         for nodes in CAPACITY_NODES
     ]
     note = (
         f"Simulated with the rounds measured at home: clients for each one without nodes, at the "
         f"same rate. Bound: 1 + drafting / verifying = {most:.2f} (arXiv 2606.25091). Criterion: "
-        f"{LEAST_OF_BOUND} of it. The first wire is loopback's."
+        f"{LEAST_OF_BOUND} of it. The first wire is loopback's. 0: over that wire not even one "
+        "client has the rate."
     )
     columns: dict[str, Callable[[Group], object]] = {
+        "clients without nodes": lambda group: group["clients"],
         "wire, ms": lambda group: f"{group['wire']:.2f}",
         "nodes": lambda group: group["nodes"],
         "clients for one": lambda group: f"{group['times']:.2f}",
         "of the bound": lambda group: f"{group['times'] / most:.2f}",
     }
-    return str(Table(f"Clients, {dtype}", rows, ("wire", "nodes"), columns, note))
+    return str(Table(f"Clients, {dtype}", rows, ("clients", "wire", "nodes"), columns, note))
 
 
 def failures(results: Results) -> tuple[str, ...]:

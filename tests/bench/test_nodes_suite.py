@@ -40,7 +40,7 @@ def test_wires_are_compared_with_home_and_prediction() -> None:
     # Two tokens in 6.4 ms over loopback, in 11.4 ms over the relay: 175.4 a second.
     assert "175.4 | 0.97 |" in lines["relay of 5 ms"] and "0 of 1" in lines["relay of 5 ms"]
     assert "1.03x" in lines[LOOPBACK]
-    assert "= 1.50 (arXiv 2606.25091)" in clients and "| 20.00 | 8 |" in clients
+    assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients
 
 
 def test_another_text_fails_the_suite() -> None:
@@ -53,12 +53,17 @@ def test_another_text_fails_the_suite() -> None:
 def test_enough_nodes_come_near_the_bound_and_too_few_do_not(draft: float, verify: float) -> None:
     most = bound([draft], [verify])
     assert most == 1 + draft / verify
-    by_nodes = [most_clients(n, [draft], [verify], 0.1) for n in (1, 2, 8)]
+    by_nodes = [most_clients(n, [draft], [verify], 0.1, 4) for n in (1, 2, 8)]
     assert by_nodes == sorted(by_nodes) and 0.9 * most <= by_nodes[-1] <= most + 1e-9
     if draft > 2 * verify:
         assert by_nodes[0] < 0.9 * most, "one node is the bottleneck"
     # A long wire is waited for: the rate can be kept with fewer clients.
-    assert most_clients(8, [draft], [verify], 20.0) < by_nodes[-1]
+    assert most_clients(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
+
+
+def test_many_clients_hide_a_long_wire() -> None:
+    times = [most_clients(8, [4.0], [4.0], 20.0, alone) for alone in (1, 4, 16)]
+    assert times == sorted(times) and times[0] == 0 and times[-1] >= 0.9 * 2
 
 
 def test_a_lone_client_waits_for_each_step_in_turn() -> None:

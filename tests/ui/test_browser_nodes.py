@@ -21,7 +21,8 @@ from ui.server.context import Context
 
 pytestmark = pytest.mark.browser
 
-TOKENS = 900
+TOKENS = 200
+MBPS = 150.0  # rounds so slow that the page is never far behind the run
 LONG_MS = 120_000  # a node on a busy machine
 
 
@@ -40,7 +41,9 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         server = NodeServer(near, models.tokenizer, vocabulary_hash(models.tokenizer))
         other = leaving.enter_context(listening(server, None))
         nodes = connect_nodes(NodeSettings((far, other)), here)
-        worker = Worker(Engine(here, nodes=nodes))
+        engine = Engine(here, nodes=nodes)
+        engine.stream_mbps = MBPS
+        worker = Worker(engine)
         served = sites.serve_page(tmp_path_factory.mktemp("nodes"), worker, ("sessions",))
         url, context = leaving.enter_context(served)
         page = sites.wait_ready(browser_page(url, width=1920, height=1080))
@@ -57,7 +60,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         page.locator("#live-timeline .ss-nodes-said").get_by_text(
             f"1 node of 2 missing: {far} (not there)"
         ).wait_for()
-        sites.wait_notice(page, "Finished: ")
+        page.locator("#live-notice").get_by_text("Finished: ").first.wait_for(timeout=LONG_MS)
         sites.wait_notice(page, f"node {far}")
         run = finished(context)
         assert [i for one in run.completed for i in one.token_ids] == alone(bundled, run)
