@@ -79,6 +79,9 @@ def parser() -> Parser:
         help="SSMs on another machine (python -m core.nodes); repeatable",
     )
     p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
+    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
+    ssms = "SSMs to place in it, default: bundled; repeatable"
+    p.add_argument("--node-ssm", action="append", help=ssms)
     p.add_argument("--max-new-tokens", type=integer_argument("max_new_tokens"))
     p.add_argument("--temperature", type=number_argument("temperature"), default=0.0)
     p.add_argument("--top-p", type=number_argument("top_p"), default=1.0)
@@ -105,7 +108,7 @@ def ssms_of(args: argparse.Namespace) -> list[str]:
     none."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not args.node else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []
 
 
 def request_of(args: argparse.Namespace) -> Request:
@@ -130,7 +133,9 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
     )
     # Without an SSM only prompt lookup can draft: plain decoding, unless a preset is
     # named.
-    preset = args.preset or (DEFAULT_PRESET if ssms_of(args) or args.node else "autoregressive")
+    preset = args.preset or (
+        DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
+    )
     speculation = SpeculationConfig.preset(preset, args.temperature)
     for assignment in args.fields:
         name, separator, value = assignment.partition("=")
@@ -172,7 +177,7 @@ def run(args: argparse.Namespace) -> None:
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
-    places = node_settings(args.node, args.node_key_file)
+    places = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine

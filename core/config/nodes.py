@@ -7,20 +7,26 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-__all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
+__all__ = ["BUNDLED", "NodeSettings", "address_of", "check_encrypted", "node_settings"]
 
+BUNDLED = "bundled"
 MOST_NODES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
-    the same for engine and nodes; None: nothing is encrypted, loopback addresses only."""
+    the same for engine and nodes; None: nothing is encrypted, loopback addresses only. `cluster`:
+    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` are placed."""
 
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
     key_file: str | None = None
+    cluster: str = ""
+    ssms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.cluster and (self.addresses or self.key_file is not None):
+            raise ConfigError.of("cluster", self.cluster, "without --node and --node-key-file")
         if len(self.addresses) > MOST_NODES:
             raise ConfigError.of("node", len(self.addresses), f"at most {MOST_NODES} nodes")
         if len({*self.addresses}) < len(self.addresses):
@@ -49,8 +55,16 @@ def check_encrypted(field: str, host: str, key_file: str | None) -> None:
         )  # fmt: skip
 
 
-def node_settings(addresses: Sequence[str], key_file: str | None) -> NodeSettings | None:
+def node_settings(
+    addresses: Sequence[str], key_file: str | None, cluster: str | None, ssms: Sequence[str] | None
+) -> NodeSettings | None:
     """From the arguments of a command line, None without a node. Raises ConfigError."""
+    if ssms is not None and cluster is None:
+        raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
+    if cluster is not None:
+        if not cluster:
+            raise ConfigError.of("cluster", cluster, "auto, HOST:PORT or ray://HOST:PORT")
+        return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or (BUNDLED,)))
     if not addresses:
         if key_file is not None:
             raise ConfigError.of("node_key_file", key_file, "only with --node HOST:PORT")

@@ -168,6 +168,13 @@ def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
     for address in ("10.0.0.1:7000", "127.0.0.1", ":7000", "127.0.0.1:70000", "h:x"):
         assert core_main(["--prompt", "x", "--node", address]) == 2
         assert "node is" in capsys.readouterr().err
+    for words, said in (
+        (["--cluster", "auto", "--node", "127.0.0.1:1"], "cluster is 'auto': without --node"),
+        (["--cluster", ""], "cluster is ''"),
+        (["--node-ssm", "x"], "only with --cluster"),
+    ):
+        assert core_main(["--prompt", "x", *words]) == 2
+        assert said in capsys.readouterr().err
     assert core_main(["--prompt", "x", "--node-key-file", key]) == 2
     assert "only with --node" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="each node once"):
