@@ -3,12 +3,13 @@
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -31,29 +32,41 @@ def test_without_ray_placing_is_refused_by_name() -> None:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A head with one machine that may draft. Its token is of this test, and nothing is written at
     home."""
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    # A short path: Ray's sockets are in it, whose names have 107 characters at most.
+    folder = tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True)
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     start = ["start", "--head", f"--port={ADDRESS.split(':')[1]}", "--num-cpus=2"]
     start += ["--node-ip-address=127.0.0.1", '--resources={"drafts": 1}']
-    start += ["--include-dashboard=false", f"--temp-dir={tmp_path}", "--block"]
+    start += ["--include-dashboard=false", f"--temp-dir={folder.name}", "--block"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path[1:]])}
     head = subprocess.Popen(
         [*ray, *start], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        time.sleep(8)  # `ray.init` waits for a head that is there, not for one that comes
+        until = time.monotonic() + 60
+        while not listens() and time.monotonic() < until:
+            time.sleep(0.2)
         yield ADDRESS
     finally:
         import ray as loaded
 
         loaded.shutdown()
         head.send_signal(signal.SIGTERM)
-        head.wait()
+        head.wait(30)
+        folder.cleanup()
+
+
+def listens() -> bool:
+    """Whether the head takes connections."""
+    host, _, port = ADDRESS.partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 @pytest.mark.nightly
