@@ -25,6 +25,7 @@ from core.events.parts import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    NodeTrip,
     OffloadInfo,
     ProposalRecord,
     RoutedDrafter,
@@ -44,6 +45,7 @@ __all__ = [
     "Estimate",
     "Event",
     "ModelInfo",
+    "NodeTrip",
     "OffloadInfo",
     "ProposalRecord",
     "RoundCompleted",
@@ -200,7 +202,7 @@ class RoundCompleted:
     own budget.
 
     `loads`: when layers of an offloaded LLM were read in this round's time; no stage, since that
-    happens beside all of them.
+    happens beside all of them. `nodes`: the nodes that were asked for drafts.
     """
 
     run_id: str
@@ -231,6 +233,7 @@ class RoundCompleted:
     routing_reason: str = ""
     scheduled: Scheduled | None = None
     loads: tuple[Span, ...] = ()
+    nodes: tuple[NodeTrip, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ EXPLAINED = {
     9: ("routing", "regret"),
     10: ("scheduler", "queue"),
     11: ("layer", "streamed"),
+    12: ("wire", "round trip"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
@@ -99,15 +100,15 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 
 
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
-    assert len(LESSONS) == 11 and len(set(KEYS)) == 11
+    assert len(LESSONS) == 12 and len(set(KEYS)) == 12
     for lesson in LESSONS:
         assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
-    assert [lesson_of(n).key for n in (None, 0, -3, 1, 11, 99)] == [
-        KEYS[i] for i in (0, 0, 0, 0, 10, 10)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 12, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 11, 11)
     ]
 
 
@@ -150,11 +151,11 @@ def played(bundled: Engine) -> dict[str, Runs]:
 
 
 def events_of(engine: Engine, setup: Setup) -> list[Event]:
-    engine.stream_mbps = setup.stream_mbps
+    engine.stream_mbps, engine.wire_ms = setup.stream_mbps, setup.wire_ms
     try:
         return list(engine.generate(request_of(setup, engine.models.drafter_names)))
     finally:
-        engine.stream_mbps = 0
+        engine.stream_mbps = engine.wire_ms = 0
 
 
 def evidence_of(runs: Runs, latest: str = "") -> Evidence:
@@ -202,6 +203,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
     "sharing": lambda runs: left_out(runs[1]),
     "fitting": lambda runs: median_pass(runs[2]) / median_pass(runs[1]),
+    "wire": lambda runs: mean_round(runs[1]) - mean_round(runs[0]),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
     "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
 }
