@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence as Many
+from importlib import import_module
 from typing import Any
 
 import zmq
@@ -29,8 +30,8 @@ PLACING_S = 300.0
 
 
 class NodeActor:
-    """A node within a Ray actor; it serves on a thread from its making on. `port` is given, so that
-    one that is made anew is found where it was."""
+    """A node within a Ray actor; it serves on a thread from the start. `port` is given, so that an
+    actor that Ray restarts has the same address."""
 
     def __init__(self, ssms: Many[str], host: str, port: int, keys: CurveKeys) -> None:
         from core.models.loading.catalog import vocabulary_hash
@@ -63,8 +64,9 @@ def place_nodes(
     `ray.init` takes. Raises NodeError, and ConfigError without Ray."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+        # Untyped, so that mypy says the same with Ray and without.
+        ray: Any = import_module("ray")
+        strategies: Any = import_module("ray.util.scheduling_strategies")
     except ImportError as error:
         allowed = "none where `pip install -r requirements-cluster.txt` was not run (no ray)"
         raise ConfigError.of("cluster", cluster, allowed) from error
@@ -88,7 +90,9 @@ def place_nodes(
             "max_restarts": -1,
             "resources": {RESOURCE: 1},
             # Its address stays: a machine that is gone is waited for, not replaced.
-            "scheduling_strategy": NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False),
+            "scheduling_strategy": strategies.NodeAffinitySchedulingStrategy(
+                machine["NodeID"], soft=False
+            ),
         }
         host = machine["NodeManagerAddress"]
         actor = ray.remote(NodeActor).options(**options)
