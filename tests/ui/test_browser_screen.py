@@ -69,6 +69,36 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
         becomes(page, SEEN, wanted, list(PARTS))
 
 
+# Which of these boxes are not whole in the window, and whether the page scrolls.
+CUT = """(parts) => [...parts.filter((part) => {
+  const box = document.querySelector(part)?.getBoundingClientRect();
+  return !(box && box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+    && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30);
+}), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
+OPENED = ("#sessions-search", "#sessions-opened", "#sessions-figures", "#sessions-strip")
+OPENED += ("#sessions-tree", "#sessions-scrubber", "#sessions-dock")
+LEFT_OF = """() => document.querySelector("#sessions-runs").getBoundingClientRect().right
+  <= document.querySelector("#sessions-board").getBoundingClientRect().left"""
+HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody tr")]
+  .map((row) => row.getBoundingClientRect().height))"""
+
+
+def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    sites.open_latest_run(page)
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        looks.at_rest(page)
+        becomes(page, CUT, ["still"], list(OPENED))
+        assert page.evaluate(LEFT_OF)
+        assert page.evaluate(HIGH) < 60, "prompt, and settings with drafters: two lines"
+        sites.shot(page, f"sessions-{width}")
+    page.set_viewport_size({"width": 390, "height": 844})
+    looks.at_rest(page)
+    assert not sites.overflows(page)
+
+
 LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 

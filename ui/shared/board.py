@@ -161,7 +161,7 @@ def build_board(
             asks = one.asks or (one is Figures and page == "live")
             part_name = one.part if page == "live" else ""
             pictures[one.name] = replace(one, asks=asks)(
-                elem_id=f"{page}-{one.name}", part=part_name
+                elem_id=f"{page}-{one.name}", part=part_name, elem_classes=f"sp-pic-{one.name}"
             )
 
     with gr.Column(elem_id=f"{page}-board", elem_classes="sp-board"):
