@@ -92,8 +92,8 @@ def replay_and_delete(page: Any, context: Context, board: list[str]) -> None:
     becomes(page, BOARD, board, "sessions")
     facts = page.locator("#sessions-runs .sp-run-facts").first
     assert "ssm-dialogue" in facts.inner_text()
-    lines = "(one) => one.scrollHeight / parseFloat(getComputedStyle(one).lineHeight)"
-    assert facts.evaluate(lines) < 1.5, "settings and drafters on one line"
+    lines = "(one) => one.offsetHeight / parseFloat(getComputedStyle(one).fontSize)"
+    assert facts.evaluate(lines) < 2, "settings and drafters on one line"
     columns = page.locator("#sessions-scrubber .ss-columns")
     columns.press("Home")
     sites.wait_notice(page, "you are at round 1 of 8", "sessions")

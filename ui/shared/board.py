@@ -36,7 +36,7 @@ from ui.shared.parts import log_line, notice, notice_value, part
 from ui.words.messages import Line, run_lines
 from ui.words.settings import settings_line
 
-__all__ = ["Board", "Values", "build_board"]
+__all__ = ["DOCK", "Board", "Values", "build_board"]
 
 Values = list[dict[str, Any]]
 

@@ -30,4 +30,6 @@ for (const name of Object.values(props.value.tabs)) {
 }
 root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
-show("why");
+// A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
+addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
+show(dock.id === "learn-dock" ? document.documentElement.dataset.lessonDock ?? "" : "why");
