@@ -100,7 +100,7 @@ def point_is(page: Any, words: str) -> None:
 def axis(page: Any, number: int, field: str, values: str = "") -> None:
     sites.choose(page, f"tune-axis-{number}", field)
     if values:
-        page.get_by_label(f"Values of {field}").wait_for()
+        page.locator(f"#tune-values-{number}").wait_for()
         sites.wait_form_settled(page)
         sites.text_box(page, f"tune-values-{number}").fill(values)
 

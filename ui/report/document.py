@@ -14,7 +14,7 @@ from string import Template
 from typing import Any
 
 from core.events import Event, ModelInfo
-from ui.components.pictures import PICTURES
+from ui.components.pictures import PICTURES, Scrubber
 from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
@@ -81,7 +81,7 @@ def _places() -> dict[str, str]:
         picture.name: place.substitute(
             name=picture.name, label=_text(picture.label), height=picture.min_height
         )
-        for picture in PICTURES
+        for picture in (*PICTURES, Scrubber)
     }
 
 
