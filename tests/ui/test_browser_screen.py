@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
+from ui.run.what_if import RoundCost, predicted_speedup, what_if_value
 
 pytestmark = pytest.mark.browser
 
@@ -63,7 +65,7 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
                 looks.large_type(page, large)
                 becomes(page, SEEN, wanted, list(PARTS))
             sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
-    for name in ("who", "when", "length", "requests", "why"):
+    for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
         sites.dock(page, name)
         looks.at_rest(page)
         becomes(page, SEEN, wanted, list(PARTS))
@@ -243,3 +245,35 @@ def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> No
     becomes(page, SLOTS, [before, after])
     page.locator("#live-tree .ss-node[data-key='0']").hover()
     page.locator("#live-mask .ss-mask-said").get_by_text(f"slot {first + 1}, position").wait_for()
+
+
+DOTS = """() => [...document.querySelectorAll("#live-what_if .ss-what-if-dot")]
+  .map((dot) => Number(dot.dataset.speedup))"""
+SLIDE = """([key, value]) => {
+  const input = document.querySelector(`#live-what_if input[data-key=${key}]`);
+  input.value = value;
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+}"""
+
+
+def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page: OpenPage) -> None:
+    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    sites.dock(page, "whatif")
+    page.locator("#live-what_if .ss-what-if-said").get_by_text("Predicted: ").wait_for()
+    page.locator("#live-what_if").get_by_text("measured", exact=True).wait_for()
+    desk = sites.desk_of(live.context)
+    told = what_if_value(desk.frame(), desk.baseline)
+    for acceptance, size, trip in ((0.5, 1, 0), (0.9, 8, 0), (0.9, 8, 100)):
+        # As the sliders have it: cost and size in powers of two.
+        for key, at in (("acceptance", acceptance), ("ratio", -2), ("size", math.log2(size))):
+            page.evaluate(SLIDE, [key, at])
+        page.evaluate(SLIDE, ["trip_ms", trip])
+        cost = RoundCost(
+            0.25 * told["pass_ms"], told["pass_ms"], told["plain_ms"], told["other_ms"], trip
+        )
+        wanted = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
+        assert page.evaluate(DOTS) == pytest.approx(wanted, abs=2e-3)
+    page.get_by_role("button", name="As measured").click()
+    ratio = page.locator("#live-what_if input[data-key=ratio]").input_value()
+    assert 2 ** float(ratio) == pytest.approx(told["step_ms"] / told["pass_ms"], rel=0.1)
+    sites.shot(page, "what-if")
