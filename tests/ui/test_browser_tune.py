@@ -192,7 +192,7 @@ def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage
     page.click("#tune-start")
     grid_shows(page, 30, measured=9, rows=10)
     page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
-    page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
+    page.locator("#tune-point").get_by_text("tokens / pass").first.wait_for()
     for look in in_looks(page):
         assert not sites.overflows(page), look
         assert not axe(page, *PARTS), look

@@ -150,7 +150,7 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
     heads = [field_label(axis.field) for axis in tuned.grid.axes]
-    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
+    heads += ["speed-up", "spread", "tokens / s", "tokens / pass", "accepted", "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(tuned.grid.axes) - 1), tuned.plain)}
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
@@ -236,8 +236,8 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
     }
     figures = {
         "speed-up": f"{row.ratio.value:.2f}x" if row.ratio else "–",
-        "tokens/s": f"{row.speed:.1f}" if row.speed is not None else "–",
-        "tokens per pass": _text(row.mean_acceptance_length, "{:.2f}"),
+        "tokens / s": f"{row.speed:.1f}" if row.speed is not None else "–",
+        "tokens / pass": _text(row.mean_acceptance_length, "{:.2f}"),
         "accepted": _text(row.draft_acceptance_rate, "{:.0%}"),
         "rounds a run": _text(row.rounds, "{:.0f}"),
         "first token": _text(row.ttft_ms, "{:.0f} ms"),
