@@ -19,8 +19,9 @@ from bench.grown.command import grow, grow_parser
 from bench.machine import code_digest, load_average, machine, versions
 from bench.prompts import take_round_robin
 from bench.results import Results, write_text
-from bench.settings import DTYPES, Parser, Settings, int_argument
+from bench.settings import DTYPES, Settings
 from bench.suites import SUITES, check_used
+from core.config.arguments import Parser, integer_argument
 from core.config.checks import choice
 from core.errors import SpecScopeError
 
@@ -36,16 +37,18 @@ def parser() -> Parser:
     p = Parser(prog="python -m bench", description=ABOUT)
     p.add_argument("--suite", default=DEFAULT_SUITE, help=f"default: {DEFAULT_SUITE}")
     p.add_argument("--list", action="store_true", help="name the suites with their defaults")
-    p.add_argument("--prompts", type=int_argument("prompts"), help="spread evenly over the domains")
-    p.add_argument("--tokens", type=int_argument("tokens"), help="new tokens for each prompt")
     p.add_argument(
-        "--repeats", type=int_argument("repeats"), help="measurements of each prompt, or seeds"
+        "--prompts", type=integer_argument("prompts"), help="spread evenly over the domains"
+    )
+    p.add_argument("--tokens", type=integer_argument("tokens"), help="new tokens for each prompt")
+    p.add_argument(
+        "--repeats", type=integer_argument("repeats"), help="measurements of each prompt, or seeds"
     )
     p.add_argument("--dtype", nargs="+", help=" ".join(DTYPES))
-    p.add_argument("--threads", type=int_argument("threads"), help="default: cores - 1")
+    p.add_argument("--threads", type=integer_argument("threads"), help="default: cores - 1")
     p.add_argument(
         "--processes",
-        type=int_argument("processes"),
+        type=integer_argument("processes"),
         help="processes of `laws` and `acceptance`",
     )
     p.add_argument(

@@ -11,12 +11,13 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
+from core.config.arguments import Parser, argument_of, integer_argument, number_argument
 from core.config.field_text import parse_field
 from core.config.offload import number_of_bytes, offload_of
 from core.errors import ConfigError, EngineError, SpecScopeError
@@ -31,32 +32,8 @@ PROMPT_TOKENS, ANSWER_TOKENS = 128, 512
 BYTE_ORDER_MARK = "\ufeff"
 
 
-class Parser(argparse.ArgumentParser):
-    """Errors are one line, in the form of ConfigError."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def number_of(
-    field: str, kind: Callable[[str], float | int], allowed: str
-) -> Callable[[str], object]:
-    """An argparse type whose error names the field, its value and what is allowed."""
-
-    def parse(value: str) -> object:
-        try:
-            return kind(value)
-        except ValueError as error:
-            # argparse replaces the message of a ValueError, and a ConfigError is one.
-            message = str(ConfigError.of(field, value, allowed))
-            raise argparse.ArgumentTypeError(message) from error
-
-    return parse
-
-
 def parser() -> Parser:
     """The command line."""
-    whole, real = "a whole number", "a number"
     p = Parser(prog="python -m core", description="Generate text with speculative inference.")
     text = p.add_mutually_exclusive_group()
     text.add_argument("--prompt", metavar="TEXT")
@@ -78,30 +55,28 @@ def parser() -> Parser:
     p.add_argument("--dtype", default="auto", help="float32, bfloat16 or auto")
     p.add_argument("--device", default="auto", help="auto, cpu or cuda")
     p.add_argument(
-        "--threads", type=number_of("threads", int, whole), help="CPU threads; default: cores - 1"
+        "--threads", type=integer_argument("threads"), help="CPU threads; default: cores - 1"
     )
     p.add_argument("--offload", metavar="host|disk", help="stream the LLM's layers in each pass")
     p.add_argument(
         "--resident",
-        type=number_of("resident", number_of_bytes, "a number of bytes"),
+        type=argument_of("resident", number_of_bytes, "a number of bytes"),
         metavar="BYTES",
         help="layers that stay in memory; default: none",
     )
     p.add_argument(
         "--offload-mbps",
-        type=number_of("offload_mbps", float, real),
+        type=number_argument("offload_mbps"),
         metavar="N",
         help="limit of the stream in MB/s, for lessons and benchmarks",
     )
-    p.add_argument("--max-new-tokens", type=number_of("max_new_tokens", int, whole))
-    p.add_argument("--temperature", type=number_of("temperature", float, real), default=0.0)
-    p.add_argument("--top-p", type=number_of("top_p", float, real), default=1.0)
-    p.add_argument("--top-k", type=number_of("top_k", int, whole), default=0)
-    p.add_argument("--min-p", type=number_of("min_p", float, real), default=0.0)
-    p.add_argument(
-        "--repetition-penalty", type=number_of("repetition_penalty", float, real), default=1.0
-    )
-    p.add_argument("--seed", type=number_of("seed", int, whole))
+    p.add_argument("--max-new-tokens", type=integer_argument("max_new_tokens"))
+    p.add_argument("--temperature", type=number_argument("temperature"), default=0.0)
+    p.add_argument("--top-p", type=number_argument("top_p"), default=1.0)
+    p.add_argument("--top-k", type=integer_argument("top_k"), default=0)
+    p.add_argument("--min-p", type=number_argument("min_p"), default=0.0)
+    p.add_argument("--repetition-penalty", type=number_argument("repetition_penalty"), default=1.0)
+    p.add_argument("--seed", type=integer_argument("seed"))
     p.add_argument("--stop", action="append", default=[], metavar="TEXT")
     p.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", dest="fields")
     p.add_argument("--ignore-eos", action="store_true")

@@ -25,9 +25,11 @@ from storage.process import Process
 from storage.tables import RUN_MODELS, RUNS, Row
 
 __all__ = [
+    "END_STATUSES",
     "EndEvent",
     "Fields",
     "decode_end",
+    "decode_process",
     "decode_start",
     "decode_stats",
     "encode_end",
@@ -43,8 +45,8 @@ __all__ = [
 
 EndEvent = RunCompleted | RunCancelled | RunFailed
 
-STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
-ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in STATUSES.items()}
+END_STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
+ENDS: dict[str, type[EndEvent]] = {name: kind for kind, name in END_STATUSES.items()}
 ESCAPE = "\x00json:"
 
 
@@ -185,7 +187,7 @@ def _model(row: Fields, name: str) -> dict[str, Any]:
 def encode_end(event: EndEvent) -> dict[str, Any]:
     """The columns of table `runs` that the end sets, except `output` and `num_lost_events`."""
     return {
-        "status": STATUSES[type(event)],
+        "status": END_STATUSES[type(event)],
         "end_seq": event.seq,
         "end_at_ms": event.at_ms,
         "finish_reason": text_in(getattr(event, "finish_reason", "")),
@@ -219,6 +221,11 @@ def decode_end(run: Fields) -> EndEvent | None:
 def encode_stats(stats: RunStats) -> str:
     """RunStats as JSON."""
     return to_json(dataclasses.asdict(stats))
+
+
+def decode_process(row: Fields) -> Process:
+    """The process that records a run or measures a study."""
+    return Process(text_back(row["host"]), row["pid"], row["process_start"])
 
 
 def decode_stats(stored: str) -> RunStats:

@@ -18,12 +18,12 @@ from core.events import (
     RunStarted,
 )
 from core.metrics import StatsFold
+from storage.codec import END_STATUSES
 from storage.thinned import THINNED
 
 __all__ = ["INTERRUPTED", "events_json", "is_thinned", "safe_json", "summary_of"]
 
 FORMAT = "specscope-events-1"
-STATUSES = {RunCompleted: "completed", RunCancelled: "cancelled", RunFailed: "failed"}
 INTERRUPTED = "interrupted"
 SAFE = frozenset((str, int, bool))
 # JSON allows them as they are; a page that holds the JSON in a script element does not.
@@ -63,7 +63,7 @@ def summary_of(events: Sequence[Event], status: str = INTERRUPTED) -> dict[str, 
         if isinstance(event, RoundCompleted):
             text += event.text_deltas
             token_ids += event.token_ids
-    summary: dict[str, Any] = {"status": STATUSES.get(type(last), status)}
+    summary: dict[str, Any] = {"status": END_STATUSES.get(type(last), status)}
     if isinstance(first, RunStarted):
         models = [model.name for model in first.models if model.role == "llm"]
         summary |= {"prompt": first.prompt, "llm": models[0] if models else ""}

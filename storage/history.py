@@ -30,7 +30,7 @@ __all__ = ["mark_interrupted", "read_events"]
 RUNNING = """SELECT id, run_id, host, pid, process_start,
     strftime('%s', created_utc) + coalesce(
         (SELECT max(completed_at_ms) FROM rounds WHERE run = runs.id) - start_at_ms, 0
-    ) / 1000 AS heard_at
+    ) / 1000 AS last_heartbeat
 FROM runs WHERE status = 'running'"""
 
 
@@ -69,7 +69,7 @@ def mark_interrupted(connection: sqlite3.Connection) -> None:
     """
     for run in connection.execute(RUNNING).fetchall():
         owner = Process(text_back(run["host"]), run["pid"], run["process_start"])
-        if not owner.is_gone(run["heard_at"]):
+        if not owner.is_gone(run["last_heartbeat"]):
             continue
         with connection:
             # The write lock first, then the look: another process may have ended the run meanwhile.

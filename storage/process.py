@@ -14,13 +14,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SILENT_S", "Process", "start_mark"]
+__all__ = ["HEARTBEAT_TIMEOUT_S", "Process", "start_mark"]
 
 UNKNOWN = ""
 PROC = Path("/proc")
-SILENT_S = 300.0
-"""Seconds without a sign of life after which another host's process counts as gone: the host name
-of a container that ended never comes back. Clocks may differ by less."""
+HEARTBEAT_TIMEOUT_S = 300.0
+"""Seconds without a heartbeat after which another host's process counts as gone: the host name of a
+container that ended never comes back. Longer than clocks of different hosts differ."""
 START_FIELD = 19  # field 22 of /proc/<pid>/stat (proc(5)), counted from the state, field 3
 ENDED_STATES = ("Z", "X")  # a zombie runs no code any more
 
@@ -38,13 +38,13 @@ class Process:
         """This process."""
         return cls(socket.gethostname(), os.getpid(), start_mark(os.getpid()) or UNKNOWN)
 
-    def is_gone(self, heard_at: float | None = None) -> bool:
-        """True if the process has ended. A process of another host counts as ended SILENT_S after
-        its last sign of life (`heard_at`, seconds since 1970)."""
+    def is_gone(self, last_heartbeat: float | None = None) -> bool:
+        """True if the process has ended. A process of another host counts as ended
+        HEARTBEAT_TIMEOUT_S after its last heartbeat (`last_heartbeat`, seconds since 1970)."""
         if self.host != socket.gethostname():
-            return heard_at is not None and time.time() - heard_at > SILENT_S
+            return last_heartbeat is not None and time.time() - last_heartbeat > HEARTBEAT_TIMEOUT_S
         mark = start_mark(self.pid)
-        return mark is None or UNKNOWN not in (mark, self.start) and mark != self.start
+        return mark is None or (UNKNOWN not in (mark, self.start) and mark != self.start)
 
 
 def start_mark(pid: int) -> str | None:

@@ -12,7 +12,7 @@ import sqlite3
 import unicodedata
 from typing import Any
 
-from storage.codec import decode_stats, from_json, text_back, text_in
+from storage.codec import decode_process, decode_stats, from_json, text_back, text_in
 from storage.process import Process
 from storage.queries import (
     NO_DRAFTER,
@@ -42,12 +42,12 @@ SCHEDULES = """SELECT {rule}, max({live}) FROM rounds
     rule=SCHEDULED_PARTS[0], live=SCHEDULED_PARTS[1]
 )
 
-# Filled once, used for the count and for the page. `+id` makes SQLite walk the index that is
-# already in the list's order; without it SQLite would fetch every run found and sort them.
+# Filled once, used for the count and for the page. `+` keeps SQLite from using the index on id:
+# it then scans in the order of the list, and sorts nothing.
 CREATE_FOUND = "CREATE TEMP TABLE found(id INTEGER PRIMARY KEY)"
 IN_FOUND = "+id IN (SELECT id FROM found)"
 IN_INDEX = "SELECT rowid FROM runs_fts WHERE runs_fts MATCH ?"
-A_PIECE = (
+CONTAINS = (
     "(instr(lower(prompt), lower(?)) OR instr(lower(output), lower(?)) "
     "OR instr(lower(note), lower(?)))"
 )
@@ -55,7 +55,7 @@ NOTED = "+id IN (SELECT id FROM runs INDEXED BY runs_noted WHERE note <> '')"
 DRAFTED_BY = "EXISTS (SELECT 1 FROM run_drafters WHERE model = ? AND run = runs.id)"
 DRAFTED_BY_NONE = "NOT EXISTS (SELECT 1 FROM run_drafters WHERE run = runs.id)"
 NO_KEY = -1
-SENTENCE = ",.;:!?\"'()[]{}"
+PUNCTUATION = ",.;:!?\"'()[]{}"
 
 Condition = tuple[str, tuple[Any, ...]]
 
@@ -109,24 +109,24 @@ def _all_of(conditions: list[Condition]) -> Condition:
 
 
 def _fields(connection: sqlite3.Connection, query: RunQuery) -> list[Condition]:
-    # Sorted by a figure, SQLite should walk that figure's index, which has these columns too: the
+    # Sorted by a figure, SQLite should scan that figure's index, which has these columns too: the
     # `+` keeps it from using another index for the condition.
-    by = "" if query.order in ("newest", "oldest") else "+"
+    no_index = "" if query.order in ("newest", "oldest") else "+"
     conditions: list[Condition] = []
     if query.status:
-        conditions.append((f"{by}status = ?", (query.status,)))
+        conditions.append((f"{no_index}status = ?", (query.status,)))
     if query.owner is not None:
-        conditions.append((f"{by}owner = ?", (text_in(query.owner),)))
+        conditions.append((f"{no_index}owner = ?", (text_in(query.owner),)))
     if query.llm:
-        conditions.append((f"{by}llm = ?", (_key(connection, query.llm),)))
+        conditions.append((f"{no_index}llm = ?", (_key(connection, query.llm),)))
     if query.drafter == NO_DRAFTER:
         conditions.append((DRAFTED_BY_NONE, ()))
     elif query.drafter:
         conditions.append((DRAFTED_BY, (_key(connection, query.drafter),)))
     if query.since_utc:
-        conditions.append((f"{by}created_utc >= ?", (query.since_utc,)))
+        conditions.append((f"{no_index}created_utc >= ?", (query.since_utc,)))
     if query.until_utc:
-        conditions.append((f"{by}created_utc < ?", (query.until_utc,)))
+        conditions.append((f"{no_index}created_utc < ?", (query.until_utc,)))
     if query.noted:
         conditions.append((NOTED, ()))
     return conditions
@@ -144,7 +144,7 @@ def _find(connection: sqlite3.Connection, words: list[str]) -> None:
     phrases = " ".join('"' + word.replace('"', '""') + '"*' for word in indexed)
     # The index first, if it applies: it leaves few texts to search for the substring.
     spelled = [_strip_punctuation(word) for word in words]
-    pieces: list[Condition] = [(A_PIECE, (word,) * 3) for word in spelled if not _is_plain(word)]
+    pieces: list[Condition] = [(CONTAINS, (word,) * 3) for word in spelled if not _is_plain(word)]
     if not pieces:
         select, values = IN_INDEX, tuple[Any, ...]((phrases,))
     else:
@@ -163,14 +163,14 @@ def _words(text: str) -> list[str]:
 
 def _strip_punctuation(word: str) -> str:
     """The word without punctuation around it; a word of punctuation alone is unchanged."""
-    return word.strip(SENTENCE) or word
+    return word.strip(PUNCTUATION) or word
 
 
 def _is_plain(word: str) -> bool:
     """True if the index alone decides: nothing of the word is a separator to it, or SQLite could
     not compare the spelling, since it folds the case of ASCII letters alone."""
-    apart = any(unicodedata.category(character)[0] not in "LNM" for character in word)
-    return _is_indexed(word) and not (apart and word.isascii())
+    has_separator = any(unicodedata.category(character)[0] not in "LNM" for character in word)
+    return _is_indexed(word) and not (has_separator and word.isascii())
 
 
 def _is_indexed(word: str) -> bool:
@@ -206,7 +206,7 @@ def _summary(connection: sqlite3.Connection, row: sqlite3.Row) -> RunSummary:
         thinned=bool(row["thinned"]),
         baseline=_baseline(row),
         **_schedules(connection, row["id"]),
-        elsewhere=running and _process(row) != Process.current(),
+        elsewhere=running and decode_process(row) != Process.current(),
     )
 
 
@@ -216,10 +216,6 @@ def _schedules(connection: sqlite3.Connection, run: int) -> dict[str, Any]:
     names = tuple(text_back(name) for name, _ in rows if isinstance(name, str))
     live = max((most for _, most in rows if isinstance(most, int)), default=1)
     return {"schedules": names, "num_others": live - 1}
-
-
-def _process(row: sqlite3.Row) -> Process:
-    return Process(text_back(row["host"]), row["pid"], row["process_start"])
 
 
 def _baseline(row: sqlite3.Row) -> PlainSpeed | None:

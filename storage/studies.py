@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import StoreError, UnknownStudyError
-from storage.codec import from_json, text_back, text_in, to_json
+from storage.codec import decode_process, from_json, text_back, text_in, to_json
 from storage.database import OPEN_TIMEOUT_S, connect, explain, read_connection
 from storage.process import Process
 
@@ -216,7 +216,7 @@ class StudyLog:
 
     def _elsewhere(self, row: sqlite3.Row) -> bool:
         """Whether another live process measures it."""
-        return _process(row) != self._process and not _is_orphaned(row)
+        return decode_process(row) != self._process and not _is_orphaned(row)
 
     def _whose(self) -> dict[str, Any]:
         return {
@@ -266,13 +266,9 @@ def mark_studies_interrupted(connection: sqlite3.Connection) -> None:
             )
 
 
-def _process(row: sqlite3.Row) -> Process:
-    return Process(text_back(row["host"]), row["pid"], row["process_start"])
-
-
 def _is_orphaned(row: sqlite3.Row) -> bool:
     """Whether the process that measures a study has ended, as far as this host can tell."""
-    return _process(row).is_gone(row["seen_at"])
+    return decode_process(row).is_gone(row["seen_at"])
 
 
 def _sets(values: dict[str, Any]) -> str:

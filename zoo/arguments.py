@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import NoReturn
 
-from core.errors import ConfigError
+from core.config.arguments import Parser
 from core.models.loading.catalog import BUNDLED
 from zoo.answers import CHAT_PROMPTS
 from zoo.boost import WAYS
@@ -21,16 +20,9 @@ ANY_MODEL = "a folder, a GGUF file, an id, smollm2 or bundled"
 Command = Callable[[argparse.Namespace], None]
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises ConfigError, which `main` prints as one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
 def parser_of(commands: Mapping[str, Command]) -> argparse.ArgumentParser:
     """The parser; in its result `run` is the command to run."""
-    parser = _Parser(prog="python -m zoo", description="How the bundled models are made.")
+    parser = Parser(prog="python -m zoo", description="How the bundled models are made.")
     named = parser.add_subparsers(required=True, metavar="|".join(commands))
     for name, run in commands.items():
         help_text, add = _COMMANDS[name]
@@ -46,7 +38,7 @@ def _common_arguments(parser: argparse.ArgumentParser, out: bool = True) -> None
     add(
         "--preset",
         choices=tuple(PRESETS),
-        help="sizes and budgets; default: as prepared, for prepare cpu",
+        help="sizes and budgets; default: that of prepare, whose own default is cpu",
     )
     add("--corpora", type=Path, metavar="DIR", help="folders of text files, read by prepare")
     add("--seed", type=int, default=0)
@@ -153,12 +145,22 @@ def _boost_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the SSMs in the order in which they are tuned",
     )
-    add("--by", choices=WAYS, default=WAYS[0], help="what is dropped if an earlier SSM predicts it")
+    add(
+        "--by",
+        choices=WAYS,
+        default=WAYS[0],
+        help="what to leave out where an earlier SSM predicts it",
+    )
 
 
 def _tables_arguments(parser: argparse.ArgumentParser) -> None:
     _teaching_arguments(parser)
-    parser.add_argument("--rows", type=int, default=100_000, help="64 bytes each; the heaviest")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=100_000,
+        help="rows to keep (64 bytes each), those with the highest counts",
+    )
     parser.set_defaults(ssm=(), remembered=8)
 
 
@@ -199,7 +201,7 @@ def _questions_arguments(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--corpora", type=Path, metavar="DIR",
                         help="text folders, to ask about passages of them")  # fmt: skip
     parser.add_argument("--prompts", type=Path, metavar="FILE", default=CHAT_PROMPTS,
-                        help="JSON lines with prompts that are not asked")  # fmt: skip
+                        help="JSON lines with prompts to leave out")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--dtype", choices=("auto", "float32", "bfloat16"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -208,15 +210,17 @@ def _questions_arguments(parser: argparse.ArgumentParser, out: str) -> None:
 def _answers_arguments(parser: argparse.ArgumentParser) -> None:
     _questions_arguments(parser, "corpora, a folder for each kind of question")
     parser.add_argument("--count", type=int, default=100_000, help="questions of a kind, at most")
-    parser.add_argument("--tokens", type=int, default=200, help="of an answer, at most")
+    parser.add_argument("--tokens", type=int, default=200, help="tokens of an answer, at most")
 
 
 def _chat_family_arguments(parser: argparse.ArgumentParser) -> None:
     _questions_arguments(parser, "the SSMs are written into DIR/models")
-    parser.add_argument("--minutes", type=float, default=5.0, help="in all, but for loading")
+    parser.add_argument(
+        "--minutes", type=float, default=5.0, help="minutes in all, without loading"
+    )
     parser.add_argument("--generation-minutes", type=float,
-                        help="of them for the LLM's answers; default: three tenths")  # fmt: skip
-    parser.add_argument("--layers", type=int, default=4, help="of each SSM")
+                        help="of these for the LLM's answers; default: three tenths")  # fmt: skip
+    parser.add_argument("--layers", type=int, default=4, help="layers of each SSM")
 
 
 def _samples_arguments(parser: argparse.ArgumentParser) -> None:

@@ -27,28 +27,28 @@ class Checkpoint:
         self._path = path
         self._identity = dict(identity)
 
-    def save(self, trainer: Trainer, spent: float, *, owes: bool = False) -> None:
+    def save(self, trainer: Trainer, spent: float, *, evaluation_due: bool = False) -> None:
         """Replaces the file.
 
-        `spent`: seconds of the budget. `owes`: the evaluation at this step is still to be made.
+        `spent`: seconds of the budget. `evaluation_due`: this step is still to be evaluated.
         ModelError if the loss is not finite; the old file stays.
         """
         loss = trainer.loss()
         if not math.isfinite(loss):
             raise ModelError(
                 f"loss of {trainer.recipe.name} is {loss} at step {trainer.num_steps}: "
-                "a finite number; a lower learning_rate in the recipe may help"
+                "which cannot be saved; a finite one is allowed, try a lower learning_rate"
             )
         state = {
             "identity": self._identity,
             "spent": spent,
-            "owes": owes,
+            "owes": evaluation_due,
             "trainer": trainer.state(),
         }
         replace_file(self._path, lambda file: torch.save(state, file))
 
     def load(self, trainer: Trainer) -> tuple[float, bool]:
-        """Loads the saved state into `trainer`, if there is one; returns `spent` and `owes`."""
+        """Loads the saved state, if there is one, into `trainer`: (`spent`, `evaluation_due`)."""
         if not self._path.is_file():
             return 0.0, False
         state = self._read(trainer.device)
@@ -66,7 +66,7 @@ class Checkpoint:
         return state
 
     def _check(self, identity: Mapping[str, Any]) -> None:
-        for field in {**self._identity, **identity}:  # one that either lacks is another, too
+        for field in {**self._identity, **identity}:  # missing on one side counts as different
             if identity.get(field) != self._identity.get(field):
                 raise ConfigError.of(
                     "out",

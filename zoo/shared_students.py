@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from core.errors import ConfigError
-from core.models.layer_ops import rotate, table
+from core.models.layer_ops import cos_sin_table, rotate
 from core.models.lean import LeanLayer, LeanWeights, map_tensors
 from zoo.initial_weights import narrow_embeddings
 from zoo.own_answers import TrainingTokens
@@ -118,7 +118,9 @@ def hidden_states(w: LeanWeights, ids: Tensor) -> Tensor:
     (windows, length)."""
     windows, length = ids.shape
     students, tokens = len(w.norm), windows * length
-    cos_sin = [part[:, None].to(w.norm.dtype) for part in table(w.inverse, w.rope_scale, length)]
+    cos_sin = [
+        part[:, None].to(w.norm.dtype) for part in cos_sin_table(w.inverse, w.rope_scale, length)
+    ]
     x = F.embedding(ids.reshape(-1), w.embedding).expand(students, -1, -1)
     for layer in w.layers:
         qkv = torch.bmm(_normed(x, layer.input_norm, w.eps), layer.qkv)

@@ -70,10 +70,14 @@ def open_tokenizer(folder: Path, field: str = "tokenizer") -> PreTrainedTokenize
     except (OSError, ValueError) as error:
         raise ConfigError.of(field, str(folder), "a folder that AutoTokenizer opens") from error
     if byte_rule(tokenizer) is None:
-        raise ConfigError.of(field, str(folder), "a byte-level tokenizer, or one of byte fallback")
+        raise ConfigError.of(
+            field, str(folder), "a byte-level tokenizer, or one with byte fallback"
+        )
     if _separator_token(tokenizer) is None:
         raise ConfigError.of(
-            field, str(folder), "one with an end of text, or that puts a token first"
+            field,
+            str(folder),
+            "one with an end-of-text token, or that prepends a token to each text",
         )
     return tokenizer
 
@@ -114,16 +118,16 @@ def encode(
 def _encode_documents(
     tokenizer: PreTrainedTokenizerBase, documents: Sequence[str], at_once: int
 ) -> Iterator[np.ndarray]:
-    first, last, begins = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
-    before = [] if begins is not None else [first]
+    first, last, leading = separator(tokenizer), tokenizer.eos_token_id, _leading_token(tokenizer)
+    before = [] if leading is not None else [first]
     id_type = token_type(vocabulary_size(tokenizer))
     # In portions: an encoding holds offsets and strings too, a hundred times the size of its ids.
     for start in range(0, len(documents), at_once):
         portion = list(documents[start : start + at_once])
         for encoding in tokenizer.backend_tokenizer.encode_batch(portion):
             ids = [*before, *encoding.ids]
-            ends = last in (None, first) or ids[-1] == last
-            yield np.asarray(ids if ends else [*ids, last], dtype=id_type)
+            is_terminated = last in (None, first) or ids[-1] == last
+            yield np.asarray(ids if is_terminated else [*ids, last], dtype=id_type)
 
 
 def token_type(vocabulary: int) -> type[np.unsignedinteger[Any]]:

@@ -160,17 +160,17 @@ def _spend_budget(
     """Takes steps from the checkpoint on until the model's seconds are spent; returns the seconds.
     The clock is read once a step."""
     schedule, budget = run.preset.schedule, run.budget(trainer.recipe)
-    spent, owes = checkpoint.load(trainer)
+    spent, evaluation_due = checkpoint.load(trainer)
     progress = ProgressLine(trainer.recipe.name, budget, run.stream)
     if not trainer.num_steps:
         curve.begin()
     else:
         progress.note(f"goes on from step {trainer.num_steps}, {min(spent / budget, 1.0):.0%} done")
     last, saved_at = run.clock(), spent
-    while owes or spent < budget:
-        if owes:
+    while evaluation_due or spent < budget:
+        if evaluation_due:
             progress.note(note(trainer, run))
-            owes, saved_at = False, spent
+            evaluation_due, saved_at = False, spent
             checkpoint.save(trainer, spent)
             continue
         before = spent
@@ -179,10 +179,10 @@ def _spend_budget(
         spent, last = spent + now - last, now
         if progress.is_due(spent):
             progress.show(spent, trainer.num_steps, trainer.num_tokens, trainer.loss())
-        owes = _passes_mark(before / budget, spent / budget, schedule.evaluations)
+        evaluation_due = _passes_mark(before / budget, spent / budget, schedule.evaluations)
         # Also before an evaluation: a kill during it must not cost more training steps.
-        if owes or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
-            checkpoint.save(trainer, spent, owes=owes)
+        if evaluation_due or spent >= budget or spent - saved_at >= schedule.checkpoint_seconds:
+            checkpoint.save(trainer, spent, evaluation_due=evaluation_due)
             saved_at = spent
     progress.end()
     return spent

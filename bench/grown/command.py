@@ -18,7 +18,7 @@ from bench.grown.module import shape_of
 from bench.grown.shape import Plan, plan_growth
 from bench.grown.writing import check_disk, check_memory_to_grow, write_grown
 from bench.prompts import load_prompts, take_round_robin
-from bench.settings import Parser, count, int_argument
+from core.config.arguments import Parser, count_argument, integer_argument
 from core.config.checks import choice, integer
 from core.errors import ConfigError, ModelLoadError
 from core.models.loading.catalog import BUNDLED, ModelSource, is_path, locate, snapshot
@@ -151,15 +151,19 @@ def grow_parser() -> Parser:
         prog="python -m bench grow",
         description="Write grown models: a large model's cost, the small one's text.",
     )
-    p.add_argument("--params", type=count("params"), required=True, help="of the LLM, e.g. 0.5e9")
     p.add_argument(
-        "--ssm-params", type=count("ssm-params"), help="default: params / 100; 0: SSMs as they are"
+        "--params", type=count_argument("params"), required=True, help="of the LLM, e.g. 0.5e9"
+    )
+    p.add_argument(
+        "--ssm-params",
+        type=count_argument("ssm-params"),
+        help="default: params / 100; 0: SSMs as they are",
     )
     p.add_argument("--llm", default=BUNDLED, help="bundled, a folder or a cached hub id")
     p.add_argument("--ssm", nargs="+", action="extend", help="bundled, folders or hub ids")
     p.add_argument("--dtype", default="float32", help=", ".join(DTYPES))
     p.add_argument(
-        "--seed", type=int_argument("seed"), default=0, help="of the random weights; default 0"
+        "--seed", type=integer_argument("seed"), default=0, help="of the random weights; default 0"
     )
     p.add_argument("--out", type=Path, help=f"default: {FOLDER}/grown-PARAMS-DTYPE")
     return p

@@ -20,6 +20,7 @@ from bench.tables import NOTHING, table
 from core.config.mechanisms import combine_rule
 from core.engine.engine import Engine
 from core.trees.noise import SeededNoise
+from lab.texts import first_difference
 
 Prompts = Sequence[dict[str, Any]]
 """A row's comparisons, one for each prompt; empty if the row was not run."""
@@ -48,7 +49,7 @@ def _compare(
     module: Any, case: DecodeCase, outcome: dict[str, Any], expected: list[int]
 ) -> dict[str, Any]:
     ids, rounds = outcome["token_ids"], outcome["summary"]["num_rounds"]
-    at = first_divergence(ids, expected)
+    at = first_difference(ids, expected)
     figures = {"id": case.prompt.id, "seed": case.seed, "tokens": len(ids), "rounds": rounds}
     figures |= {"diverged_at": at, "margin": None}
     if at is not None:
@@ -57,14 +58,6 @@ def _compare(
             seen, pair = [*outcome["prompt_token_ids"], *ids[:at]], (ids[at], expected[at])
             figures["margin"] = margin(module, seen, pair, case.temperature, case.seed)
     return figures
-
-
-def first_divergence(ours: Sequence[int], theirs: Sequence[int]) -> int | None:
-    """The first index at which they differ or one has ended; None if they are equal."""
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=False)):
-        if a != b:
-            return i
-    return None if len(ours) == len(theirs) else min(len(ours), len(theirs))
 
 
 @cache

@@ -19,7 +19,7 @@ from bench.results import Results
 from bench.settings import Settings
 from bench.tables import NOTHING, table
 
-# Engines by how many rounds a second they give; "frames" is the synthetic run of 500 rounds.
+# SPEEDS[label]: rounds of a synthetic run, and rounds per second at which it is played.
 SPEEDS = {"60 rounds a second": (240, 60), "300 rounds a second": (900, 300)}
 FACTS = ("frames", "frames at once", *SPEEDS, "stop")
 FRAMES = (("frames", "run when loaded"), ("frames at once", "run while it loads"))
@@ -100,28 +100,30 @@ def tables(results: Results) -> Report:
 def _rows(results: Results) -> Iterator[Row]:
     """Every measured figure with its target."""
     for fact in SPEEDS:
-        end = f"engine of {fact}"
+        engine = f"engine of {fact}"
         late = [sorted(one["late_ms"]) for one in _figures(results, fact)]
         for name, share in (("median", 0.5), ("95 %", 0.95)):
             delays = [each[int(share * len(each))] for each in late]
             yield from _row(
-                f"token on the page, {end}: {name}", "<= 100 ms", delays, "ms", most=100
+                f"token on the page, {engine}: {name}", "<= 100 ms", delays, "ms", most=100
             )
         rates = [one for one in _figures(results, fact, "updates_per_second") if one]
-        yield from _row(f"updates of the text, {end}", "10 to 20", rates, "a second", 20, 10)
+        yield from _row(
+            f"updates of the text, {engine}", "10 to 20", rates, "a second", most=20, least=10
+        )
         shifts = _figures(results, fact, "shift")
-        yield from _row(f"layout shift of a run, {end}", "0", shifts, "", 0.001)
+        yield from _row(f"layout shift of a run, {engine}", "0", shifts, "", 0.001)
     for fact, when in FRAMES:
-        begin = f"500 rounds, {when}"
+        run = f"500 rounds, {when}"
         under = [100 * share for share in _figures(results, fact, "under_50")]
-        yield from _row(f"{begin}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
+        yield from _row(f"{run}: gaps of at most 50 ms", ">= 95 %", under, "%", least=95)
         p95 = _figures(results, fact, "p95")
-        yield from _row(f"{begin}: 95 % of gaps", "<= 50 ms", p95, "ms", most=50)
+        yield from _row(f"{run}: 95 % of gaps", "<= 50 ms", p95, "ms", most=50)
         for name, field in (("worst gap", "worst"), ("longest task", "longest_task")):
-            yield from _row(f"{begin}: {name}", "", _figures(results, fact, field), "ms")
+            yield from _row(f"{run}: {name}", "", _figures(results, fact, field), "ms")
     rounds = _figures(results, "stop", "rounds")
-    yield from _row("Stop: rounds after it is heard", "<= 1", rounds, "", most=1)
-    for name, field in (("click", "ms"), ("heard", "ms_in_the_engine")):
+    yield from _row("Stop: rounds after the server has it", "<= 1", rounds, "", most=1)
+    for name, field in (("click", "ms"), ("server", "ms_in_the_engine")):
         yield from _row(f"Stop: {name} to engine free", "", _figures(results, "stop", field), "ms")
 
 

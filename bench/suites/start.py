@@ -1,12 +1,12 @@
-"""`start`: seconds until the page is open, resident memory, whether runs make it grow, and what the
-first run of a fresh process is worth (`first_runs`).
+"""`start`: seconds until the page is open, resident memory, whether runs make it grow, and how fast
+the first run of a fresh process is beside later ones (`first_runs`).
 `visitors`: several clients of one application at once: their tokens per second together, and
-whether each is told the text that it is told alone.
+whether each gets the text that it gets as the only client.
 
 The real application with the bundled models, asked through its API. In `start`, `--repeats` are
-openings, `--tokens` new ones a run, `runs` those of one opening more; in `visitors`, `--prompts`
-are the requests of each visitor, one after another. `--threads` is read by first runs alone.
-"""
+processes started, `--tokens` new tokens of a request, `runs` the requests to one further process;
+in `visitors`, `--prompts` are the requests of each visitor, one after another. `--threads` is read
+by first runs alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lab.figures import estimate, middle
 from lab.order import Block
 
 PRESETS = ("autoregressive", "specinfer", "best", "sequence")
-LOOKS = 10
+NUM_SAMPLES = 10
 OPEN_S, RESIDENT_MB = 10.0, 1200.0
 # A run is kept in the log, not in memory: what 400 runs may leave behind is an allocator's.
 GROWTH_MB = 40.0
@@ -72,7 +72,7 @@ class Start(Suite):
                 temperature=0.8 * (number % 2),
                 api_name="/generate",
             )
-            if number % max(1, self.runs // LOOKS) == 0:
+            if number % max(1, self.runs // NUM_SAMPLES) == 0:
                 sample = {"pid": app.pid, "runs": number, "runs_mb": resident_mb(app.pid)}
                 context.results.add(sample)
                 context.say(f"{number} of {self.runs} runs")
@@ -91,16 +91,16 @@ def bounds(results: Results) -> Iterator[tuple[str, str, str, bool]]:
     number of runs."""
     seconds, memory = (column(results.samples, name) for name in ("opened_s", "opened_mb"))
     opened, resident = (estimate([[x] for x in each], middle) for each in (seconds, memory))
-    soon, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
-    yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", soon
+    opens_in_time, below = opened is None or opened.value < OPEN_S, f"below {RESIDENT_MB:g}"
+    yield "seconds until the page is open", figure(opened, 1), f"below {OPEN_S:g}", opens_in_time
     yield "resident then, MB", figure(resident, 0), below, max(memory, default=0.0) < RESIDENT_MB
     with_memory = [sample for sample in results.samples if sample.get("runs_mb") is not None]
     # Samples of the latest application; those of an interrupted one remain in the file.
-    looks = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
-    for runs, mb in looks:
+    samples = [(s["runs"], s["runs_mb"]) for s in with_memory if s["pid"] == with_memory[-1]["pid"]]
+    for runs, mb in samples:
         yield f"resident after {runs} runs, MB", f"{mb:.0f}", below, mb < RESIDENT_MB
-    if len(looks) > 1:  # all code paths were used once by a fifth of the runs
-        grown = looks[-1][1] - next(mb for runs, mb in looks if runs >= looks[-1][0] / 5)
+    if len(samples) > 1:  # all code paths were used once by a fifth of the runs
+        grown = samples[-1][1] - next(mb for runs, mb in samples if runs >= samples[-1][0] / 5)
         name, bound = "growth from a fifth of the runs on, MB", f"at most {GROWTH_MB:g}"
         yield name, f"{grown:.0f}", bound, grown <= GROWTH_MB
 
@@ -127,7 +127,7 @@ class Visitors(Suite):
             return
         with application() as app:
             clients = [Client(app.url, verbose=False) for _ in range(max(self.counts))]
-            for preset in self.presets:  # what is measured once, is measured before
+            for preset in self.presets:  # goodput times the passes in an engine's first run
                 _visit(clients[:1], context, Block(preset, 0))
             runs = {str(count): partial(_visit, clients[:count], context) for count in self.counts}
             blocks.measure(runs, keep_row=_against_alone)

@@ -28,7 +28,7 @@ def shape_nodes(shape: tuple[int, ...]) -> int:
 
 @lru_cache
 def cut_shape(shape: tuple[int, ...], budget: int) -> tuple[int, ...]:
-    """The shape cut to at most `budget` nodes: depth first, then width."""
+    """The shape with at most `budget` nodes: deepest steps go first, then width."""
     if budget < 1:
         return ()
     while len(shape) > 1 and shape_nodes(shape) > budget:
@@ -41,7 +41,7 @@ def shares(combine: str, nodes: int, names: Sequence[str], draft: str = "auto") 
 
     By `CombineRule.node_budget`: `each` drafter has all of it, since the rule selects among drafts;
     `divided`: equal shares, the remainder to the first drafters; `pooled`: the SSMs draft one tree
-    of the sum of their shares, beside prompt lookup's chain.
+    of the sum of their shares, beside the drafts of model-free drafters.
     """
     budget = "pooled" if draft_kind(draft).fused else combine_rule(combine).node_budget
     if budget == "each":

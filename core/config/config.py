@@ -142,9 +142,9 @@ class SpeculationConfig:
     `drafters`: `all` (every SSM), `first` (the first SSM), names of SSMs, `ngram`, `suffix`,
     `table`; empty is plain decoding. `expansion` <k1,...,km>: a speculation length of s uses its
     first s entries, padded with 1. `max_tree_nodes`: a number, `auto` (the largest tree whose
-    verification costs at most 1.5 plain passes, at most 64; 64 if the length policy measures times
-    itself) or `uncut`; it is divided among the drafters before drafting, and no combined tree has
-    more nodes.
+    verification costs at most 1.5 plain passes, at most 64; the largest tree that was timed, at
+    most 64, if the length policy measures times itself) or `uncut`; it is divided among the
+    drafters before drafting, and no combined tree has more nodes.
 
     `combine`: `union` (SpecInfer's merge), `vote` (Minions: one SSM's sequence), `vote_tree` (the
     best `vote_nodes` nodes of the union), `log_pool` (the SSMs draft one tree together). The last
@@ -245,7 +245,7 @@ class SpeculationConfig:
             return cls(draft="fused", routing="cosine", pipeline="across")
         if name == "best":
             return cls(drafters=("all", "ngram"), length="goodput", expansion=(1, 1, 2))
-        return cls()
+        return cls()  # specinfer: the defaults of the fields
 
     def resolved(self, temperature: float) -> SpeculationConfig:
         """`draft` and `verify` with their `auto` replaced for this temperature.

@@ -102,7 +102,7 @@ def plan_round(states: Many[RoundState], llm: ModelGroup, drafting: Drafting) ->
     # The batch is a rectangle: all requests draft with the same SSMs.
     if any({one.name for one in own} != by_name.keys() for own in by_state):
         return None
-    # The n-gram lookup works on the host.
+    # Model-free drafters work on the host.
     if not by_name.keys() <= ssms.keys():
         return None
     requests = DraftRequests.of(ssms, by_name, llm.vocab_size)

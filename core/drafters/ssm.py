@@ -226,17 +226,19 @@ class SsmDrafter:
                 # committed token.
                 growth.places[ROOT] = place
                 growth.absorb(state.pending.logits[place][None])
-                state.guesses[tokens] = growth
+                state.drafts_by_outcome[tokens] = growth
 
     def has_growing(self, sequences: Many[Sequence]) -> bool:
         """Whether a draft made ahead needs another pass."""
         states = [self._states[sequence.run_id] for sequence in sequences]
-        return any(growth.frontier for state in states for growth in state.guesses.values())
+        return any(
+            growth.frontier for state in states for growth in state.drafts_by_outcome.values()
+        )
 
     def extend_ahead(self, sequences: Many[Sequence]) -> None:
         """One more pass for all unfinished drafts made ahead."""
         states = [self._states[sequence.run_id] for sequence in sequences]
-        groups = [(s, [g for g in s.guesses.values() if g.frontier]) for s in states]
+        groups = [(s, [g for g in s.drafts_by_outcome.values() if g.frontier]) for s in states]
         to_extend = [(state, growing) for state, growing in groups if growing]
         self._run_unbatched(self._feeder.extend_growths(to_extend))
 

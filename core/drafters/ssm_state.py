@@ -86,7 +86,7 @@ class PendingTrie:
             ends.append(place)
         return token_ids, parents, ends
 
-    def behind(self, path: Many[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
+    def subtree_after(self, path: Many[int]) -> tuple[list[int], dict[int, int], PendingTrie]:
         """The subtree under the last node of `path`, for when the path is committed: the places
         that stay, a map from old to new places (the path's last becomes ROOT), and the new trie."""
         # Parents come first, so one pass over the nodes finds everything under the path's end.
@@ -112,9 +112,9 @@ class PendingTrie:
 class SsmState:
     """State of one sequence. `row`: the model's row. `pending`: nodes fed after the committed text.
 
-    `guesses`: drafts begun for the next round, by the outcome (committed tokens) that they assume;
-    `ready`: the one whose outcome came true. `likelihoods`: probabilities of the text's tokens that
-    were not read out yet; those of tokens before `scored_until` are done.
+    `drafts_by_outcome`: drafts begun for the next round, by the outcome (committed tokens) that
+    they assume; `ready`: the one whose outcome came true. `likelihoods`: probabilities of the
+    text's tokens that were not read out yet. `scored_until`: index of the first token without one.
     """
 
     row: int
@@ -122,7 +122,7 @@ class SsmState:
     scored_until: int = 0
     likelihoods: list[float] = field(default_factory=list)
     pending: PendingTrie = field(default_factory=PendingTrie)
-    guesses: dict[tuple[int, ...], Growth] = field(default_factory=dict)
+    drafts_by_outcome: dict[tuple[int, ...], Growth] = field(default_factory=dict)
     ready: Growth | None = None
 
     def record_likelihoods(self, logits: torch.Tensor, tokens: list[int], first: int) -> None:
@@ -156,7 +156,7 @@ class SsmState:
         self.record_likelihoods(logits, tokens, len(tokens) - len(committed))
 
 
-# A text is read in passes of so many tokens: their logits are kept for a moment.
+# Tokens of a pass over a text; bounds its logits, (READ_CHUNK, V).
 READ_CHUNK = 128
 # Log-probability of a token that is missing in a model's vocabulary.
 UNKNOWN = -20.0
@@ -254,26 +254,26 @@ class Feeder:
         log_probs = self.pad_logits(logits).log_softmax(dim=-1)
         ids = torch.tensor(token_ids[1:], device=log_probs.device)
         token_log_probs = log_probs.gather(-1, ids[:, None])
-        probabilities: list[float] = token_log_probs[:, 0].clamp(min=UNKNOWN).tolist()
-        return probabilities
+        log_probs_by_token: list[float] = token_log_probs[:, 0].clamp(min=UNKNOWN).tolist()
+        return log_probs_by_token
 
     def read_text(
-        self, token_ids: Many[int], first: int, judge: Callable[[torch.Tensor, int], None]
+        self, token_ids: Many[int], first: int, on_logits: Callable[[torch.Tensor, int], None]
     ) -> Steps[None]:
-        """Feeds a text in a temporary row, READ_CHUNK tokens a pass. `judge` gets the logits (n, V)
-        that foretell its tokens from `first` on, and the index of the first of them."""
+        """Feeds a text in a temporary row, READ_CHUNK tokens a pass. `on_logits` gets the logits
+        (n, V) that predict its tokens from `first` on, and the index of the first of them."""
         row = self.model.open_row()
         ids = self._clip_ids(list(token_ids[:-1]))
         try:
             for start in range(0, len(ids), READ_CHUNK):
                 chunk = ids[start : start + READ_CHUNK]
-                # The logits after token i foretell token i + 1.
-                skim = start + len(chunk) < first
-                (logits,) = yield [chain(row, chunk, last_only=skim)]
+                # The logits after token i predict token i + 1.
+                last_only = start + len(chunk) < first
+                (logits,) = yield [chain(row, chunk, last_only=last_only)]
                 self.model.commit(row, range(len(chunk)))
-                if not skim:
+                if not last_only:
                     skipped = max(0, first - start - 1)
-                    judge(self.pad_logits(logits[skipped:]), start + skipped + 1)
+                    on_logits(self.pad_logits(logits[skipped:]), start + skipped + 1)
         finally:
             self.model.close_row(row)
 
@@ -281,13 +281,17 @@ class Feeder:
         """Drops all pending nodes and drafts; the committed text and its last logits stay."""
         if self.model.pending(state.row):
             self.model.commit(state.row, [])
-        state.pending, state.guesses, state.ready = PendingTrie(state.pending.root), {}, None
+        state.pending, state.drafts_by_outcome, state.ready = (
+            PendingTrie(state.pending.root),
+            {},
+            None,
+        )
 
     def commit(self, state: SsmState, token_ids: tuple[int, ...]) -> None:
         """Commits `token_ids`: keeps the KV of those that were fed, and the draft that assumed
         exactly them."""
         path, pending = state.pending.walk(token_ids), state.pending
-        state.ready, state.guesses = state.guesses.get(token_ids), {}
+        state.ready, state.drafts_by_outcome = state.drafts_by_outcome.get(token_ids), {}
         if state.ready is None:
             # The last token is the next root: the next catch-up feeds it, even if a draft that lost
             # the vote has fed it already.
@@ -295,7 +299,7 @@ class Feeder:
             self.model.commit(state.row, path[: len(token_ids) - 1])
             return
         # The draft made ahead hangs under the path's end: its KV stays, everything else goes.
-        stay, number, state.pending = pending.behind(path)
+        stay, number, state.pending = pending.subtree_after(path)
         placed = state.ready.places.items()
         state.ready.places = {node: number[place] for node, place in placed}
         self.model.commit(state.row, path, stay)

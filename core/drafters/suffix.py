@@ -44,7 +44,7 @@ PRIOR_TOKENS = 2.0
 
 
 @dataclass(kw_only=True)
-class _State(LookupState):
+class _SuffixState(LookupState):
     """`own`: this text. `earlier`: the positions of an earlier text with the same prompt. `match`:
     tokens of the last draft's longest match. `hits`, `tries`: tokens accepted and tried, by class
     of match length."""
@@ -65,7 +65,7 @@ class _State(LookupState):
         self.hits[place] += hit
 
 
-class SuffixDrafter(LookupDrafter[_State]):
+class SuffixDrafter(LookupDrafter[_SuffixState]):
     """See Drafter. `earlier_tokens`: of earlier texts, the oldest are forgotten; 0 keeps none.
 
     An earlier text with the very same prompt is not read: a run that is repeated, to be compared
@@ -85,11 +85,11 @@ class SuffixDrafter(LookupDrafter[_State]):
         self._nodes = np.zeros((MOST_NODES, 3))
         self._scratch = np.zeros((3, MOST_NODES + 1), np.int64), np.zeros((2, MOST_NODES))
 
-    def _new_state(self, sequence: Sequence) -> _State:
+    def _new_state(self, sequence: Sequence) -> _SuffixState:
         size = len(sequence.tokens) + sequence.sampling.max_new_tokens + 1
         ends = np.array(sorted(sequence.eos_ids), np.int64)
         same = self._texts.get(sequence.prompt_ids, (0, 0))
-        return _State(own=new_index(size, buckets=1024), ends=ends, earlier=same)
+        return _SuffixState(own=new_index(size, buckets=1024), ends=ends, earlier=same)
 
     def nodes_for(self, request: DraftRequest) -> np.ndarray:
         state = self._states[request.sequence.run_id]

@@ -49,7 +49,7 @@ class _Text(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class _State(LookupState):
+class _TableState(LookupState):
     """Of a run of `prompt`. `hits` and `predicted`: accepted nodes, and the sum of the verified
     ones' shares, by length of the context that they were counted behind."""
 
@@ -67,7 +67,7 @@ class _State(LookupState):
         return rates
 
 
-class TableDrafter(LookupDrafter[_State]):
+class TableDrafter(LookupDrafter[_TableState]):
     """See Drafter. `rows`: counts to begin with, of a table of any size.
 
     A text is not counted while its prompt runs again: a run that is repeated, to be compared or
@@ -88,9 +88,9 @@ class TableDrafter(LookupDrafter[_State]):
         self._path = np.zeros(LONGEST_CONTEXT + DEEPEST, np.int64)
         self._numbers, self._chances = np.zeros((5, 0), np.int64), np.zeros((2, 0))
 
-    def _new_state(self, sequence: Sequence) -> _State:
+    def _new_state(self, sequence: Sequence) -> _TableState:
         ends = np.array(sorted(sequence.eos_ids), np.int64)
-        return _State(prompt=sequence.prompt_ids, ends=ends)
+        return _TableState(prompt=sequence.prompt_ids, ends=ends)
 
     def open(self, sequence: Sequence) -> tuple[Timed, ...]:
         super().open(sequence)
@@ -128,7 +128,7 @@ class TableDrafter(LookupDrafter[_State]):
             self._calibrate(state, draft, path, rejected=len(path) < len(token_ids))
 
     @staticmethod
-    def _calibrate(state: _State, draft: Draft, path: Many[int], *, rejected: bool) -> None:
+    def _calibrate(state: _TableState, draft: Draft, path: Many[int], *, rejected: bool) -> None:
         """The children of each node on the path were verified; of the last one's none was right."""
         parents = {ROOT, *(path if rejected else path[:-1])}
         rates = state.rates

@@ -378,4 +378,4 @@ class Engine:
         # the measured range bounds it: with an affordable budget `trend` could never learn that
         # longer drafts do not pay.
         is_given = length_policy(config.length).given
-        return verify.affordable_nodes() if is_given else max(verify.ms)
+        return verify.affordable_nodes() if is_given else verify.largest_measured()

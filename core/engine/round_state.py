@@ -164,7 +164,7 @@ class ActiveRequest:
         if min(fits, room) == choice.length:
             return choice
         if not names:
-            why = "nobody drafts"
+            why = "no drafter is available"
         elif room < fits:
             why = f"the text ends after {room + 1} more"
         else:

@@ -192,7 +192,7 @@ class RoundCompleted:
     `ahead`: results of drafting early, at times two for one drafter. `notes`: sentences about what
     happened (a drafter that failed, pipelining switched off).
 
-    `routing`: the run's SSMs, who of them drafted in this round and their scores after it, empty
+    `routing`: the run's SSMs, which of them drafted in this round and their scores after it, empty
     where all draft; `routing_reason` says in a sentence why. What asking the others took stands in
     the spans named `audition`.
 

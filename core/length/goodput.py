@@ -1,10 +1,10 @@
 """`goodput`: one SSM drafts, each draft for as long as its score pays.
 
-Four parts: the audition at prefill picks the SSM; a stop rule ends each draft (`StopRule`); nodes
-not worth verifying are dropped; a drafter that falls behind plain decoding is switched off, then
-probed ever more rarely. What a round takes, and the price of a millisecond in tokens, are
-`RoundCosts`. Scores are the drafters' own: each fits its calibration temperature online.
-"""
+Four parts: the audition before the first draft picks the SSM; a stop rule ends each draft
+(`StopRule`); nodes not worth verifying are dropped; a drafter that falls behind plain decoding is
+switched off, then probed ever more rarely. What a round takes, and the price of a millisecond in
+tokens, are `RoundCosts`. Scores are the drafters' own: each fits its calibration temperature
+online."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ RATE, RATE_TOKENS = 0.75, 4
 
 @dataclass
 class _DrafterGroup:
-    """Drafters that are switched on and off as one: an SSM, the n-gram lookup, or all drafters of a
-    vote or a pool. `names` draft; with a router they change, among `members`. `balance`: tokens
-    ahead of plain decoding (negative: behind)."""
+    """Drafters that are switched on and off as one: an SSM, a model-free drafter, or all drafters
+    of a vote or a pool. `names` draft; with a router they change, among `members`. `balance`:
+    tokens ahead of plain decoding (negative: behind)."""
 
     names: tuple[str, ...]
     members: tuple[str, ...] = ()

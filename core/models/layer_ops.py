@@ -13,13 +13,13 @@ __all__ = [
     "Projection",
     "Rotation",
     "attend",
+    "cos_sin_table",
     "grouped_attention",
     "rotate",
     "row_major",
-    "table",
 ]
 
-# Entries of a head that is worth 16 MB.
+# Entries of the largest head that is copied: 16 MiB in float32.
 LARGEST_COPY = 1 << 22
 
 
@@ -59,13 +59,13 @@ class Norm:
     def __init__(self, weight: torch.Tensor, eps: float) -> None:
         self._weight, self._eps = weight, eps
         size = weight.shape[-1]
-        self._short = weight.dtype in (torch.float32, torch.float64)
+        self._by_vector_norm = weight.dtype in (torch.float32, torch.float64)
         self._scaled = weight * size**0.5
         # hypot(|x|, sqrt(size eps)) = sqrt(size) sqrt(mean(x^2) + eps); sqrt(size) is in `_scaled`.
         self._floor = torch.tensor((size * eps) ** 0.5, dtype=weight.dtype, device=weight.device)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        if not self._short:
+        if not self._by_vector_norm:
             return F.rms_norm(x, x.shape[-1:], None, self._eps) * self._weight
         length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         return torch.mul(x, self._scaled).div_(torch.hypot(length, self._floor))
@@ -76,7 +76,8 @@ FIRST_POSITIONS = 1024
 
 
 class Rotation:
-    """`inverse` frequencies (head size / 2) in float32, everything times `scale`, as `dtype`."""
+    """Rotary embedding. `inverse`: frequencies (head size / 2,), float32; cosines and sines are
+    multiplied by `scale` and stored as `dtype`."""
 
     def __init__(self, inverse: torch.Tensor, scale: float, dtype: torch.dtype) -> None:
         self._inverse, self._scale, self._dtype = inverse, scale, dtype
@@ -92,11 +93,13 @@ class Rotation:
         return self._cos[positions], self._sin[positions]
 
     def _table(self, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
-        cos, sin = table(self._inverse, self._scale, positions)
+        cos, sin = cos_sin_table(self._inverse, self._scale, positions)
         return cos[:, None].to(self._dtype), sin[:, None].to(self._dtype)
 
 
-def table(inverse: torch.Tensor, scale: float, positions: int) -> tuple[torch.Tensor, torch.Tensor]:
+def cos_sin_table(
+    inverse: torch.Tensor, scale: float, positions: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosines and sines (positions, head size) in float32; the first half of the sines is negated,
     so that a rotation is x cos + roll(x, head size / 2) sin."""
     angles = torch.outer(torch.arange(positions, device=inverse.device).float(), inverse)

@@ -149,7 +149,7 @@ class LayerStream:
         }
         self._count, self._bytes = count, count * size
         streamed = [layer for layer in range(count) if layer not in self._resident]
-        self._reader = _Reader(source, streamed, 1e6 * mbps, device)
+        self._reader = _LayerReader(source, streamed, 1e6 * mbps, device)
         self._end = weakref.finalize(self, self._reader.end)
         self.info = OffloadInfo(
             mode, count, len(streamed), kept * size, len(streamed) * size, float(mbps)
@@ -194,7 +194,7 @@ def _load(source: LayerSource, layer: int, device: torch.device) -> torch.Tensor
     return host if device.type == "cpu" else host.to(device)
 
 
-class _Reader:
+class _LayerReader:
     """The reading thread, and what it shares with the thread of the passes. Knows no LayerStream,
     which may end first."""
 
@@ -259,7 +259,7 @@ class _Reader:
                 now = time.perf_counter()
                 times.append((self._reading_since, now))
                 self._reading_since = now
-        return merged(times)
+        return merge_intervals(times)
 
     def _run(self) -> None:
         due = 0.0
@@ -307,7 +307,7 @@ class _Reader:
             self._changed.notify_all()
 
 
-def merged(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def merge_intervals(times: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Ascending stretches, those without a gap between them as one."""
     joined: list[tuple[float, float]] = []
     for start, end in times:

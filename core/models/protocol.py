@@ -24,7 +24,8 @@ class Feed:
     """Tokens to add to one row's pending nodes.
 
     `parents[i]` is an index among the row's pending nodes, counting those of this feed after the
-    ones already there; ROOT (-1) hangs a node under the last committed token. With `last_only` the
+    ones already there; ROOT (-1) hangs a node under the last token in the row's KV cache. With
+    `last_only` the
     logits of the last token alone are returned.
     """
 
@@ -94,8 +95,9 @@ class LanguageModel(Protocol):
         ...
 
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        """Keeps the pending `nodes` (indices of one path, from a child of the root down) as
-        committed tokens and forgets every other pending node but `keep`.
+        """Keeps the KV of the pending `nodes` (indices of one path that starts under ROOT) and
+        drops every other pending node but `keep`. In the LLM's row the first of them is the token
+        tree's root: the last committed token, which had no KV yet.
 
         `keep` (rising indices, closed under parents) hangs below the last of `nodes`; these stay
         pending, numbered anew from 0 in their order.

@@ -1,7 +1,7 @@
 """The Router protocol: which SSMs draft in the next round, and what a router learns from.
 
 Plain numbers and names only: a router never sees a model, a tree or a token. One router serves one
-run. N-gram lookup costs nothing and is never routed: it drafts in every round.
+run. Model-free drafters cost next to nothing and are never routed: they draft in every round.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class CosineRouter:
         self._route = None
 
     def observe_audition(self, log_probs: Mapping[str, Sequence[float]], ms: float) -> None:
-        """The published rule asks nobody beforehand."""
+        """The published rule has no audition."""
 
     def route(self) -> Route:
         if self._route is None:

@@ -14,7 +14,7 @@ import pytest
 from bench import __main__ as cli
 from bench.contestants import DecodeCase, Theirs, decode
 from bench.prompts import load_prompts
-from bench.suites.law_check import first_divergence, margin, verdict
+from bench.suites.law_check import margin, verdict
 from bench.suites.law_rows import LawRow, law_rows
 from bench.suites.laws import Laws
 from core import Engine
@@ -25,6 +25,7 @@ from core.models.loading.load import LoadedModels
 from core.trees.tree import ROOT
 from core.trees.verify import Verdict
 from core.trees.verify import VerifyInput as Verification
+from lab.texts import first_difference
 
 
 def rows(*drafts: str) -> tuple[LawRow, ...]:
@@ -131,11 +132,11 @@ def test_what_law_1_allows(parted: list[tuple[str, float | None]], said: str) ->
     assert verdict([fine, *prompts]) == said
 
 
-def test_first_divergence() -> None:
-    assert first_divergence([1, 2, 3], [1, 2, 3]) is None
-    assert first_divergence([1, 2, 3], [1, 5, 3]) == 1
-    assert first_divergence([1, 2], [1, 2, 3]) == 2
-    assert first_divergence([], [1]) == 0
+def test_first_difference() -> None:
+    assert first_difference([1, 2, 3], [1, 2, 3]) is None
+    assert first_difference([1, 2, 3], [1, 5, 3]) == 1
+    assert first_difference([1, 2], [1, 2, 3]) == 2
+    assert first_difference([], [1]) == 0
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

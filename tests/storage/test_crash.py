@@ -17,7 +17,7 @@ from core.events import Event, RoundCompleted, event_to_plain
 from core.metrics import StatsFold
 from storage import RunQuery, RunStore
 from storage.database import connect
-from storage.process import SILENT_S
+from storage.process import HEARTBEAT_TIMEOUT_S
 from tests.synthetic import synthetic_run
 
 ROOT = Path(__file__).parents[2]
@@ -173,8 +173,8 @@ def test_a_run_of_another_host_is_interrupted_when_nothing_came_of_it_for_long(p
         with RunStore(path) as store:
             return store.run("away").status
 
-    assert status(SILENT_S - 60) == "running"
-    assert status(SILENT_S + 2) == "interrupted"
+    assert status(HEARTBEAT_TIMEOUT_S - 60) == "running"
+    assert status(HEARTBEAT_TIMEOUT_S + 2) == "interrupted"
 
 
 @pytest.mark.nightly

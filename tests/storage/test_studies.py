@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import StoreError, UnknownStudyError
 from storage import RunStore
-from storage.process import SILENT_S, start_mark
+from storage.process import HEARTBEAT_TIMEOUT_S, start_mark
 
 HOSTILE = "<b>${x}\x00\u202e half \ud800"
 
@@ -122,13 +122,13 @@ def test_a_study_of_another_host_is_gone_when_nothing_was_heard_of_it_for_long(p
         store.studies.save(study("a"), 1)
         store.studies.save(study("b"), 1)
         assert store.studies.claim("a")
-        beaten(SILENT_S - 60)
+        beaten(HEARTBEAT_TIMEOUT_S - 60)
         assert store.studies.study("a")[0].elsewhere and not store.studies.claim("b")
         assert state() == "running"
-        beaten(SILENT_S + 1)
+        beaten(HEARTBEAT_TIMEOUT_S + 1)
         assert not store.studies.study("a")[0].elsewhere
         store.studies.beat("a")
         assert store.studies.study("a")[0].elsewhere and not store.studies.claim("b")
-        beaten(SILENT_S + 1)
+        beaten(HEARTBEAT_TIMEOUT_S + 1)
         assert state() == "interrupted"
         assert store.studies.claim("a")

@@ -198,7 +198,7 @@ def test_no_event_shows_its_progress_control_hidden_is_not_enough(store: RunStor
     assert loud([{**one, "show_progress_on": None}]) == [[(7, "click")]]
 
 
-def told_again(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
+def repeated_events(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[Any]:
     """Handlers of event data that Gradio may ask with the data of an earlier press."""
     return [
         handler
@@ -212,8 +212,8 @@ def told_again(events: Iterable[tuple[Callable[..., Any] | None, str]]) -> list[
 def test_what_looks_at_a_press_is_never_asked_with_an_earlier_one(store: RunStore) -> None:
     events = [(fn.fn, fn.trigger_mode) for fn in build_page(context(store)).fns.values()]
     assert sum(mode == "always_last" for _, mode in events) > 20
-    assert told_again(events) == []
+    assert repeated_events(events) == []
 
     def press(event: gr.EventData) -> None: ...
 
-    assert told_again([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]
+    assert repeated_events([(press, "always_last"), (press, "multiple"), (None, "once")]) == [press]

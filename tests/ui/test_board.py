@@ -27,7 +27,7 @@ from ui.server.visitors import Access
 from ui.shared.following import followed_fields, opening_preset
 from ui.shared.last_click import LatestClicks
 from ui.shared.pending_fields import LAPSE_S, PendingFields
-from ui.shared.steering import move, play_on, select_node, set_pace, told_again
+from ui.shared.steering import move, play_on, refresh_notice, select_node, set_pace
 
 
 def test_every_button_answers_before_there_is_a_run(store: RunStore) -> None:
@@ -147,7 +147,7 @@ def test_the_page_says_that_the_log_is_paused(store: RunStore) -> None:
     values = live.board.values(desk)
     assert "The log is paused: disk is full" in notice_of(values, 0) and values[0]["again"]
     status.paused = False
-    assert "paused" not in str(told_again(live.board, desk)), "it is told only while it is so"
+    assert "paused" not in str(refresh_notice(live.board, desk)), "it is told only while it is so"
 
 
 def presses_of() -> LatestClicks:

@@ -345,6 +345,19 @@ def test_what_cannot_run_is_refused(store: RunStore, changes: dict[str, Any], wo
         form_values_of(Request(**{"prompt": "x", **changes}), context(store))
 
 
+def test_a_conversation_is_refused_and_its_single_message_is_not(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = context(store)
+    host = made.model_host
+    monkeypatch.setattr(type(host), "chat", True)
+    monkeypatch.setattr(host.worker, "chat_tokens", lambda messages: (7, len(messages)), False)
+    alone = Request("x", chat=True, prompt_token_ids=(7, 1))
+    assert request_of(form_values_of(alone, made)).prompt == "x"
+    with pytest.raises(ConfigError, match="prompt is 'x': one message"):
+        form_values_of(replace(alone, prompt_token_ids=(7, 2)), made)
+
+
 def test_the_form_is_filled_nothing_runs_and_a_refusal_changes_nothing(store: RunStore) -> None:
     made = context(store)
     live, desk = live_of(made), TabSession()

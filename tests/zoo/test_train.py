@@ -152,7 +152,7 @@ def test_an_older_checkpoint_owes_nothing(store: TokenStore, tmp_path: Path) -> 
     trainer = new_trainer(SSM, store)
     trainer.step(0.0)
     checkpoint = Checkpoint(tmp_path / "c.pt", {})
-    checkpoint.save(trainer, 1.0, owes=True)
+    checkpoint.save(trainer, 1.0, evaluation_due=True)
     state = torch.load(tmp_path / "c.pt", weights_only=True)
     assert state.pop("owes")
     torch.save(state, tmp_path / "c.pt")

@@ -17,13 +17,13 @@ from core.events.outcome import Outcome
 from ui.openai.server_metrics import finish_reason
 from ui.openai.steps import DraftCounts, StepFold
 
-__all__ = ["CHAT", "COMPLETION", "Answer", "Shape", "StopCut"]
+__all__ = ["CHAT", "COMPLETION", "Completion", "CompletionFormat", "StopCut"]
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CompletionFormat:
     """One of OpenAI's two kinds of answer. `whole`, `piece`: a text's part of a choice; `opening`:
     the first piece of a stream, if there is one before any text."""
 
@@ -47,8 +47,8 @@ def _delta(text: str) -> Json:
     return {"delta": {"content": text} if text else {}}
 
 
-COMPLETION = Shape("cmpl", "text_completion", "text_completion", _text, _text)
-CHAT = Shape(
+COMPLETION = CompletionFormat("cmpl", "text_completion", "text_completion", _text, _text)
+CHAT = CompletionFormat(
     "chatcmpl",
     "chat.completion",
     "chat.completion.chunk",
@@ -93,11 +93,11 @@ class StopCut:
 
 
 @dataclass(slots=True)
-class Answer:
+class Completion:
     """The answer to one request. Observe every event of its run; `stops` end its text,
     `continuous_usage`: chunks have the usage so far. `error`: of a run that has failed."""
 
-    shape: Shape
+    shape: CompletionFormat
     model: str
     run_id: str
     stops: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import SpecScopeError
 from core.events import Event
-from ui.openai.answers import CHAT, COMPLETION, Answer, Shape
+from ui.openai.answers import CHAT, COMPLETION, Completion, CompletionFormat
 from ui.openai.errors import ApiError, error_body, error_response
 from ui.openai.fields import ApiRequest, chat_request, completion_request
 from ui.openai.login import user_of
@@ -60,7 +60,7 @@ def openai_routes(context: Context, auth: tuple[str, str] | None = None) -> list
         text = context.hub.metrics.text(llm, len(now.runs), now.num_waiting)
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
-    def generation(shape: Shape, parse: Parse) -> Handler:
+    def generation(shape: CompletionFormat, parse: Parse) -> Handler:
         async def generate(request: HttpRequest, user: str) -> Response:
             return await _generate(context, request, user, shape, parse)
 
@@ -99,7 +99,7 @@ def _model(context: Context, created: int) -> dict[str, Any]:
 
 
 async def _generate(
-    context: Context, http: HttpRequest, user: str, shape: Shape, parse: Parse
+    context: Context, http: HttpRequest, user: str, shape: CompletionFormat, parse: Parse
 ) -> Response:
     body = await _json(http)
     host = context.model_host
@@ -111,7 +111,7 @@ async def _generate(
     owner = context.access.key(SimpleNamespace(username=user), new_key())
     source = context.hub.start(asked.request, owner)
     stops = asked.request.sampling.stop
-    answer = Answer(shape, asked.model, source.run_id, stops, asked.continuous_usage)
+    answer = Completion(shape, asked.model, source.run_id, stops, asked.continuous_usage)
     if host.version != version:  # the prompt was tokenized for other models
         source.cancel()
         raise ApiError("the models were exchanged meanwhile: ask again", 503)
@@ -154,7 +154,7 @@ async def _follow(http: HttpRequest, source: LiveSource) -> AsyncIterator[Event]
 
 
 async def _sse(
-    http: HttpRequest, source: LiveSource, answer: Answer, usage: bool
+    http: HttpRequest, source: LiveSource, answer: Completion, usage: bool
 ) -> AsyncIterator[str]:
     """The answer as server-sent events."""
     if (opening := answer.opening()) is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from core.events import Event, RunCancelled, RunCompleted, RunFailed, RunStarted
-from ui.openai.steps import DraftCounts, Step, StepFold
+from ui.openai.steps import DraftCounts, StepFold, StreamStep
 
 __all__ = ["CONTENT_TYPE", "ServerMetrics", "finish_reason"]
 
@@ -80,7 +80,7 @@ class _LiveRun:
     steps: StepFold = field(default_factory=StepFold)
     last_ms: float | None = None
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StreamStep) -> None:
         self.figures.drafts.add(step)
         if not step.num_tokens:
             return

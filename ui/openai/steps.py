@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from core.events import Combined, Event, RoundCompleted
 
-__all__ = ["DraftCounts", "Step", "StepFold"]
+__all__ = ["DraftCounts", "StreamStep", "StepFold"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StreamStep:
     """One round of a run. `num_drafted`: None if nothing was drafted; `at_ms`: see events."""
 
     num_tokens: int
@@ -25,19 +25,19 @@ class Step:
 
 
 class StepFold:
-    """Gives a Step at the end of each round of one run."""
+    """Gives a StreamStep at the end of each round of one run."""
 
     def __init__(self) -> None:
         self._depth = 0
 
-    def observe(self, event: Event) -> Step | None:
+    def observe(self, event: Event) -> StreamStep | None:
         """Takes an event in order; returns the step that it completes."""
         if isinstance(event, Combined):
             self._depth = max(event.depths, default=0)
         if not isinstance(event, RoundCompleted):
             return None
         drafted = max(0, self._depth - event.num_cut) if self._depth else None
-        return Step(len(event.token_ids), drafted, event.num_accepted, event.at_ms)
+        return StreamStep(len(event.token_ids), drafted, event.num_accepted, event.at_ms)
 
 
 @dataclass(slots=True)
@@ -50,7 +50,7 @@ class DraftCounts:
     num_accepted_tokens: int = 0
     by_length: dict[int, list[int]] = field(default_factory=dict)
 
-    def add(self, step: Step) -> None:
+    def add(self, step: StreamStep) -> None:
         """Counts the step's draft, if it has one."""
         if step.num_drafted is None:
             return

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import NoReturn
 
 from core.config import PRESETS
+from core.config.arguments import Parser
 from core.config.checks import choice, integer
 from core.config.mechanisms import SCHEDULES
 from core.config.offload import number_of_bytes, offload_of
@@ -17,13 +17,6 @@ __all__ = ["parse", "server_name", "ssms_of"]
 BUNDLED, SMOLLM2 = "bundled", "smollm2"
 NAMES = "bundled, smollm2, a folder, a GGUF file or a hub id"
 LOOPBACK = "127.0.0.1"
-
-
-class Parser(argparse.ArgumentParser):
-    """Errors are ConfigErrors, so that they end as one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:

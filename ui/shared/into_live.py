@@ -162,6 +162,12 @@ def _check_loaded(request: Request, context: Context) -> None:
         raise ConfigError.of("drafters", ", ".join(missing), allowed)
     if request.chat and not context.chat:
         raise ConfigError.of("chat", True, "false: the LLM that is loaded has no chat template")
+    if request.chat and request.prompt_token_ids:
+        # A conversation's prompt is its last message; the form would drop those before it.
+        message = {"role": "user", "content": request.prompt}
+        if context.model_host.worker.chat_tokens((message,)) != request.prompt_token_ids:
+            allowed = "one message: this run's prompt has more, as a conversation has"
+            raise ConfigError.of("prompt", request.prompt[:40], allowed)
 
 
 def _check_same(request: Request, shown: Request) -> None:

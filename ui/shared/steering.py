@@ -17,7 +17,7 @@ from ui.server.session import TabSession, play
 from ui.shared.board import Board, Values
 from ui.shared.event_options import EACH
 
-__all__ = ["move", "play_on", "select_node", "set_pace", "told_again", "wire_board"]
+__all__ = ["move", "play_on", "select_node", "set_pace", "refresh_notice", "wire_board"]
 
 
 def move(board: Board, session: TabSession, name: str) -> Values:
@@ -74,7 +74,7 @@ def play_on(board: Board, session: TabSession, rewind: bool) -> Iterator[Values]
     return board.stream(session, frames())
 
 
-def told_again(board: Board, session: TabSession) -> Any:
+def refresh_notice(board: Board, session: TabSession) -> Any:
     """The notice again while the log is paused; a playing run updates it with its next frame."""
     player = session.player
     if player is not None and not player.resting and player.pace.mode != "step":
@@ -117,7 +117,7 @@ def wire_board(board: Board) -> None:
 
 def _tick_handler(board: Board) -> Callable[..., Any]:
     def tick(request: gr.Request) -> Any:
-        return told_again(board, board.session(request))
+        return refresh_notice(board, board.session(request))
 
     return tick
 

@@ -45,6 +45,10 @@ class VerifyCosts:
         limit = AFFORDABLE * self.ms[0]
         return max((n for n, cost in self.ms.items() if n and cost <= limit), default=1)
 
+    def largest_measured(self) -> int:
+        """Nodes of the largest tree whose pass was timed."""
+        return max(self.ms)
+
     def curve(self, largest: int) -> list[float]:
         """t(0) to t(`largest`): interpolated linearly, made non-decreasing (a decrease is noise),
         extrapolated with the mean slope."""

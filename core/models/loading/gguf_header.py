@@ -87,7 +87,7 @@ def _read(file: Path) -> GgufHeader:
             )
             _refuse(file, f"it begins with {begins}, not with {MAGIC.decode()}")
         with mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _Reader(file, data).header()
+            return _HeaderReader(file, data).header()
 
 
 def _refuse(file: Path, reason: str) -> NoReturn:
@@ -102,7 +102,7 @@ def _unsupported(file: Path, reason: str) -> NoReturn:
     )
 
 
-class _Reader:
+class _HeaderReader:
     """Walks the header; `at` is the next byte."""
 
     def __init__(self, file: Path, data: mmap.mmap) -> None:

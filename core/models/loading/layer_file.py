@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from core.errors import ModelLoadError
 from core.models.layer_stream import memory_of, page_aligned
 
-__all__ = ["BLOCK_BYTES", "FileLayers", "padded", "read_record", "write_layers"]
+__all__ = ["BLOCK_BYTES", "FileLayers", "pad_to_blocks", "read_record", "write_layers"]
 
 BLOCK_BYTES = 4096
 RECORD = "layers"
@@ -86,7 +86,7 @@ def _refusal(file: Path, reason: str) -> ModelLoadError:
     )
 
 
-def padded(layer: torch.Tensor) -> torch.Tensor:
+def pad_to_blocks(layer: torch.Tensor) -> torch.Tensor:
     """A layer's bytes in whole blocks."""
     whole = page_aligned(-(-len(layer) // BLOCK_BYTES) * BLOCK_BYTES)
     whole[: len(layer)] = layer
@@ -128,8 +128,9 @@ def write_layers(
             out.flush()
             os.fsync(out.fileno())  # O_DIRECT reads what is on the disk
         partial.rename(file)
+        # Last: a layer file without its record is written again.
+        record = {"size": size, "sha256": hashes, **more()}
+        save_file(vectors, partial, metadata={RECORD: json.dumps(record)})
+        partial.rename(file.with_suffix(".safetensors"))
     finally:  # cancelled, or the disk is full: the room is needed for the next try
         partial.unlink(missing_ok=True)
-    # Last: a layer file without it is written again.
-    record = {"size": size, "sha256": hashes, **more()}
-    save_file(vectors, file.with_suffix(".safetensors"), metadata={RECORD: json.dumps(record)})

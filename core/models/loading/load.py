@@ -138,7 +138,7 @@ def _load_all(
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
     # Together: each of them alone may fit.
     needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
-    check_memory([_resident(needs[0], offload, place), *needs[1:]], place)
+    check_memory([_resident(needs[0], llm_source, offload, place), *needs[1:]], place)
     about = _about(say, "LLM", str(llm_source))
     big = load_one(llm_source, "llm", dtype, place, about, offload)
     check_embedding(tokenizer, big)
@@ -192,7 +192,7 @@ def load_one(
     config = read_config(source)
     torch_dtype = dtype_of(dtype, source.name, device)
     need = need_of(source.name, dtype, device)
-    check_memory([_resident(need, offload, device)], device)
+    check_memory([_resident(need, source, offload, device)], device)
     if offload is not None and offload.mode == "host" and device.type == "cuda":
         check_memory([need], torch.device("cpu"))  # the streamed layers wait in host memory
     if offload is not None:
@@ -212,11 +212,22 @@ def load_one(
     return checked_model(module, info)
 
 
-def _resident(need: Need, offload: Offload | None, device: torch.device) -> Need:
-    """What stays on the device of an LLM whose layers are streamed: not from a CPU's own memory."""
-    if offload is None or (offload.mode == "host" and device.type == "cpu"):
+def _resident(
+    need: Need, source: ModelSource, offload: Offload | None, device: torch.device
+) -> Need:
+    """What stays on the device of an LLM whose layers are streamed: embedding and head, resident
+    layers and two buffers. Of layers that are streamed from a CPU's own memory, all do."""
+    if offload is None or need.bytes == 0:
         return need
-    return replace(need, bytes=min(need.bytes, offload.resident))
+    config = read_config(source)
+    tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
+    rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
+    outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
+    layers = need.bytes - outside
+    layer = layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
+    on_host = offload.mode == "host" and device.type == "cpu"
+    kept = layers if on_host else min(layers, offload.resident)
+    return replace(need, bytes=outside + kept + 2 * layer)
 
 
 def _info(

@@ -31,7 +31,7 @@ from core.models.lean import MATRICES, LeanLayer, LeanWeights, layer_bytes
 from core.models.loading.catalog import ModelSource
 from core.models.loading.fingerprint import Fingerprint, identity_of
 from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
-from core.models.loading.layer_file import FileLayers, padded, read_record, write_layers
+from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
 from core.models.loading.reading import read_module, reading_model
 from core.models.loading.tree_check import checked_model, layer_kinds
 from core.models.machine import format_bytes, trim_heap, weight_files
@@ -76,7 +76,7 @@ def load_offloaded(
     model = _Model(info, module, meta, first.lean_weights, checkpoint, kinds, kernels is not None)
     del first  # and the weights of its layers
     with reading_model(source):
-        layers, vectors = model.laid_out(offload, say)
+        layers, vectors = model.place_layers(offload, say)
     stream = LayerStream(layers, offload.resident, offload.mbps, offload.mode, device)
     weights = model.weights(vectors)
     forward = streamed_forward(weights, masks, stream, (kernels, model.element))
@@ -110,17 +110,22 @@ class _Checkpoint:
                 if name not in self._file_of:
                     raise ValueError(f"weight {name} is missing")
                 file = self._file_of[name]
-                if file not in opened:
-                    opened[file] = closing.enter_context(safe_open(file, framework="pt"))
-                # A copy in any case, no view of the mapping.
-                found[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
+                try:
+                    if file not in opened:
+                        opened[file] = closing.enter_context(safe_open(file, framework="pt"))
+                    # A copy in any case, no view of the mapping.
+                    found[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
+                except OSError as error:  # a layer file may be written meanwhile: not its fault
+                    raise ModelLoadError(
+                        f"weights file is {str(file)!r}: it cannot be read ({error})"
+                    ) from error
             return found
 
 
 class _Model:
     """The parts of an offloaded model. `module`: of the first layers, with embedding and head;
     `meta`: the whole one without weights; `kinds`: each layer's kind of attention; `native`:
-    whether its pass is compiled. After `laid_out` the `fingerprint` and the `element` type of
+    whether its pass is compiled. After `place_layers` the `fingerprint` and the `element` type of
     packed matrices are known."""
 
     def __init__(
@@ -145,7 +150,7 @@ class _Model:
         self._lean = replace(lean, layers=(replace(first, **matrices),))
         self.fingerprint, self.element = "", None
 
-    def laid_out(
+    def place_layers(
         self, offload: Offload, say: Any
     ) -> tuple[FileLayers | HostLayers, list[dict[str, torch.Tensor]]]:
         """Where the layers are read from, and norms and biases of each."""
@@ -211,7 +216,7 @@ class _Model:
                 fingerprint.add(f"{LAYERS}{i}.{name}", state[name])
             layer = self._lean_layer(state)
             del state
-            yield padded(self._bytes(layer)), _vectors(i, layer)
+            yield pad_to_blocks(self._bytes(layer)), _vectors(i, layer)
             del layer
             trim_heap()  # else 10 MB of each of 30 layers of 30 MB stayed
         for name, weight in rest:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from core.models.layer_ops import table
+from core.models.layer_ops import cos_sin_table
 from core.models.lean import LeanLayer, LeanWeights, map_tensors
 from core.models.native.compiling import (
     LINE,
@@ -150,7 +150,7 @@ def empty_aligned(entries: int, storage_type: type[Any]) -> Array:
 
 def rotation_tables(weights: LeanWeights, positions: int) -> tuple[Array, Array]:
     """Cosines and signed sines (positions, head size), flat."""
-    cos, sin = table(weights.inverse, weights.rope_scale, positions)
+    cos, sin = cos_sin_table(weights.inverse, weights.rope_scale, positions)
     return cos.numpy().reshape(-1), sin.numpy().reshape(-1)
 
 

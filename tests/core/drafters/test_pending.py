@@ -37,7 +37,7 @@ def test_what_hangs_behind_a_committed_path_stays() -> None:
     #        0:5 - 1:6 - 3:8
     # root <     \ 2:7 - 4:9 - 5:4
     pending = fed([5, 6, 7, 8, 9, 4], [ROOT, 0, 0, 1, 2, 4])
-    stay, number, rest = pending.behind([0, 2])
+    stay, number, rest = pending.subtree_after([0, 2])
     assert stay == [4, 5] and number == {2: ROOT, 4: 0, 5: 1}
     assert rest.walk([9, 4]) == [0, 1] and len(rest) == 2
     assert [float(rest.logits[place]) for place in (ROOT, 0, 1)] == [2.0, 4.0, 5.0]
@@ -52,7 +52,7 @@ def test_any_path_leaves_its_subtree(above: list[int], data: st.DataObject) -> N
     path = [last]
     while above[path[0]] != ROOT:
         path.insert(0, above[path[0]])
-    stay, number, rest = pending.behind(path)
+    stay, number, rest = pending.subtree_after(path)
     inside = [n for n in range(len(above)) if n != last and _under(above, n, last)]
     assert stay == inside
     for node in inside:

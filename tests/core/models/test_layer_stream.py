@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from core.models import layer_stream
-from core.models.layer_stream import CudaBuffer, HostLayers, LayerStream, merged
+from core.models.layer_stream import CudaBuffer, HostLayers, LayerStream, merge_intervals
 
 CPU = torch.device("cpu")
 COUNT, SIZE = 6, 1000
 
 
-class Recorded(HostLayers):
+class RecordingLayers(HostLayers):
     """Layer i is full of i; remembers what was read."""
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ def values(stream: LayerStream) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("resident", range(COUNT + 1))
 def test_a_pass_has_every_layer_in_order(resident: int) -> None:
-    stream = LayerStream(Recorded(), resident * SIZE, 0, "host", CPU)
+    stream = LayerStream(RecordingLayers(), resident * SIZE, 0, "host", CPU)
     for _ in range(3):
         assert values(stream) == [(i, i) for i in range(COUNT)]
 
 
 def test_the_next_pass_begins_to_load_between_two() -> None:
-    source = Recorded()
+    source = RecordingLayers()
     stream = LayerStream(source, 0, 0, "host", CPU)
     values(stream)
     source.wait_for(COUNT + 2)
@@ -57,7 +57,7 @@ def test_the_next_pass_begins_to_load_between_two() -> None:
 
 
 def test_no_buffer_is_written_while_it_is_in_use() -> None:
-    source = Recorded()
+    source = RecordingLayers()
     stream = LayerStream(source, 0, 0, "host", CPU)
     for layer, data in stream:
         source.wait_for(min(layer + 2, COUNT))  # the next one is read meanwhile
@@ -66,14 +66,14 @@ def test_no_buffer_is_written_while_it_is_in_use() -> None:
 
 @pytest.mark.parametrize("resident", [0, 3])
 def test_residents_are_spread_evenly(resident: int) -> None:
-    source = Recorded()
+    source = RecordingLayers()
     values(LayerStream(source, resident * SIZE, 0, "host", CPU))
     assert source.reads[:resident] == ([1, 3, 5] if resident else [])
 
 
 def test_a_pass_takes_what_its_bytes_take_at_the_rate() -> None:
     mbps = 0.05  # 6 layers of 1,000 bytes: 120 ms
-    stream = LayerStream(Recorded(), 0, mbps, "host", CPU)
+    stream = LayerStream(RecordingLayers(), 0, mbps, "host", CPU)
     values(stream)
     start = time.perf_counter()
     for _ in range(3):
@@ -88,11 +88,11 @@ def test_a_pass_takes_what_its_bytes_take_at_the_rate() -> None:
 
 
 def test_times_without_a_gap_are_one() -> None:
-    assert merged([(0, 1), (1.0005, 2), (3, 4)]) == [(0, 2), (3, 4)]
+    assert merge_intervals([(0, 1), (1.0005, 2), (3, 4)]) == [(0, 2), (3, 4)]
 
 
 def test_a_closed_stream_says_so() -> None:
-    stream = LayerStream(Recorded(), 0, 0, "host", CPU)
+    stream = LayerStream(RecordingLayers(), 0, 0, "host", CPU)
     stream.close()
     with pytest.raises(RuntimeError, match="closed"):
         values(stream)
@@ -147,7 +147,7 @@ def test_on_a_gpu_events_order_copies_and_passes(
 ) -> None:
     """A copy waits until the pass has read the buffer, the pass until the copy is there; the host
     waits only before it overwrites what is being copied."""
-    gpu, source = Gpu(), Recorded()
+    gpu, source = Gpu(), RecordingLayers()
     monkeypatch.setattr(layer_stream.torch, "cuda", gpu)
     monkeypatch.setattr(layer_stream, "page_aligned", lambda size, _: torch.empty(size).byte())
     if staged:

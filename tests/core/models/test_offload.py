@@ -20,8 +20,9 @@ from core.length.cost_model import verify_costs
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
-from core.models.loading import layer_file, offloading
+from core.models.loading import layer_file, offloading, placing
 from core.models.loading.layer_file import FileLayers
+from core.models.loading.placing import need_of
 from core.models.native.forward import CompiledForward
 from core.models.protocol import chain
 from tests.core.engines import ids_of_events, texts_of
@@ -235,12 +236,62 @@ def test_without_o_direct_it_reads_through_the_page_cache(
 def test_a_disk_without_room_is_refused_beforehand(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full:
+    class FullDisk:
         free = 10
 
-    monkeypatch.setattr(offloading.shutil, "disk_usage", lambda _: Full)
+    monkeypatch.setattr(offloading.shutil, "disk_usage", lambda _: FullDisk)
     with pytest.raises(OutOfMemoryError, match="are free there"):
         loaded(folder())
+
+
+def test_memory_is_asked_for_what_stays_in_it(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Embedding and head, two buffers, and the layers of the budget."""
+    path = folder()
+    whole = need_of(str(path), "float32", torch.device("cpu")).bytes
+    config = tiny_module("llama", 3, torch.float32, vocab_size=72).config
+    outside = 2 * 4 * 72 * config.hidden_size
+    layer = (whole - outside) // LAYERS
+    for mode, resident, needed in (
+        ("disk", 0, outside + 2 * layer),
+        ("disk", layer, outside + 3 * layer),
+        ("host", 0, whole + 2 * layer),
+    ):
+        monkeypatch.setattr(placing, "available_bytes", lambda _, needed=needed: needed)
+        loaded(path, mode, resident)
+        monkeypatch.setattr(placing, "available_bytes", lambda _, needed=needed: needed - LAYERS)
+        with pytest.raises(OutOfMemoryError, match="are free on cpu"):
+            loaded(path, mode, resident)
+
+
+def test_weights_that_cannot_be_read_are_named(
+    folder: Folder, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder()
+    real: Any = offloading.safe_open
+
+    class Broken:
+        def __init__(self, file: Any, framework: str) -> None:
+            self._tensors = real(file, framework=framework)
+
+        def __enter__(self) -> "Broken":
+            self._tensors.__enter__()
+            return self
+
+        def __exit__(self, *about: Any) -> None:
+            self._tensors.__exit__(*about)
+
+        def keys(self) -> Any:
+            return self._tensors.keys()
+
+        def get_tensor(self, name: str) -> Any:
+            raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(offloading, "safe_open", Broken)
+    with pytest.raises(ModelLoadError, match=r"weights file .*safetensors.*input/output error"):
+        loaded(path)
+    assert not [file for file in cache.iterdir() if file.suffix != ".lock"]
 
 
 # -- what cannot be streamed --

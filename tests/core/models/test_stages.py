@@ -14,7 +14,7 @@ STAGES = (
 )
 
 
-class Terminal(io.StringIO):
+class StageTerminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
@@ -32,7 +32,7 @@ def test_elsewhere_each_long_stage_is_a_line() -> None:
 
 
 def test_on_a_terminal_they_share_one_that_goes_away() -> None:
-    assert written(Terminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
+    assert written(StageTerminal()) == "".join(ERASE + stage for stage in STAGES[1:5]) + ERASE
 
 
 def test_stages_that_differ_in_numbers_are_one() -> None:

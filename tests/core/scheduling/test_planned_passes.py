@@ -18,7 +18,7 @@ QUEUE = (0, 0, 0, *range(1, 18), *(0,) * 200)
 
 
 @dataclass
-class Recorded:
+class RecordedPass:
     """See Scheduler: another one, with its plans."""
 
     inner: Scheduler
@@ -58,7 +58,7 @@ def test_the_planned_group_is_verified(
     engine, plain = (Engine(loaded_tables(*tables(2)), schedule=s) for s in ("cosine", "each"))
     engine.costs.pipeline_switch("across", {"same", "ssm-2"}).on = True
     monkeypatch.setattr(Switch, "observe", lambda *_: None)  # `auto` stays on
-    recorded = Recorded(engine._schedule._scheduler)
+    recorded = RecordedPass(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded
     live = admit_all(engine, requests(pipeline))
     # Of drafts that wait: what they were granted, and the decision that they are the first to
@@ -109,7 +109,7 @@ def test_the_planned_group_is_verified(
 def test_verified_nodes_are_counted_and_not_depths() -> None:
     """Trees of three nodes for each two tokens of depth, and chains."""
     engine = Engine(loaded_tables(*tables(1)), schedule="cosine")
-    recorded = Recorded(engine._schedule._scheduler)
+    recorded = RecordedPass(engine._schedule._scheduler)
     engine._schedule._scheduler = recorded
     shapes = [SpeculationConfig(expansion=e, speculation_length=2) for e in ((1, 2), (1, 1))]
     sampling = SamplingParams(48, seed=1, ignore_eos=True)

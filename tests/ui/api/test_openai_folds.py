@@ -13,7 +13,7 @@ from core.events import Combined, Event, RoundCompleted, RunStarted
 from core.metrics import StatsFold
 from tests.synthetic import synthetic_run
 from tests.ui.api.scrapes import Scrape
-from ui.openai.answers import COMPLETION, Answer, StopCut
+from ui.openai.answers import COMPLETION, Completion, StopCut
 from ui.openai.server_metrics import BUCKETS, ServerMetrics
 
 DELTAS = st.lists(st.text("ab", max_size=3), max_size=8)
@@ -51,7 +51,7 @@ def drafts_of(events: Sequence[Event]) -> int:
 
 def test_an_answer_counts_as_the_run_does() -> None:
     events = synthetic_run(30, seed=3)
-    answer, fold = Answer(COMPLETION, "llm", "run"), StatsFold()
+    answer, fold = Completion(COMPLETION, "llm", "run"), StatsFold()
     for event in events:
         answer.observe(event)
         fold.observe(event)
@@ -75,7 +75,7 @@ def test_plain_decoding_has_no_speculative_figures() -> None:
     started, *rest = events
     assert isinstance(started, RunStarted)
     config = {**started.config, "speculation": {"drafters": [], "speculation_length": 0}}
-    answer = Answer(COMPLETION, "llm", "run")
+    answer = Completion(COMPLETION, "llm", "run")
     for event in (replace(started, config=config), *rest):
         answer.observe(event)
     assert answer.usage()["metrics"]["speculative_decoding"] is None

@@ -19,7 +19,7 @@ from tests.synthetic import synthetic_run
 from tests.ui.api.sites import LOGIN, Site, api_site, wait
 from tests.ui.fakes import endless, script_of
 from ui.openai import fields, routes
-from ui.openai.answers import COMPLETION, Answer
+from ui.openai.answers import COMPLETION, Completion
 from ui.openai.fields import NEUTRAL
 from ui.openai.server_metrics import ServerMetrics
 from ui.server import page
@@ -288,7 +288,7 @@ def test_the_documentation_names_every_field_and_series() -> None:
     section = text[text.index("## OpenAI's API") :]
     words = set(re.findall(r"`([a-z_:]+)`", section))
     assert words >= {"prompt", "messages"} | fields.READ | fields.IGNORED | NEUTRAL.keys()
-    answer = Answer(COMPLETION, "llm", "run")
+    answer = Completion(COMPLETION, "llm", "run")
     for event in synthetic_run(4):
         answer.observe(event)
     metrics = answer.usage()["metrics"]

@@ -42,7 +42,7 @@ def llm(folder: Path, template: Any = CLOCK, seed: int = 1) -> str:
     return str(folder / "llm")
 
 
-class Served:
+class RealServer:
     def __init__(self, url: str, folder: Path) -> None:
         self.client, self.folder = Client(url, verbose=False), folder
 
@@ -60,7 +60,7 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     folder = tmp_path_factory.mktemp("real")
     for name, template in TEMPLATES.items():
         llm(folder / name, template)
@@ -72,7 +72,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         access = Access("127.0.0.1")
         context = make_context(host, store, access, "specinfer", RunQuery, EXPORTS)
         with serve(build_page(context)) as url:
-            site = Served(url, folder)
+            site = RealServer(url, folder)
             yield site
             site.client.close()
         context.conductor.close()
@@ -80,13 +80,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 @pytest.fixture
-def clock(served: Served) -> Served:
+def clock(served: RealServer) -> RealServer:
     served.load("clock")
     return served
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_a_template_that_writes_the_time_is_proved(clock: Served, temperature: float) -> None:
+def test_a_template_that_writes_the_time_is_proved(clock: RealServer, temperature: float) -> None:
     runs = [clock.run(temperature=temperature) for _ in range(4)]
     assert len({tuple(run["prompt_token_ids"]) for run in runs}) > 1
     for run in runs:
@@ -94,7 +94,7 @@ def test_a_template_that_writes_the_time_is_proved(clock: Served, temperature: f
     assert clock("/baseline", run_id=runs[0]["run_id"])["speed_up"] > 0
 
 
-def test_a_study_of_such_a_template_asks_one_question(clock: Served) -> None:
+def test_a_study_of_such_a_template_asks_one_question(clock: RealServer) -> None:
     study = clock("/compare", prompt="w1 w2", max_new_tokens=8, chat=True, repeats=2)
     assert study["state"] == "completed"
     assert {row["same_text"] for row in study["rows"]} == {"identical", "base"}
@@ -103,7 +103,7 @@ def test_a_study_of_such_a_template_asks_one_question(clock: Served) -> None:
 
 
 @pytest.mark.parametrize("question", ["/prove", "/baseline"])
-def test_another_llm_of_the_same_folder_name_wrote_it(clock: Served, question: str) -> None:
+def test_another_llm_of_the_same_folder_name_wrote_it(clock: RealServer, question: str) -> None:
     run = clock.run()
     clock.load("other")
     with pytest.raises(AppError, match="not of another LLM of that name"):
@@ -116,7 +116,7 @@ def test_another_llm_of_the_same_folder_name_wrote_it(clock: Served, question: s
     ("name", "words"),
     [("type", "fails"), ("named", "fails"), ("empty", "renders nothing")],
 )
-def test_a_chat_template_is_blamed(served: Served, name: str, words: str) -> None:
+def test_a_chat_template_is_blamed(served: RealServer, name: str, words: str) -> None:
     served.load(name)
     for endpoint in ("/generate", "/compare"):
         with pytest.raises(AppError, match=f"chat is True: .* the chat template of llm {words}"):

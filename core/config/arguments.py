@@ -1,0 +1,47 @@
+"""Command lines whose errors are one line: what this project's programs parse arguments with."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from core.errors import ConfigError
+
+__all__ = ["Parser", "argument_of", "count_argument", "integer_argument", "number_argument"]
+
+Number = TypeVar("Number", int, float)
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises ConfigError, whose message is one line, instead of printing usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def integer_argument(field: str) -> Callable[[str], int]:
+    return argument_of(field, int, "a whole number")
+
+
+def number_argument(field: str) -> Callable[[str], float]:
+    return argument_of(field, float, "a number")
+
+
+def count_argument(field: str) -> Callable[[str], int]:
+    """Of large counts, which may be written 0.5e9."""
+    return argument_of(field, lambda value: int(float(value)), "a number such as 0.5e9")
+
+
+def argument_of(field: str, kind: Callable[[str], Number], allowed: str) -> Callable[[str], Number]:
+    """An argparse type whose error names the field, its value and what is allowed."""
+
+    def parse(value: str) -> Number:
+        try:
+            return kind(value)
+        except (OverflowError, ValueError) as error:
+            # argparse replaces the message of a ValueError, and a ConfigError is one.
+            message = str(ConfigError.of(field, value, allowed))
+            raise argparse.ArgumentTypeError(message) from error
+
+    return parse
