@@ -101,6 +101,19 @@ def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: Op
     assert not sites.overflows(page)
 
 
+def test_keys_skip_to_the_pictures(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    skip = page.locator(".sp-skip")
+    page.evaluate("() => { document.activeElement?.blur(); scrollTo(0, 0); }")
+    page.keyboard.press("Tab")
+    becomes(page, "() => document.activeElement.className", "sp-skip")
+    assert skip.bounding_box()["y"] >= 0, "seen while it has the focus"
+    page.keyboard.press("Enter")
+    becomes(page, "() => document.activeElement.closest('[id$=-scrubber]')?.id", "live-scrubber")
+    assert skip.bounding_box()["y"] < 0
+
+
 LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
   .map((lane) => [lane.dataset.lane, Number(lane.dataset.passes), Number(lane.dataset.tokens)])"""
 

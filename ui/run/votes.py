@@ -217,7 +217,7 @@ def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, 
     if len(drafting) == 2:
         sentences.append("A vote of two is always the heavier one.")
     if len(drafting) == 1:
-        sentences.append("It drafted alone: there was nobody to vote against.")
+        sentences.append("It drafted alone, so there was no vote.")
     return sentences
 
 
