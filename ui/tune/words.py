@@ -186,8 +186,8 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
     reaching = [one.name for one in tuned.rows if one.ratio is not None and one.ratio.high >= 1]
     if reaching:
         return (
-            f"No point was measured faster than plain decoding here: {measured}. But 1.00x lies in "
-            f"the interval of {_names(reaching)}: these measurements cannot tell which is faster."
+            f"1.00x lies in the interval of {_names(reaching)}: these measurements cannot tell "
+            "which is faster."
         )
     share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
     return (
