@@ -193,7 +193,7 @@ class ModelHost:
                 raise EngineClosedError("worker is closed: no models are loaded any more")
             if self._exchange.loading:
                 raise ConfigError(
-                    "another pair is being loaded: wait until it stands, or cancel that first"
+                    "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
             self._set_swap(ModelSwap.of(pair))
             self._begun += 1

@@ -14,7 +14,7 @@ const STAGES = [
   ["combine", "combine"], ["verify", "verdict"], ["commit", "commit"], ["other", "between stages"],
 ];
 // Events tell where nobody worked for this request, and not for whom else.
-const OTHER = "nobody worked for this request: other requests' turns, bookkeeping, the machine's other programs";
+const OTHER = "no model worked for this request: other requests' turns, bookkeeping, the machine's other programs";
 const MEANWHILE = "other requests' turns, and bookkeeping";
 const TOGETHER = "SSMs that drafted together share that time: each is counted for its part of it.";
 const MANY = 400;
@@ -92,7 +92,7 @@ function sentence(value) {
   const behind = spans.some((span) => span.name === "catch_up") ? " Hatched: a drafter catching up with the text." : "";
   const together = shares(spans) ? ` ${TOGETHER}` : "";
   const most = busiest[0] === "other";
-  const what = most ? `: ${besideOthers(value) ? MEANWHILE : "nobody worked for this request"}` : "";
+  const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
   const offload = value.offload ? `${value.offload} ` : "";
   return `${offload}${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;

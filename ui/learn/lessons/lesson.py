@@ -130,10 +130,13 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A lesson. `example`: its runs in order; the last stays on the board. `pictures`: the relevant
-    ones of the board; `columns`: those of the table of runs. `ssms`: how many it needs."""
+    ones of the board; `columns`: those of the table of runs. `ssms`: how many it needs. `short`:
+    its title among the others'. `outcome`: what its runs came to, where that may be another thing
+    than its text says; empty before them."""
 
     key: str
     title: str
+    short: str
     text: tuple[str, ...]
     look: str
     words: tuple[Step, ...]
@@ -143,6 +146,7 @@ class Lesson:
     pictures: tuple[str, ...]
     columns: tuple[str, ...]
     ssms: int = 1
+    outcome: Callable[[Evidence], str] = lambda _: ""
 
     @property
     def setups(self) -> tuple[Setup, ...]:
