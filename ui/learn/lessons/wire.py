@@ -32,6 +32,7 @@ def told_of_wire(evidence: Evidence) -> str:
 WIRE = Lesson(
     key="wire",
     title="A slow wire",
+    short="Slow wire",
     text=(
         "The small models need not be on the machine of the LLM. Another machine can draft, and "
         "the drafts come over a wire. Then one server with a large LLM may have the help of many "
