@@ -45,7 +45,7 @@ WIRE = Lesson(
         "models are on one machine. So that you see it, the second run waits as if there were a "
         "wire.",
     ),
-    look="In “Pipeline” the small model's lane has dotted bars: the way there and the way back. "
+    look="In “When” the small model's lane has dotted bars: the way there and the way back. "
     "Nobody works meanwhile.",
     words=(
         Step("wire", "what connects two machines"),
