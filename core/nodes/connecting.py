@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,8 +60,8 @@ def connect_nodes(
     transport = ZmqTransport(addresses, keys)
     pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
     pool.actors = actors
-    try:
-        return pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
-    except BaseException:
-        pool.close()
-        raise
+    with ExitStack() as undone:
+        undone.callback(pool.close)
+        pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
+        undone.pop_all()
+    return pool

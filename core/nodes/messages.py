@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Annotated, TypeVar
 
-import msgspec
+from msgspec import Meta, MsgspecError, Struct
+from msgspec.msgpack import Decoder, Encoder
 
 from core.config.checks import MAX_SPECULATION_LENGTH, MAX_TREE_NODES
 from core.config.config import MAX_TOKEN_ID
@@ -48,27 +49,27 @@ LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
 MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 256, 16, 300, 1 << 20
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
-TokenId = Annotated[int, msgspec.Meta(ge=0, le=MAX_TOKEN_ID)]
-Position = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
-Index = Annotated[int, msgspec.Meta(ge=0, le=255)]
-Nodes = Annotated[int, msgspec.Meta(ge=1, le=MAX_TREE_NODES)]
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Text = Annotated[str, msgspec.Meta(max_length=MOST_TEXT)]
-Hash = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
-TokenIds = Annotated[list[TokenId], msgspec.Meta(max_length=MOST_TOKENS)]
-Shape = Annotated[list[Nodes], msgspec.Meta(max_length=MAX_SPECULATION_LENGTH)]
-Scores = Annotated[list[float], msgspec.Meta(max_length=MAX_SPECULATION_LENGTH)]
-Integers = Annotated[list[int], msgspec.Meta(max_length=MAX_TREE_NODES)]
-Floats = Annotated[list[float], msgspec.Meta(max_length=MAX_TREE_NODES)]
-Probabilities = Annotated[list[float], msgspec.Meta(max_length=MOST_TOKENS)]
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
+Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+Index = Annotated[int, Meta(ge=0, le=255)]
+Nodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Hash = Annotated[str, Meta(min_length=1, max_length=64)]
+TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
+Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
+Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
+Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
+Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
+Probabilities = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
 
 
 class MessageError(ValueError):
     """Bytes that are no message of this version."""
 
 
-class _Message(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _Message(Struct, array_like=True, forbid_unknown_fields=True):
     """The form of all structs here: an array of exactly these fields."""
 
 
@@ -92,13 +93,13 @@ class Open(_Message):
     top_p: float
     min_p: float
     repetition_penalty: float
-    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
     draft: Name
     combine: Name
     weights: Name
     routing: Name
     carry_over: bool
-    eos_ids: Annotated[list[TokenId], msgspec.Meta(max_length=256)]
+    eos_ids: Annotated[list[TokenId], Meta(max_length=256)]
 
 
 class Limits(_Message):
@@ -130,23 +131,23 @@ class RunAsk(_Message):
     start: Position
     tokens: TokenIds
     opened: Open | None
-    asks: Annotated[list[DraftAsk], msgspec.Meta(max_length=MOST_SSMS)]
-    audition: Annotated[int, msgspec.Meta(ge=0, le=512)]
-    heard: Annotated[list[Name], msgspec.Meta(max_length=MOST_SSMS)]
-    top_k: Annotated[int, msgspec.Meta(ge=0, le=50)]
+    asks: Annotated[list[DraftAsk], Meta(max_length=MOST_SSMS)]
+    audition: Annotated[int, Meta(ge=0, le=512)]
+    heard: Annotated[list[Name], Meta(max_length=MOST_SSMS)]
+    top_k: Annotated[int, Meta(ge=0, le=50)]
 
 
 class Round(_Message, tag="round"):
     """One round. `number` comes back with the drafts."""
 
     number: Count
-    runs: Annotated[list[RunAsk], msgspec.Meta(max_length=MOST_RUNS)]
+    runs: Annotated[list[RunAsk], Meta(max_length=MOST_RUNS)]
 
 
 class Free(_Message, tag="free"):
     """Runs that have ended; there is no answer."""
 
-    runs: Annotated[list[Name], msgspec.Meta(max_length=MOST_RUNS)]
+    runs: Annotated[list[Name], Meta(max_length=MOST_RUNS)]
 
 
 # -- from a node --
@@ -162,7 +163,7 @@ class ServedSsm(_Message):
     context_length: Position
     dtype: Name
     device: Name
-    fingerprint: Annotated[str, msgspec.Meta(max_length=200)]
+    fingerprint: Annotated[str, Meta(max_length=200)]
 
 
 class Welcome(_Message, tag="welcome"):
@@ -171,7 +172,7 @@ class Welcome(_Message, tag="welcome"):
     version: Count
     tokenizer: Hash
     started: Name
-    ssms: Annotated[list[ServedSsm], msgspec.Meta(min_length=1, max_length=MOST_SSMS)]
+    ssms: Annotated[list[ServedSsm], Meta(min_length=1, max_length=MOST_SSMS)]
 
 
 class Stage(_Message):
@@ -187,8 +188,8 @@ class TopRow(_Message):
     """The likeliest tokens after a node of a draft (-1: after the root)."""
 
     node: int
-    token_ids: Annotated[list[TokenId], msgspec.Meta(max_length=50)]
-    probabilities: Annotated[list[float], msgspec.Meta(max_length=50)]
+    token_ids: Annotated[list[TokenId], Meta(max_length=50)]
+    probabilities: Annotated[list[float], Meta(max_length=50)]
 
 
 class DraftReply(_Message):
@@ -203,10 +204,10 @@ class DraftReply(_Message):
     ranks: Integers
     origins: Integers
     passes: Count
-    stages: Annotated[list[Stage], msgspec.Meta(max_length=1024)]
+    stages: Annotated[list[Stage], Meta(max_length=1024)]
     temperature: float
     likelihoods: Probabilities
-    top: Annotated[list[TopRow], msgspec.Meta(max_length=MAX_TREE_NODES + 1)]
+    top: Annotated[list[TopRow], Meta(max_length=MAX_TREE_NODES + 1)]
     error: Text = ""
 
 
@@ -214,7 +215,7 @@ class Audition(_Message):
     """Log-probabilities that an SSM gives the text's last tokens."""
 
     ssm: Name
-    log_probs: Annotated[list[float], msgspec.Meta(max_length=512)]
+    log_probs: Annotated[list[float], Meta(max_length=512)]
     ms: float
 
 
@@ -224,9 +225,9 @@ class RunReply(_Message):
 
     run: Name
     length: Position
-    need: Annotated[int, msgspec.Meta(ge=-1, le=MOST_TOKENS)]
-    drafts: Annotated[list[DraftReply], msgspec.Meta(max_length=MOST_SSMS)]
-    auditions: Annotated[list[Audition], msgspec.Meta(max_length=MOST_SSMS)]
+    need: Annotated[int, Meta(ge=-1, le=MOST_TOKENS)]
+    drafts: Annotated[list[DraftReply], Meta(max_length=MOST_SSMS)]
+    auditions: Annotated[list[Audition], Meta(max_length=MOST_SSMS)]
 
 
 class Drafts(_Message, tag="drafts"):
@@ -234,7 +235,7 @@ class Drafts(_Message, tag="drafts"):
 
     number: Count
     busy_ms: float
-    runs: Annotated[list[RunReply], msgspec.Meta(max_length=MOST_RUNS)]
+    runs: Annotated[list[RunReply], Meta(max_length=MOST_RUNS)]
 
 
 class Refused(_Message, tag="refused"):
@@ -247,9 +248,9 @@ class Refused(_Message, tag="refused"):
 ToNode = Hello | Round | Free
 FromNode = Welcome | Drafts | Refused
 
-_ENCODER = msgspec.msgpack.Encoder()
-_TO_NODE: msgspec.msgpack.Decoder[ToNode] = msgspec.msgpack.Decoder(ToNode)
-_FROM_NODE: msgspec.msgpack.Decoder[FromNode] = msgspec.msgpack.Decoder(FromNode)
+_ENCODER = Encoder()
+_TO_NODE: Decoder[ToNode] = Decoder(ToNode)
+_FROM_NODE: Decoder[FromNode] = Decoder(FromNode)
 
 
 def encode(message: ToNode | FromNode) -> bytes:
@@ -267,11 +268,11 @@ def from_node(frame: bytes) -> FromNode:
     return _decoded(_FROM_NODE, frame)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[M], frame: bytes) -> M:
+def _decoded(decoder: Decoder[M], frame: bytes) -> M:
     if len(frame) > LARGEST_FRAME:
         raise MessageError(f"message of {len(frame)} bytes: at most {LARGEST_FRAME} are read")
     try:
         return decoder.decode(frame)
     # A text that is not UTF-8 is a UnicodeDecodeError, nesting without end a RecursionError.
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MessageError(f"no message of version {VERSION}: {error}"[:MOST_TEXT]) from error

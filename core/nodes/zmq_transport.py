@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
 import zmq
@@ -29,12 +30,14 @@ EVENTS = (
     | zmq.EVENT_HANDSHAKE_FAILED_AUTH
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 )
-CHANGES: Mapping[int, str] = {
-    zmq.EVENT_HANDSHAKE_SUCCEEDED: "up",
-    zmq.EVENT_DISCONNECTED: "down",
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH: "refused",
-    zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "refused",
-}
+CHANGES: Mapping[int, str] = MappingProxyType(
+    {
+        zmq.EVENT_HANDSHAKE_SUCCEEDED: "up",
+        zmq.EVENT_DISCONNECTED: "down",
+        zmq.EVENT_HANDSHAKE_FAILED_AUTH: "refused",
+        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "refused",
+    }
+)
 
 
 class ZmqTransport:

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, NodeError
 from core.events import Drafted, Event, RoundCompleted
 from core.nodes.client import RemotePool
-from core.nodes.messages import Round, to_node
+from core.nodes.messages import Drafts, Round, encode, from_node, to_node
 from core.nodes.transport import FakeTransport
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
 from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
@@ -372,3 +373,46 @@ def test_random_runs_with_random_failures(models) -> None:
             if isinstance(event, RoundCompleted) and chance.random() < 0.5:
                 change()
         assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked)), name
+
+
+# -- a node that lies --
+
+
+LIES: dict[str, dict[str, object]] = {
+    "a token that is none": {"token_ids": [8]},
+    "a parent that is later": {"parents": [1]},
+    "no number": {"scores": [float("nan")]},
+    "lists of different lengths": {"ranks": []},
+    "more nodes than asked for": {
+        "token_ids": [1] * 99, "parents": [*range(-1, 98)], "scores": [0.5] * 99, "ranks": [0] * 99,
+    },
+    "origins of other nodes": {"origins": [0, 0]},
+}  # fmt: skip
+
+
+@pytest.mark.loses_drafters
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, object]) -> None:
+    server = server_of(models, ["ssm-3"])
+    honest = server.handle
+    reply = {"token_ids": [1], "parents": [-1], "scores": [0.5], "ranks": [0], "origins": []}
+
+    def handle(client: bytes, frame: bytes) -> bytes | None:
+        answer = honest(client, frame)
+        message = None if answer is None else from_node(answer)
+        if not isinstance(message, Drafts):
+            return answer
+        runs = [
+            replace_fields(run, drafts=[replace_fields(d, **(reply | lie)) for d in run.drafts])
+            for run in message.runs
+        ]
+        return encode(replace_fields(message, runs=runs))
+
+    server.handle = handle
+    pool, _ = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+    events = list(engine.generate(asked))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    (note,) = [note for one in rounds_of(events) for note in one.notes]
+    assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.1:7000: ")
