@@ -99,7 +99,7 @@ def point_is(page: Any, words: str) -> None:
 
 
 def axis(page: Any, number: int, field: str, values: str = "") -> None:
-    sites.choose(page, f"tune-axis-{number}", field_label(field))
+    sites.choose(page, f"tune-axis-{number}", field if field == "none" else field_label(field))
     if values:
         page.locator(f"#tune-values-{number}").wait_for()
         sites.wait_form_settled(page)
@@ -292,6 +292,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
     tuning.play(fast_at_nine, speed=0.0)
     type_prompts(page, "Once")
+    three_by_three(page)  # loaded anew, the form has its first grid again
     axis(page, 3, "max_tree_nodes", "4, 9")
     plan_says(page, "18 points")
     page.click("#tune-start")
