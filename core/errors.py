@@ -8,7 +8,8 @@ SpecScopeError
 │   ├── UnsupportedModelError        an architecture whose tree pass differs from its plain pass
 │   ├── VocabMismatchError           an SSM whose tokenizer is not the LLM's
 │   ├── RankError                    a rank of the LLM that ended or does not answer
-│   └── OutOfMemoryError             a model or arena that does not fit, with what is needed
+│   ├── OutOfMemoryError             a model or arena that does not fit, with what is needed
+│   └── NodeError                    a node that cannot be reached, or whose SSMs cannot be used
 ├── EngineError
 │   ├── EngineBusyError              `Engine.generate` called while another call is running
 │   ├── EngineClosedError            a request sent to a worker that was closed
@@ -34,6 +35,7 @@ __all__ = [
     "EngineError",
     "ModelError",
     "ModelLoadError",
+    "NodeError",
     "OutOfMemoryError",
     "RankError",
     "SpecScopeError",
@@ -97,6 +99,10 @@ class RankError(ModelError):
 
 class OutOfMemoryError(ModelError):
     """A model or arena that does not fit; the message says how much is needed and what fits."""
+
+
+class NodeError(ModelError):
+    """A node that cannot be reached, or whose SSMs or drafts cannot be used."""
 
 
 class EngineError(SpecScopeError):

@@ -20,15 +20,17 @@ from core.config.checks import MAX_SPECULATION_LENGTH
 from core.config.field_text import value_from_text
 from core.config.mechanisms import MODEL_FREE
 from core.errors import ConfigError
-from lab.study import PLAIN, Configuration, Study
+from lab.study import PLAIN, Configuration, Study, plain_configuration
 
 __all__ = [
     "FIELDS",
+    "TEMPERATURE",
     "Axis",
     "Grid",
     "Refused",
     "axis_from_text",
     "axis_of",
+    "baselines",
     "grid",
     "grid_of",
     "point_name",
@@ -42,8 +44,11 @@ ROOM = MappingProxyType({"speculation_length": 0, "max_speculation_length": MAX_
 alone."""
 LISTS = ("expansion", "drafters", "weight_bounds")
 NOT_TUNED = ("record_top_k", "carry_over")
-FIELDS = tuple(
-    field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED
+TEMPERATURE = "temperature"
+"""The one field of SamplingParams among the axes: each of its values has a baseline of its own."""
+FIELDS = (
+    *(field.name for field in dataclasses.fields(SpeculationConfig) if field.name not in NOT_TUNED),
+    TEMPERATURE,
 )
 _AXIS_FIELD = re.compile(rf"(?:^|, )({'|'.join(FIELDS)})=")
 LEFT_OUT = "it was left out when the study began"
@@ -137,14 +142,28 @@ def _combinations(
     for values in itertools.product(*(axis.values for axis in axes)):
         point = {axis.field: value for axis, value in zip(axes, values, strict=True)}
         name = point_name(point)
+        temperature = point.get(TEMPERATURE)
+        fields = {field: value for field, value in point.items() if field != TEMPERATURE}
         try:
-            speculation = SpeculationConfig.from_plain({**base.to_plain(), **point})
-            Request("x", sampling, speculation)  # checks speculation against the temperature
+            speculation = SpeculationConfig.from_plain({**base.to_plain(), **fields})
+            at = sampling if temperature is None else replace_temperature(sampling, temperature)
+            Request("x", at, speculation)  # checks speculation against the temperature
             _check_loaded(speculation, drafters)
         except ConfigError as error:
             yield point, Refused(name, point, str(error))
         else:
-            yield point, Configuration(name, speculation)
+            yield point, Configuration(name, speculation, temperature)
+
+
+def replace_temperature(sampling: SamplingParams, temperature: float) -> SamplingParams:
+    """The same sampling at another temperature. ConfigError."""
+    return dataclasses.replace(sampling, temperature=temperature)
+
+
+def baselines(axes: Sequence[Axis]) -> tuple[Configuration, ...]:
+    """Plain decoding, once for each temperature of the axes."""
+    values = next((axis.values for axis in axes if axis.field == TEMPERATURE), (None,))
+    return tuple(plain_configuration(temperature=value) for value in values)
 
 
 def grid_of(study: Study) -> Grid:
@@ -153,7 +172,7 @@ def grid_of(study: Study) -> Grid:
 
     Numbers on an axis are sorted; other values stay in their order.
     """
-    by_name = {one.name: one for one in study.configurations if one.name != PLAIN}
+    by_name = {one.name: one for one in study.configurations if not one.name.startswith(PLAIN)}
     axes = _axes_of(study, by_name)
     if not axes:
         raise ConfigError.of("study", study.title, "a study of a grid")
@@ -189,7 +208,10 @@ def _drafters_of(study: Study) -> tuple[str, ...]:
 
 
 def _values_of(field: str, configurations: Iterable[Configuration]) -> tuple[Any, ...]:
-    values = dict.fromkeys(_hashable(getattr(one.speculation, field)) for one in configurations)
+    values = dict.fromkeys(
+        one.temperature if field == TEMPERATURE else _hashable(getattr(one.speculation, field))
+        for one in configurations
+    )
     return _in_order(tuple(values))
 
 
@@ -225,7 +247,10 @@ def _each_once(field: str, values: Iterable[Any]) -> tuple[Any, ...]:
 def _fits(field: str, value: Any) -> bool:
     """Whether the field allows the value, regardless of other fields."""
     try:
-        SpeculationConfig.from_plain({**ROOM, field: value})
+        if field == TEMPERATURE:
+            SamplingParams(temperature=value)
+        else:
+            SpeculationConfig.from_plain({**ROOM, field: value})
     except ConfigError:
         return False
     return True

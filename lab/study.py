@@ -31,10 +31,12 @@ UNTOLD_SEED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A speculation configuration with a name."""
+    """A speculation configuration with a name. `temperature`: in place of the study's; None: as the
+    study has it."""
 
     name: str
     speculation: SpeculationConfig
+    temperature: float | None = None
 
     @property
     def plain(self) -> bool:
@@ -76,7 +78,7 @@ class Study:
         dataclasses.replace(self.sampling, seed=self._seed(self.repeats - 1))
         for one in self.configurations:
             # A Request checks what the two forbid each other.
-            Request("x", self.sampling, one.speculation, self.chat)
+            Request("x", self._sampling_of(one), one.speculation, self.chat)
 
     def is_of(self, loaded: tuple[str, ...]) -> bool:
         """Whether these are the study's models, as far as is known."""
@@ -95,10 +97,18 @@ class Study:
 
     def request(self, cell: Cell) -> Request:
         """The request of a cell."""
-        by_name = {one.name: one.speculation for one in self.configurations}
-        texts = {one.id: one.text for one in self.prompts}
-        sampling = dataclasses.replace(self.sampling, seed=self._seed(cell.repeat))
-        return Request(texts[cell.item], sampling, by_name[cell.contestant], self.chat)
+        one = self._named(cell.contestant)
+        texts = {prompt.id: prompt.text for prompt in self.prompts}
+        sampling = dataclasses.replace(self._sampling_of(one), seed=self._seed(cell.repeat))
+        return Request(texts[cell.item], sampling, one.speculation, self.chat)
+
+    def _named(self, name: str) -> Configuration:
+        return next(one for one in self.configurations if one.name == name)
+
+    def _sampling_of(self, one: Configuration) -> SamplingParams:
+        if one.temperature is None:
+            return self.sampling
+        return dataclasses.replace(self.sampling, temperature=one.temperature)
 
     def _seed(self, repeat: int) -> int:
         return (UNTOLD_SEED if self.sampling.seed is None else self.sampling.seed) + repeat
@@ -107,6 +117,17 @@ class Study:
     def base(self) -> str:
         """The name of the baseline configuration, plain decoding; empty if there is none."""
         return next((one.name for one in self.configurations if one.plain), "")
+
+    def base_of(self, name: str) -> str:
+        """The baseline of one configuration: plain decoding at its temperature, if that is
+        measured."""
+        temperature = self._named(name).temperature
+        plain = (one for one in self.configurations if one.plain)
+        return next((one.name for one in plain if one.temperature == temperature), self.base)
+
+    def greedy(self, name: str) -> bool:
+        """Whether a configuration runs at temperature 0."""
+        return self._sampling_of(self._named(name)).greedy
 
     def to_plain(self) -> dict[str, Any]:
         """Only JSON's own types."""
@@ -118,7 +139,11 @@ class Study:
             "models": list(self.models),
             "sampling": _sampling_plain(self.sampling),
             "configurations": [
-                {"name": one.name, "speculation": one.speculation.to_plain()}
+                {
+                    "name": one.name,
+                    "speculation": one.speculation.to_plain(),
+                    **({} if one.temperature is None else {"temperature": one.temperature}),
+                }
                 for one in self.configurations
             ],
             "prompts": [dataclasses.asdict(one) for one in self.prompts],
@@ -140,7 +165,11 @@ class Study:
                 models=tuple(values["models"]),
                 sampling=SamplingParams(**{**sampling, "stop": tuple(sampling.get("stop", ()))}),
                 configurations=tuple(
-                    Configuration(one["name"], SpeculationConfig.from_plain(one["speculation"]))
+                    Configuration(
+                        one["name"],
+                        SpeculationConfig.from_plain(one["speculation"]),
+                        one.get("temperature"),
+                    )
                     for one in values["configurations"]
                 ),
                 prompts=tuple(StudyPrompt(**one) for one in values["prompts"]),
@@ -152,10 +181,12 @@ class Study:
             raise ConfigError.of("study", values, f"a study of this version ({error})") from error
 
 
-def plain_configuration(record_top_k: int = 0) -> Configuration:
+def plain_configuration(record_top_k: int = 0, temperature: float | None = None) -> Configuration:
     """Plain decoding, as a configuration."""
     speculation = SpeculationConfig.preset("autoregressive")
-    return Configuration(PLAIN, dataclasses.replace(speculation, record_top_k=record_top_k))
+    name = PLAIN if temperature is None else f"{PLAIN}, temperature={temperature:g}"
+    speculation = dataclasses.replace(speculation, record_top_k=record_top_k)
+    return Configuration(name, speculation, temperature)
 
 
 def _unique(field: str, names: list[str], most: int) -> None:

@@ -136,13 +136,14 @@ def same_text(study: Study, results: Results, cells: Iterable[Cell]) -> Same:
     """Whether the cells wrote what plain decoding wrote in their blocks."""
     compared = 0
     for cell in sorted(cells):
-        if cell.contestant == study.base:
+        plain = study.base_of(cell.contestant)
+        if cell.contestant == plain:
             return Same("base")
-        base = results.get(Cell(study.base, cell.item, cell.repeat))
+        base = results.get(Cell(plain, cell.item, cell.repeat))
         ours = results.get(cell)
         if base is None or ours is None:
             continue
-        if ours.verify in DISTRIBUTION_RULES and not study.sampling.greedy:
+        if ours.verify in DISTRIBUTION_RULES and not study.greedy(cell.contestant):
             return Same("distribution")
         compared += 1
         at = first_difference(ours.token_ids, base.token_ids)
@@ -167,7 +168,7 @@ def configuration_row(study: Study, results: Results, name: str) -> Configuratio
         rounds=median([r.stats.num_rounds for r in mine.values()]) if mine else None,
         ttft_ms=median([r.stats.ttft_ms for r in mine.values()]) if mine else None,
         draft_share=_draft_share(mine.values()),
-        same=Same("base") if name == study.base else same_text(study, results, mine),
+        same=Same("base") if name == study.base_of(name) else same_text(study, results, mine),
     )
 
 
@@ -218,14 +219,14 @@ def _idle(measured: Sequence[Measured]) -> str | None:
 def _bases(study: Study, results: Results, cells: Results) -> list[tuple[Measured, Measured]]:
     """These cells' results, each with plain decoding's in the same block, where both are there."""
     pairs = [
-        (result, results.get(Cell(study.base, cell.item, cell.repeat)))
+        (result, results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat)))
         for cell, result in cells.items()
     ]
     return [(result, base) for result, base in pairs if base is not None]
 
 
 def _ratio(study: Study, results: Results, name: str) -> Estimate | None:
-    base = study.base
+    base = study.base_of(name)
     if not base or name == base:
         return None
     blocks: dict[tuple[str, int], dict[str, float]] = {}

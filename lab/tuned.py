@@ -46,7 +46,7 @@ def tuning_result(study: Study, results: Results) -> Tuned:
     names = [one.name for one in grid.configurations]
     mine = [by_name.get(name, {}) for name in names]
     rows = tuple(
-        configuration_row(study, {**base, **own}, name)
+        configuration_row(study, {**by_name.get(study.base_of(name), {}), **own}, name)
         for name, own in zip(names, mine, strict=True)
     )
     first = best_of(rows, study.base)

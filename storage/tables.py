@@ -90,7 +90,7 @@ ROUNDS = _table(
     num_accepted num_cut speculation_length next_speculation_length weights_json temperatures_json
     kv_used kv_capacity combine_rule combine_weights_json masses_json dropped_masses_json winner
     length_reason estimates_json predicted_ms ahead_json notes_json between_ms
-    routing_json routing_reason origins_json scheduled_json loads_json traffic_json""",
+    routing_json routing_reason origins_json scheduled_json loads_json nodes_json traffic_json""",
     keys=2,
 )
 DRAFTS = _table(

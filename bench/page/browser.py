@@ -6,6 +6,7 @@ tabs are reused: after each visit all that it left behind is cleared.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,7 +146,7 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
     page = tab.visit(url, **options)
     page.set_default_timeout(LIMIT_MS)
     page.locator("#live-notice").get_by_text("Press Run").first.wait_for()
-    page.locator("#live-timeline .ss-panel").wait_for()
+    page.locator("#live-tree .ss-panel").wait_for()
     at_rest(page)
     return page
 
@@ -153,11 +154,12 @@ def open_page(tab: Tab, url: str, **options: Any) -> Any:
 def choose(page: Any, preset: str, tokens: int) -> None:
     """Choose a preset, and the number of tokens."""
     page.locator("#preset input").click()
-    page.get_by_role("option", name=preset, exact=True).click()
-    page.get_by_text("Sampling", exact=True).click()
+    words = re.compile(rf"^{re.escape(preset)}( \(|$)")  # its meaning may stand behind
+    page.locator("#preset").get_by_role("option", name=words).click()
+    page.click("#live-drawer")
     page.locator("#sampling-max_new_tokens input").fill(str(tokens))
-    page.get_by_label("ignore_eos").check()
-    page.get_by_text("Sampling", exact=True).click()
+    page.locator("#sampling-ignore_eos input").check()
+    page.click("#live-drawer-close")
 
 
 def start_run(page: Any) -> None:

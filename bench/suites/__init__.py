@@ -16,6 +16,7 @@ from bench.suites.grown import CPU_GROWN, GPU_GROWN
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.load import Load
+from bench.suites.nodes import NodesSuite
 from bench.suites.offload import OffloadSuite
 from bench.suites.overhead import Overhead
 from bench.suites.page import Page
@@ -34,7 +35,7 @@ EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
     *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Tables(), Load(), Laws()),
     *(SmolLm2(), SmolLm2Laws()),
-    *(OffloadSuite(), SplitSuite()),
+    *(OffloadSuite(), NodesSuite(), SplitSuite()),
     *(Page(), Sessions(), Start(), Visitors(), Watching()),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})

@@ -25,6 +25,7 @@ from core.events.parts import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    NodeTrip,
     OffloadInfo,
     ProposalRecord,
     RanksInfo,
@@ -46,6 +47,7 @@ __all__ = [
     "Estimate",
     "Event",
     "ModelInfo",
+    "NodeTrip",
     "OffloadInfo",
     "RankTraffic",
     "RanksInfo",
@@ -205,8 +207,8 @@ class RoundCompleted:
     own budget.
 
     `loads`: when layers of an offloaded LLM were read in this round's time; no stage, since that
-    happens beside all of them. `traffic`: what each rank of an LLM over ranks exchanged in this
-    round's pass.
+    happens beside all of them. `nodes`: the nodes that were asked for drafts. `traffic`: what each
+    rank of an LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str
@@ -237,6 +239,7 @@ class RoundCompleted:
     routing_reason: str = ""
     scheduled: Scheduled | None = None
     loads: tuple[Span, ...] = ()
+    nodes: tuple[NodeTrip, ...] = ()
     traffic: tuple[RankTraffic, ...] = ()
 
 

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from core.config import VERIFIES, SamplingParams, SpeculationConfig
 from core.errors import ConfigError
-from lab.grid import FIELDS, Axis, Grid, axis_from_text, axis_of, grid, grid_of, value_text
+from lab.grid import (
+    FIELDS,
+    TEMPERATURE,
+    Axis,
+    Grid,
+    axis_from_text,
+    axis_of,
+    baselines,
+    grid,
+    grid_of,
+    value_text,
+)
+from lab.order import Cell
 from lab.study import Study, plain_configuration
 from tests.lab import grids
 
@@ -209,8 +221,26 @@ def test_values_that_differ_have_names_that_differ(values: list[float]) -> None:
     assert [point["eta"] for point in grid_of(study_of(made)).points] == sorted(values)
 
 
+def test_each_temperature_runs_at_it_and_has_its_own_plain_decoding() -> None:
+    axes = [axis_from_text("speculation_length", "2, 4"), axis_from_text("temperature", "0, 0.8")]
+    made = grid(BASE, axes)
+    study = logged(
+        grids.study_of((*baselines(axes), *made.configurations), sampling=SamplingParams())
+    )
+    assert len(made.configurations) == 4 and grid_of(study).points == made.points
+    for one in study.configurations:
+        cell = Cell(one.name, study.prompts[0].id, 0)
+        base = Cell(study.base_of(one.name), *(cell.item, cell.repeat))
+        assert study.request(cell).sampling.temperature == one.temperature
+        assert study.request(base).sampling.temperature == one.temperature
+        assert study.request(base).speculation.never_drafts
+        assert study.greedy(one.name) == (one.temperature == 0)
+    with pytest.raises(ConfigError, match="temperature is -1"):
+        grid(BASE, [axis_from_text("temperature", "-1")])
+
+
 def test_every_field_that_is_tuned_survives_the_way_back() -> None:
     for field in FIELDS:
-        value = BASE.to_plain()[field]
+        value = 0.8 if field == TEMPERATURE else BASE.to_plain()[field]
         made = grid(BASE, [axis_of(field, [value])])
         assert [axis.field for axis in grid_of(study_of(made)).axes] == [field]

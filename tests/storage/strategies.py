@@ -16,6 +16,7 @@ from core.events import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    NodeTrip,
     OffloadInfo,
     ProposalRecord,
     RanksInfo,
@@ -66,6 +67,10 @@ ESTIMATES = many(st.builds(Estimate, small, small, floats, floats))
 AHEAD = many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats, texts))
 MODELS = many(st.builds(ModelInfo, names, texts, tokens, texts, small, small, texts, texts))
 LIMITS = st.none() | small
+TRIPS = st.builds(
+    NodeTrip, texts, st.sampled_from(("in_time", "late", "absent")), floats, floats, floats, small,
+    small, floats, floats, floats,
+)  # fmt: skip
 SCHEDULED = st.none() | st.builds(
     Scheduled, texts, small, small, small, LIMITS, LIMITS, small, small, small, small, floats,
     texts, texts,
@@ -126,7 +131,8 @@ def commits(new: int) -> Strategy:
         length_reason=texts, estimates=ESTIMATES, predicted_ms=floats, between_ms=floats,
         ahead=AHEAD, notes=many(texts), routing_reason=texts,
         routing=many(st.builds(RoutedDrafter, names, texts, floats)), scheduled=SCHEDULED,
-        loads=many(spans), traffic=many(st.builds(RankTraffic, small, small, tokens, floats)),
+        loads=many(spans), nodes=many(TRIPS),
+        traffic=many(st.builds(RankTraffic, small, small, tokens, floats)),
     )  # fmt: skip
 
 

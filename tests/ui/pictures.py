@@ -80,10 +80,6 @@ def take(browser: Any, address: str, name: str, width: int, scheme: str) -> None
         for part in ("tree", "inspector", "proposals", "lengths", "timeline", "mask"):
             page.locator(f"#live-{part}").screenshot(path=IMAGES / f"{part}.png")
         page.locator("#live-figures").screenshot(path=IMAGES / "race.png")
-        turn_to(page, "Sessions")
-        page.wait_for_timeout(2500)
-        page.evaluate(WITHOUT_FOLDER)
-        page.screenshot(path=IMAGES / "sessions.png")
     page.close()
 
 
@@ -154,11 +150,11 @@ WAIT_MS = 240_000
 
 
 def take_tabs(browser: Any, address: str, images: Path, hide: str) -> None:
-    """Compare, Tune, Prompts, two past runs, a lesson, Models, at 1280 pixels. `hide` is a script
-    that takes paths of this machine off the page."""
-    page = browser.new_page(viewport={"width": 1280, "height": 1000}, color_scheme="light")
+    """Compare, Tune, Prompts, past runs, two of them, a lesson, Models, at 1280 pixels. `hide` is a
+    script that takes paths of this machine off the page."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme="light")
     page.goto(f"{address}?__theme=light")
-    for drive in (_compare, _tune, _prompts, _pair, _learn, _models):
+    for drive in (_compare, _tune, _prompts, _sessions, _pair, _learn, _models):
         name = drive.__name__.removeprefix("_")
         drive(page)
         page.wait_for_timeout(2500)
@@ -197,8 +193,16 @@ def _prompts(page: Any) -> None:
     _complete(page, "prompts-progress")
 
 
+def _sessions(page: Any) -> None:
+    _open(page, "Sessions")
+    page.locator("#sessions-search textarea, #sessions-search input").first.fill("Italian")
+    page.locator("#sessions-runs .sp-open").first.click()
+    page.locator("#sessions-scrubber .ss-column").first.wait_for()
+
+
 def _pair(page: Any) -> None:
     _open(page, "Sessions")
+    page.locator("#sessions-search textarea, #sessions-search input").first.fill("")
     page.locator("#sessions-runs .sp-open").nth(0).click()
     page.locator("#sessions-compare").click()
     page.locator("#sessions-runs .sp-open").nth(1).click()

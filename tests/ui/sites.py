@@ -183,9 +183,11 @@ ALL_PANES = """
 .sp-dock.sp-dock[data-at] > .sp-pane.sp-pane.sp-pane {
   display: flex !important; flex: none !important;
 }
-#live-screen, #live-dock, #live-dock .ss-panel { height: auto !important; }
-#live-board { grid-template-rows: auto 600px auto auto !important; }
-#live-dock.sp-dock .sp-pane .ss-panel .ss-body { min-height: 420px !important; }
+#live-screen, #sessions-screen, #sessions-screen > *, .sp-dock.sp-dock.sp-dock,
+.sp-dock.sp-dock .ss-panel.ss-panel { height: auto !important; }
+#sessions-screen { display: block !important; }
+#live-board, #sessions-board { grid-template-rows: auto 600px auto auto !important; }
+.sp-dock.sp-dock .sp-pane .ss-panel .ss-body { min-height: 420px !important; }
 """
 
 

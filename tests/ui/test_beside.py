@@ -248,7 +248,7 @@ def test_figures_stand_beside_each_other_with_their_ratio() -> None:
     one, two = (reduce_all(events).stats for events in (made(), plain()))
     rows = {row["name"]: row for row in figures_of(one, two).values()}
     assert rows["Rounds"]["one"] == "6" and rows["Rounds"]["two"] == str(two.num_rounds)
-    assert rows["Rounds"]["ratio"] == f"{two.num_rounds / 6:.2f} ×"
+    assert rows["Rounds"]["ratio"] == f"{two.num_rounds / 6:.2f}x"
     assert figures_of(None, two)["0"]["ratio"] == "–"
 
 

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.browser
 OPENED = {
     "Live": "#live-scrubber .ss-column",
     "Compare": "#compare-studies .sp-shell > *",
-    "Tune": "#tune-studies .sp-shell > *",
+    "Tune": "#tune-points .ss-panel",
     "Prompts": "#prompts-table .ss-panel",
     "Sessions": "#sessions-scrubber .ss-column",
     "Learn": ".sp-measured",

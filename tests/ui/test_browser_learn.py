@@ -27,7 +27,7 @@ pytestmark = pytest.mark.browser
 TABS = ("live", "learn")
 OURS = ("#learn-lesson", "#learn-rows", "#learn-verdict", "#learn-notice", ".sp-say")
 ALL_PICTURES = ["figures", "strip", "tree", "proposals", "inspector"]
-ALL_PICTURES += ["lengths", "timeline"]
+ALL_PICTURES += ["lengths", "timeline", "routing"]
 THEME = {"__theme": "light"}
 QUERY = "() => Object.fromEntries(new URLSearchParams(location.search))"
 # The open lesson: its title, and the runs of its table whether they have run or not.
@@ -46,39 +46,34 @@ PICTURES = """(names) => names.filter((name) => {
   const one = document.querySelector(`#learn-${name}`);
   return one.querySelector(".ss-shell") && one.offsetParent;
 })"""
+MISSING = (
+    """(names) => names.filter((name) => !document.querySelector(`#learn-${name}`)?.offsetParent)"""
+)
 STICKS_OUT = """() => {
-  const { right } = document.querySelector("#learn-side").getBoundingClientRect();
+  const { right } = document.querySelector("#learn-ask").getBoundingClientRect();
   return ["check", "show"].filter((name) =>
     document.querySelector(`#learn-${name}`).getBoundingClientRect().right > right);
 }"""
 TOO_WIDE = """() => [...document.querySelectorAll("#learn-scrubber button")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText)"""
 # Tops within the lesson, which a scroll does not change.
-TOPS = """() => ["#learn-try", "#learn-number", "#learn-check"].map((one) => Math.round(
+TOPS = """() => ["#learn-try", "#learn-moves"].map((one) => Math.round(
   document.querySelector(one).getBoundingClientRect().top
   - document.querySelector("#learn-lesson").getBoundingClientRect().top))"""
-# As far up as the end of the page lets it come.
-UNCOVERED = """() => {
-  const under = 0;
-  const { top } = document.querySelector("#learn-lengths").getBoundingClientRect();
-  const end = scrollY + innerHeight >= document.documentElement.scrollHeight - 2;
-  return top >= under && (end || top < under + 60);
-}"""
 LAST_TITLE = """() => [...document.querySelectorAll("#learn-lengths .annotation-text")]
   .at(-1)?.textContent.replace(/\\s/g, "")"""
-# Lines that the notice has room for, once they are as many; then what a long one leaves over.
-LINES = """(wanted) => {
-  const box = document.querySelector("#learn-notice .sp-shell");
-  const high = parseFloat(getComputedStyle(box.querySelector(".sp-line")).lineHeight);
-  const lines = (box.clientHeight - 24) / high;
-  return Math.abs(lines - wanted) <= 0.05 && [lines];
-}"""
-LEFT_OVER = """(words) => {
-  const box = document.querySelector("#learn-notice .sp-shell");
-  box.querySelector(".sp-line :last-child").textContent = words;
-  return box.scrollHeight - box.clientHeight;
-}"""
-SLOW = "0.60x: slower than plain decoding here, because a round took 45.1 ms (3.5 plain " * 3
+# What of the lesson is not whole in the window, or cut by a box around it.
+CUT = """(parts) => parts.filter((part) => {
+  const node = document.querySelector(part);
+  const box = node.getBoundingClientRect();
+  const side = node.closest("#learn-side, #learn-stage").getBoundingClientRect();
+  return !(box.height > 10 && box.top >= 0 && box.bottom <= Math.min(innerHeight, side.bottom) + 1
+    && box.right <= innerWidth + 1 && node.scrollWidth <= node.clientWidth + 1);
+})"""
+WHOLE = ("#learn-run", "#learn-try", "#learn-rows table", "#learn-moves", ".sp-look", ".sp-answer")
+WHOLE += ("#learn-check", "#learn-show", "#learn-verdict", "#learn-strip", "#learn-scrubber")
+TITLES = "() => [...document.querySelectorAll('.sp-step')].map((one) => one.innerText)"
+STILL = "() => document.documentElement.scrollHeight <= innerHeight"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"
 IN_SIGHT = """() => {
   const { y } = document.querySelector("#sessions-figures").getBoundingClientRect();
@@ -167,75 +162,46 @@ def test_a_lesson_is_read_run_tried_answered_and_goes_into_live(
     read(page, "() => document.querySelector('#prompt textarea').value.includes('small village')")
 
 
-def keeps_room(page: Any, number: int) -> None:
-    """A lesson before its run and after it: nothing moves, is cut off or covered."""
-    width = page.viewport_size["width"]
-    page.locator("#learn-strip .ss-panel").wait_for()
-    before = steady(page, TOPS)
-    page.click("#learn-run")
-    rows(page, 1)
-    page.locator("#learn-lengths .js-plotly-plot").first.wait_for()
-    sites.wait_notice(page, "Finished: ", "learn")
-    sites.wait_drawn(page, "learn")  # before a draft is accepted the chart has other words
-    assert steady(page, TOPS) == before, f"lesson {number}: the room of the rows was kept"
-    assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
-    page.set_viewport_size({"width": width, "height": 560})  # lower than the picture and the bar
-    page.click("#learn-show")
-    page.locator("#learn-lengths.sp-pointed").wait_for()
-    read(page, UNCOVERED)
-    becomes(page, LAST_TITLE, "Ratebyposition")  # as the lesson calls it
-    assert not sites.overflows(page)
-    page.set_viewport_size({"width": width, "height": 900})
+def test_every_lesson_is_one_screen_with_its_picture_and_its_question(
+    short: Served, browser_page: OpenPage
+) -> None:
+    page = learn_tab(browser_page(short[0], still=True), 1)
+    page.set_viewport_size({"width": 1280, "height": 800})
+    assert page.evaluate(TITLES) == [f"{i} {one.short}" for i, one in enumerate(LESSONS, 1)]
+    for number in range(1, len(LESSONS) + 1):
+        step_to(page, number)
+        page.locator("#learn-strip .ss-panel").wait_for()
+        wanted = [name for name in LESSONS[number - 1].pictures if name != "requests"]
+        becomes(page, MISSING, [], wanted)
+        becomes(page, CUT, [], list(WHOLE))
+        assert page.evaluate(STILL), number
+        assert not sites.overflows(page), number
 
 
-def notice_holds(page: Any, lines: int) -> None:
-    """Room for so many whole lines, and for all that is said of a slow run."""
-    assert read(page, LINES, lines)
-    assert page.evaluate(LEFT_OVER, SLOW) <= 1
-
-
-def test_nothing_is_cut_covered_or_moved_anywhere(short: Served, browser_page: OpenPage) -> None:
+def test_nothing_moves_when_a_run_comes_and_the_place_of_the_answer_is_shown(
+    short: Served, browser_page: OpenPage
+) -> None:
     page = learn_tab(browser_page(short[0], still=True, forgiven=sites.LEAVING), 2)
-    keeps_room(page, 2)
-    step_to(page, 5)
-    page.click("#learn-run")
-    rows(page, 1)
-    page.locator("#learn-inspector .ss-panel").wait_for()
-    sites.wait_drawn(page, "learn")
-    page.locator("#learn-tree").evaluate("(one) => one.scrollIntoView({ block: 'start' })")
-    read(
-        page,
-        """() => { const { y, height } = document.querySelector("#learn-side")
-          .getBoundingClientRect(); return -1 <= y && y < 40 && height > 400; }""",
-    )  # the lesson stays in sight while the pictures scroll
-    page.set_viewport_size({"width": 390, "height": 844})
-    read(
-        page,
-        """() => document.querySelector("#learn-side").getBoundingClientRect().bottom
-          <= document.querySelector("#learn-notice").getBoundingClientRect().top + 1""",
-    )  # above them on a narrow screen
-    step_to(page, 8)
-    notice_holds(page, 15)
-    page.set_viewport_size({"width": 1280, "height": 900})
-    notice_holds(page, 7)
-    large_type(page, True)
-    notice_holds(page, 11)
-    step_to(page, 6)
-    keeps_room(page, 6)
-    page.set_viewport_size({"width": 390, "height": 900})
-    page.goto(f"{short[0]}?__theme=light&lesson=2&large=1")
-    page.locator("html.ss-large").wait_for()
-    turn_to(sites.wait_ready(page), "Learn")
-    keeps_room(on_lesson(page, 2), 2)
+    for width, height in ((1280, 800), (1920, 1080), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        before = steady(page, TOPS)
+        page.click("#learn-run")
+        rows(page, 1)
+        sites.wait_notice(page, "Finished: ", "learn")
+        sites.wait_drawn(page, "learn")
+        assert steady(page, TOPS) == before, "the room of the rows was kept"
+        assert page.evaluate(TOO_WIDE) == [], "words that do not fit their button"
+        page.locator("#learn-docked [data-name=why]").click()
+        page.click("#learn-show")
+        page.locator("#learn-lengths.sp-pointed").wait_for()
+        sites.in_sight(page, "#learn-lengths")
+        assert not sites.overflows(page)
+        sites.shot(page, f"learn-2-{width}")
 
 
 def turns_by_keys(page: Any) -> None:
     """Lessons, their runs and pictures without a mouse, from lesson 1 to lesson 2."""
     page.locator("#learn-strip .ss-panel").wait_for()
-    becomes(page, PICTURES, [*LESSONS[0].pictures], ALL_PICTURES)
-    page.locator("#learn-all input").check()
-    becomes(page, PICTURES, ALL_PICTURES, ALL_PICTURES)
-    page.locator("#learn-all input").uncheck()
     becomes(page, PICTURES, [*LESSONS[0].pictures], ALL_PICTURES)
     body = page.locator("body")
     body.press("n")
@@ -330,7 +296,7 @@ def test_lessons_by_keys_and_an_address_that_leads_back(
     on_lesson(page, 6)  # where the visitor was, with what was finished
     only_tick(page)
     page.goto(f"{url}?__theme=light&lesson=99")
-    page.get_by_text("lesson is '99': a number from 1 to 11").first.wait_for()
+    page.get_by_text(f"lesson is '99': a number from 1 to {len(LESSONS)}").first.wait_for()
     page.get_by_role("tab", name="Learn", selected=True).wait_for()
 
 

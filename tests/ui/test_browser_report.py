@@ -40,7 +40,10 @@ PICTURES = tuple(name for name in EVERY_PICTURE if name != "routing")
 TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
 # As wide as in the report, where two charts stand side by side.
-AS_WIDE = "#sessions-lengths, #sessions-timeline { max-width: 608px; }"
+AS_WIDE = """#sessions-lengths, #sessions-timeline { max-width: 608px; }
+#sessions-board.sp-board { grid-template-rows: auto auto auto auto !important; }
+#sessions-board #sessions-tree .ss-viewport.ss-viewport { height: 25.5em; }
+"""
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
 
@@ -165,7 +168,7 @@ def test_the_browser_reads_the_values_that_python_reads(open_report: OpenReport)
 
 def bar_says(page: Any, words: str) -> None:
     """Wait until the bar says where the reader is."""
-    becomes(page, "() => document.querySelector('#report-at').innerText", words)
+    becomes(page, "() => document.querySelector('#report-scrubber .ss-at').innerText", words)
 
 
 def notice_says(page: Any, words: str) -> None:
@@ -177,16 +180,8 @@ def selects_round(page: Any, number: int) -> None:
     page.locator(f"#report-strip .ss-round[data-r='{number}'][aria-pressed=true]").wait_for()
 
 
-PLAY = """() => {
-  const play = document.querySelector("#report-play");
-  play.click();
-  return play.innerText;
-}"""
-
-
 def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) -> None:
     page = open_report(synthetic_run(8))
-    bar_says(page, "Round 8 of 8")
     whole = page.locator("#report-strip .ss-text").inner_text()
     page.click("#report-rewind")
     bar_says(page, "Round 0 of 8")
@@ -203,10 +198,14 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
         selects_round(page, number - 1)
     page.click("#report-round-previous")
     selects_round(page, 0)
-    bar_says(page, "Round 2 of 8")
-    page.select_option("#report-speed", "16")
-    assert "Pause" in page.evaluate(PLAY)
-    page.locator("#report-play").get_by_text("Play").wait_for()
+    bar_says(page, "Round 1 of 8")
+    page.locator("#report-scrubber [data-r='5']").click()  # a round that was not come to yet
+    bar_says(page, "Round 6 of 8")
+    page.click("#report-rewind")
+    page.click("#report-play")
+    page.locator("#report-play").get_by_text("❚❚").wait_for()
+    page.select_option("#report-speed", "20")
+    page.locator("#report-play").get_by_text("▶").wait_for()
     bar_says(page, "Round 8 of 8")
     becomes(page, "() => document.querySelector('#report-strip .ss-text').innerText", whole)
     page.evaluate("() => document.activeElement.blur()")
@@ -214,11 +213,11 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
     selects_round(page, 6)
     page.keyboard.press("Escape")
     selects_round(page, 7)
-    page.select_option("#report-speed", "0.25")  # so slow that only a key ends it
+    page.select_option("#report-speed", "0.5")  # so slow that only a key ends it
     page.keyboard.press(" ")
-    page.locator("#report-play").get_by_text("Pause").wait_for()
+    page.locator("#report-play").get_by_text("❚❚").wait_for()
     page.keyboard.press(" ")
-    page.locator("#report-play").get_by_text("Play").wait_for()
+    page.locator("#report-play").get_by_text("▶").wait_for()
 
     page.set_viewport_size(TALL)
     at_rest(page)
@@ -232,17 +231,55 @@ def test_a_reader_steps_plays_selects_saves_and_prints(open_report: OpenReport) 
                 assert data.startswith(b"\x89PNG") and len(data) > 3000
 
     page.emulate_media(media="print")
-    assert not page.locator(".rp-playback").is_visible()
+    assert not page.locator("#report-scrubber").is_visible()
     assert page.locator("#report-tree").is_visible()
     shot(page, "report-print")
     page.emulate_media(media="screen")
 
 
+SLIDE = """() => ["figures", "strip", "tree", "scrubber"].filter((name) => {
+  const box = document.querySelector(`#report-${name}`).getBoundingClientRect();
+  return !(box.top >= 0 && box.bottom <= innerHeight && box.width > 100 && box.height > 30);
+})"""
+SCROLLS = "() => document.documentElement.scrollHeight > innerHeight"
+
+
+def test_embedded_in_a_slide_it_has_no_chrome_and_opens_at_a_round(
+    open_report: OpenReport, tmp_path: Path
+) -> None:
+    page = open_report(synthetic_run(8))
+    (file,) = tmp_path.glob("*.html")
+    slide = tmp_path / "slide.html"
+    slide.write_text(
+        f'<iframe src="{file.name}?embed=1&round=3" width="960" height="540"></iframe>', "utf-8"
+    )
+    page.goto(slide.as_uri())
+    frame = page.frames[1]
+    frame.locator("body[data-ready]").wait_for()
+    for hidden in (".rp-head", ".rp-foot", "#report-notice", "#report-inspector"):
+        assert not frame.locator(hidden).is_visible(), hidden
+    frame.wait_for_function(f"() => ({SLIDE})().length === 0")
+    assert frame.evaluate(SLIDE) == [] and not frame.evaluate(SCROLLS)
+    at = frame.locator("#report-scrubber .ss-at")
+    assert at.inner_text() == "Round 3 of 8"
+    frame.locator("#report-tree").get_by_text("Round 3").wait_for()
+    at.click()  # the keys go to the slide's frame
+    page.keyboard.press("ArrowRight")
+    at.get_by_text("Round 4 of 8").wait_for()
+    assert "embed=1" in frame.url
+    shot(page, "report-embedded")
+    page.goto(f"{file.as_uri()}?round=6")
+    bar_says(page, "Round 6 of 8")
+    page.keyboard.press("ArrowLeft")
+    bar_says(page, "Round 5 of 8")
+    becomes(page, "() => new URLSearchParams(location.search).get('round')", "5")
+
+
 def test_an_interrupted_run_is_gone_through_to_its_torn_round(open_report: OpenReport) -> None:
     page = open_report(synthetic_run(3)[:-1])
-    bar_says(page, "Round 3 of 3")
+    assert page.locator("#report-scrubber .ss-column").count() == 3
     open_report(synthetic_run(3)[:-3], page)
-    bar_says(page, "Round 2 of 2")
+    assert page.locator("#report-scrubber .ss-column").count() == 2
     page.click("#report-rewind")
     for number in (1, 2, 3):
         page.click("#report-round-next")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.ui.browser.looks import turn_to
 from tests.ui.fakes import recorded
 from tests.ui.reading import becomes
 from tests.ui.sites import OpenPage, Stage
+from ui.run.what_if import RoundCost, predicted_speedup, what_if_value
 
 pytestmark = pytest.mark.browser
 
@@ -63,10 +65,53 @@ def test_live_is_one_screen_before_and_after_a_run(live: Stage, browser_page: Op
                 looks.large_type(page, large)
                 becomes(page, SEEN, wanted, list(PARTS))
             sites.shot(page, f"screen-{width}-{'after' if after else 'before'}")
-    for name in ("who", "when", "length", "requests", "why"):
+    for name in ("who", "when", "length", "inside", "whatif", "requests", "why"):
         sites.dock(page, name)
         looks.at_rest(page)
         becomes(page, SEEN, wanted, list(PARTS))
+
+
+# Which of these boxes are not whole in the window, and whether the page scrolls.
+CUT = """(parts) => [...parts.filter((part) => {
+  const box = document.querySelector(part)?.getBoundingClientRect();
+  return !(box && box.left >= 0 && box.top >= 0 && box.right <= innerWidth + 0.5
+    && box.bottom <= innerHeight + 0.5 && box.width > 100 && box.height > 30);
+}), document.documentElement.scrollHeight <= innerHeight ? "still" : "scrolls"]"""
+OPENED = ("#sessions-search", "#sessions-opened", "#sessions-figures", "#sessions-strip")
+OPENED += ("#sessions-tree", "#sessions-scrubber", "#sessions-dock")
+LEFT_OF = """() => document.querySelector("#sessions-runs").getBoundingClientRect().right
+  <= document.querySelector("#sessions-board").getBoundingClientRect().left"""
+HIGH = """() => Math.max(...[...document.querySelectorAll("#sessions-runs tbody tr")]
+  .map((row) => row.getBoundingClientRect().height))"""
+
+
+def test_sessions_are_a_list_beside_the_opened_run(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    sites.open_latest_run(page)
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        looks.at_rest(page)
+        becomes(page, CUT, ["still"], list(OPENED))
+        assert page.evaluate(LEFT_OF)
+        assert page.evaluate(HIGH) < 60, "prompt, and settings with drafters: two lines"
+        sites.shot(page, f"sessions-{width}")
+    page.set_viewport_size({"width": 390, "height": 844})
+    looks.at_rest(page)
+    assert not sites.overflows(page)
+
+
+def test_keys_skip_to_the_pictures(live: Stage, browser_page: OpenPage) -> None:
+    page = sites.wait_ready(browser_page(live.url))
+    sites.ran(page)
+    skip = page.locator(".sp-skip")
+    page.evaluate("() => { document.activeElement?.blur(); scrollTo(0, 0); }")
+    page.keyboard.press("Tab")
+    becomes(page, "() => document.activeElement.className", "sp-skip")
+    assert skip.bounding_box()["width"] > 100, "seen while it has the focus"
+    page.keyboard.press("Enter")
+    becomes(page, "() => document.activeElement.closest('[id$=-scrubber]')?.id", "live-scrubber")
+    assert skip.bounding_box()["width"] < 2
 
 
 LANES = """() => [...document.querySelectorAll("#live-figures .ss-race-lane")]
@@ -213,3 +258,35 @@ def test_mask_and_slots_are_the_trees(live: Stage, browser_page: OpenPage) -> No
     becomes(page, SLOTS, [before, after])
     page.locator("#live-tree .ss-node[data-key='0']").hover()
     page.locator("#live-mask .ss-mask-said").get_by_text(f"slot {first + 1}, position").wait_for()
+
+
+DOTS = """() => [...document.querySelectorAll("#live-what_if .ss-what-if-dot")]
+  .map((dot) => Number(dot.dataset.speedup))"""
+SLIDE = """([key, value]) => {
+  const input = document.querySelector(`#live-what_if input[data-key=${key}]`);
+  input.value = value;
+  input.dispatchEvent(new Event("input", { bubbles: true }));
+}"""
+
+
+def test_what_if_draws_the_formula_and_says_predicted(live: Stage, browser_page: OpenPage) -> None:
+    page = raced(sites.wait_ready(browser_page(live.url, still=True)))
+    sites.dock(page, "whatif")
+    page.locator("#live-what_if .ss-what-if-said").get_by_text("Predicted: ").wait_for()
+    page.locator("#live-what_if").get_by_text("measured", exact=True).wait_for()
+    desk = sites.desk_of(live.context)
+    told = what_if_value(desk.frame(), desk.baseline)
+    for acceptance, size, trip in ((0.5, 1, 0), (0.9, 8, 0), (0.9, 8, 100)):
+        # As the sliders have it: cost and size in powers of two.
+        for key, at in (("acceptance", acceptance), ("ratio", -2), ("size", math.log2(size))):
+            page.evaluate(SLIDE, [key, at])
+        page.evaluate(SLIDE, ["trip_ms", trip])
+        cost = RoundCost(
+            0.25 * told["pass_ms"], told["pass_ms"], told["plain_ms"], told["other_ms"], trip
+        )
+        wanted = [predicted_speedup(cost, acceptance, k, size) for k in range(17)]
+        assert page.evaluate(DOTS) == pytest.approx(wanted, abs=2e-3)
+    page.get_by_role("button", name="As measured").click()
+    ratio = page.locator("#live-what_if input[data-key=ratio]").input_value()
+    assert 2 ** float(ratio) == pytest.approx(told["step_ms"] / told["pass_ms"], rel=0.1)
+    sites.shot(page, "what-if")

@@ -16,6 +16,7 @@ from tests.ui.browser.looks import frames, turn_to
 from tests.ui.fakes import script_of
 from tests.ui.reading import becomes, in_looks, read, saved_file, texts, words_of
 from tests.ui.sites import OpenPage, Stage
+from ui.words.settings import field_label
 
 pytestmark = pytest.mark.browser
 TABS = ("live", "tune")
@@ -98,11 +99,18 @@ def point_is(page: Any, words: str) -> None:
 
 
 def axis(page: Any, number: int, field: str, values: str = "") -> None:
-    sites.choose(page, f"tune-axis-{number}", field)
+    sites.choose(page, f"tune-axis-{number}", field if field == "none" else field_label(field))
     if values:
-        page.get_by_label(f"Values of {field}").wait_for()
+        page.locator(f"#tune-values-{number}").wait_for()
         sites.wait_form_settled(page)
         sites.text_box(page, f"tune-values-{number}").fill(values)
+
+
+def three_by_three(page: Any) -> None:
+    """A grid of nine points at one temperature, in place of the first one."""
+    axis(page, 1, "speculation_length", "2, 4, 8")
+    axis(page, 2, "expansion", "1 | 1,1,3 | 1,2,2")
+    axis(page, 3, "none")
 
 
 def goes_by_keys(page: Any) -> None:
@@ -179,7 +187,7 @@ def saves_files(page: Any, rows: int, runs: int) -> None:
         file, content = saved_file(page, button.click)
         assert file == f"specscope-grid-speed.{kind.lower()}" and len(content) > 2000
         if kind == "SVG":
-            assert b"speculation_length" in content and b"x</text>" in content
+            assert b"Speculation length" in content and b"x</text>" in content
     button = page.locator("#tune-length").get_by_role("button", name="as SVG")
     assert saved_file(page, button.click)[0] == "specscope-grid-tokens-per-pass.svg"
 
@@ -187,12 +195,14 @@ def saves_files(page: Any, rows: int, runs: int) -> None:
 def test_a_grid_from_form_to_a_run_in_live(tuning: Stage, browser_page: OpenPage, axe: Any) -> None:
     page = tune_tab(browser_page(tuning.url))
     assert page.locator("#tune-use").is_disabled(), "there is no point yet"
+    plan_says(page, "8 points and plain decoding, 8 prompts")
+    three_by_three(page)
     type_prompts(page, "Once\nTwice\nThrice")
     plan_says(page, "3 prompts")
     page.click("#tune-start")
     grid_shows(page, 30, measured=9, rows=10)
     page.locator("#tune-point h3").get_by_text("speculation_length=").wait_for()
-    page.locator("#tune-point").get_by_text("tokens per pass").first.wait_for()
+    page.locator("#tune-point").get_by_text("tokens / pass").first.wait_for()
     for look in in_looks(page):
         assert not sites.overflows(page), look
         assert not axe(page, *PARTS), look
@@ -250,6 +260,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
     tuning: Stage, browser_page: OpenPage
 ) -> None:
     page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
+    three_by_three(page)
     axis(page, 1, "speculation_length", "2, 99")
     axis(page, 1, "speculation_length")  # chosen again, a field keeps its values
     plan_says(page, "cannot run: speculation_length=99")
@@ -281,12 +292,13 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
 
     tuning.play(fast_at_nine, speed=0.0)
     type_prompts(page, "Once")
+    three_by_three(page)  # loaded anew, the form has its first grid again
     axis(page, 3, "max_tree_nodes", "4, 9")
     plan_says(page, "18 points")
     page.click("#tune-start")
     grid_shows(page, 19, measured=9, rows=19)
     for picture in ("#tune-speed", "#tune-length"):  # opened where the best point is
-        page.locator(picture).get_by_text("at max_tree_nodes=9").wait_for()
+        page.locator(picture).get_by_text("at Max tree nodes 9").wait_for()
         page.locator(f"{picture} td[data-mark=best]").wait_for()
     for votes in ("4", "9"):
         page.locator("#tune-speed select").select_option(votes)
@@ -339,6 +351,7 @@ def test_a_grid_from_a_file_is_stopped_gone_on_with_and_deleted(
     tuning: Stage, browser_page: OpenPage, tmp_path: Path
 ) -> None:
     page = tune_tab(browser_page(tuning.url, forgiven=sites.LEAVING))
+    three_by_three(page)
     page.locator("#tune-source").get_by_text("a file").click()
     plan_says(page, "a .txt or .jsonl file")
     broken, evil = tmp_path / "broken.jsonl", tmp_path / "evil.jsonl"

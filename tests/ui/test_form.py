@@ -32,7 +32,7 @@ from ui.form.form import (
 )
 from ui.form.presets import at_temperature
 from ui.shared.slider import Slider
-from ui.words.settings import PAGE_NODES
+from ui.words.settings import PAGE_NODES, field_label
 
 
 @cache
@@ -68,7 +68,7 @@ def test_every_field_has_a_control_and_a_meaning_in_one_line() -> None:
     for name, control in controls.items():
         assert MEANINGS.get(name), f"{name} has no meaning"
         assert len(MEANINGS[name]) <= 90 and "\n" not in MEANINGS[name]
-        assert control.label == name
+        assert control.label == field_label(name)
     assert set(MEANINGS) == set(FIELD_NAMES) and "rescaled to mean 1" in MEANINGS["eta"]
 
 

@@ -367,6 +367,7 @@ def test_open_in_live_takes_the_run_that_is_on_the_board(learn: Learn, store: Ru
         asked_for(learn_of(few), desk, 3)
 
 
+NINES = "9" * 20
 TABS = ("live", "sessions", "learn")
 
 
@@ -379,10 +380,14 @@ TABS = ("live", "sessions", "learn")
         ({"lesson": "3"}, "learn", ""),
         ({"lesson": "3", "tab": "live"}, "learn", ""),
         ({"tab": "sessions", "round": "2", "lesson": ""}, "sessions", ""),
-        ({"lesson": "0"}, "learn", "lesson is '0': a number from 1 to 12"),
-        ({"lesson": "99"}, "learn", "lesson is '99': a number from 1 to 12"),
-        ({"lesson": "²"}, "learn", "lesson is '²': a number from 1 to 12"),
-        ({"lesson": "9" * 5000}, "learn", f"lesson is {'9' * 20!r}: a number from 1 to 12"),
+        ({"lesson": "0"}, "learn", f"lesson is '0': a number from 1 to {len(LESSONS)}"),
+        ({"lesson": "99"}, "learn", f"lesson is '99': a number from 1 to {len(LESSONS)}"),
+        ({"lesson": "²"}, "learn", f"lesson is '²': a number from 1 to {len(LESSONS)}"),
+        (
+            {"lesson": "9" * 5000},
+            "learn",
+            f"lesson is {NINES!r}: a number from 1 to {len(LESSONS)}",
+        ),
         ({"run": "abc", "round": "7"}, "sessions", ""),
         ({"view": "api", "__theme": "dark"}, "", ""),
     ],

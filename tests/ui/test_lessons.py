@@ -13,16 +13,19 @@ import pytest
 
 from core import Engine
 from core.config import Request
-from core.events import Event, RankTraffic, RoundCompleted, RunCompleted
+from core.events import Combined, Event, RankTraffic, RoundCompleted, RunCompleted, Verified
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
+from ui.components import PICTURES as drawn_pictures
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, request_of
 from ui.learn.lessons.answers import is_right
 from ui.learn.lessons.lecture import Lecture
 from ui.learn.lessons.lesson import Setup
 from ui.learn.lessons.measured import COLUMNS, Evidence, Measured, measured_row, table_value
+from ui.learn.parts import lesson_value
 from ui.run.values import PICTURES
 from ui.run.view import reduce_all
+from ui.shared.board import DOCK
 
 KEYS = [lesson.key for lesson in LESSONS]
 
@@ -38,7 +41,8 @@ EXPLAINED = {
     9: ("routing", "regret"),
     10: ("scheduler", "queue"),
     11: ("layer", "streamed"),
-    12: ("rank", "exchange"),
+    12: ("wire", "round trip"),
+    13: ("rank", "exchange"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
@@ -100,16 +104,35 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 
 
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
-    assert len(LESSONS) == 12 and len(set(KEYS)) == 12
+    assert len(LESSONS) == 13 and len(set(KEYS)) == 13
     for lesson in LESSONS:
         assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
-    assert [lesson_of(n).key for n in (None, 0, -3, 1, 12, 99)] == [
-        KEYS[i] for i in (0, 0, 0, 0, 11, 11)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 13, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 12, 12)
     ]
+
+
+def test_lessons_call_things_as_the_page_does() -> None:
+    """Titles of pictures are not seen on a board: the dock's tabs have names."""
+    titles = {picture.label for picture in drawn_pictures}
+    for lesson in LESSONS:
+        named = re.findall("“([^”]*)”", f"{lesson.look} {lesson.question.where}")
+        assert not titles.intersection(named), lesson.key
+        assert len(lesson.short) <= 14 and lesson.title.startswith(lesson.title[0].upper())
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=KEYS)
+def test_the_dock_opens_at_the_lessons_picture(lesson: Lesson) -> None:
+    value = lesson_value(LESSONS.index(lesson) + 1, {})
+    above = {"figures", "strip", "tree"}
+    shown = dict(DOCK).get(value["dock"], ())
+    inside = {one.name for one in shown} | ({"requests"} if value["dock"] == "requests" else set())
+    assert {*lesson.pictures} <= above | inside
+    assert lesson.question.point in above | inside | {"rows"}
 
 
 @pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
@@ -156,11 +179,11 @@ def played(bundled: Engine) -> dict[str, Runs]:
 
 
 def events_of(engine: Engine, setup: Setup) -> list[Event]:
-    engine.stream_mbps = setup.stream_mbps
+    engine.stream_mbps, engine.wire_ms = setup.stream_mbps, setup.wire_ms
     try:
         return list(engine.generate(request_of(setup, engine.models.drafter_names)))
     finally:
-        engine.stream_mbps = 0
+        engine.stream_mbps = engine.wire_ms = 0
 
 
 def in_parts(lesson: Lesson, events: list[Event]) -> list[Event]:
@@ -219,6 +242,7 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
     "sharing": lambda runs: left_out(runs[1]),
     "fitting": lambda runs: median_pass(runs[2]) / median_pass(runs[1]),
+    "wire": lambda runs: mean_round(runs[1]) - mean_round(runs[0]),
     "halves": lambda runs: sum(line.traffic[1].collectives for line in rounds(runs[1])),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
     "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
@@ -256,6 +280,30 @@ def test_runs_hold_what_their_lessons_say_and_are_over_soon(played: dict[str, Ru
         took = sum(len(rounds(runs[setup.label])) for setup in lesson.example)
         # Two seconds of the engine where a round takes 20 ms; it takes less.
         assert took <= 100, (lesson.key, took)
+
+
+def test_the_task_of_the_tree_can_be_done(played: dict[str, Runs]) -> None:
+    """A round in which the accepted branch is not the first one, with siblings as drafted."""
+    events = [one for one in played["tree"]["width 3"] if isinstance(one, (Combined, Verified))]
+    rounds_ = list(zip(events[::2], events[1::2], strict=True))
+    firsts = [
+        min(node for node, parent in enumerate(tree.parents) if parent == -1) for tree, _ in rounds_
+    ]
+    assert any(
+        verdict.path and verdict.path[0] != first
+        for (_, verdict), first in zip(rounds_, firsts, strict=True)
+    )
+
+
+@pytest.mark.parametrize(("slower", "words"), [(9.0, "Here it loses: "), (1.1, "Here it wins, ")])
+def test_the_lesson_that_is_made_to_lose_says_when_it_wins(slower: float, words: str) -> None:
+    loses = next(lesson for lesson in LESSONS if lesson.key == "loses")
+    plain, long = (setup.label for setup in loses.example)
+    base = row(label=plain, round_ms=1.0)
+    assert base.stats.num_new_tokens / base.stats.num_rounds > 1.1
+    rows = {plain: base, long: row(label=long, round_ms=slower)}
+    assert loses.outcome(Evidence(MappingProxyType(rows))).startswith(words)
+    assert not loses.outcome(Evidence(MappingProxyType({plain: base})))
 
 
 def row(**changes: Any) -> Measured:

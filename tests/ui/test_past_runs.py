@@ -89,7 +89,7 @@ def test_a_note_is_kept_and_shown_again(store: RunStore) -> None:
     assert "kept" in text(keep_note(made, ALL, run_id, note))
     section, said, shown, _, way = about_run(made, ALL, run_id)
     assert section.visible and shown == note and run_id in text(said) and not way.visible
-    assert "rounds a second" in text(said)
+    assert "rounds / s" in text(said)
     assert "no note" in text(keep_note(made, ALL, run_id, ""))
     assert about_run(made, ALL, run_id)[2] == ""
     assert "no run is opened" in text(keep_note(made, ALL, "", "x"))

@@ -32,7 +32,7 @@ def test_two_axes_make_a_map_and_in_that_of_acceptance_the_fastest_alone_is_mark
     study = grid_study()
     found = tuning_result(study, grid_results(study, noisy))
     value = grid_value(study, found, "speed")
-    assert value["row_field"] == "speculation_length" and value["column_field"] == "expansion"
+    assert value["row_field"] == "Speculation length" and value["column_field"] == "Expansion"
     assert value["rows"] == {"0": "2", "1": "4"} and value["columns"] == {"0": "1", "1": "2,1"}
     assert value["layers"] == {} and value["unit"] == "x" and value["base"] == 1.0
     cells = value["cells"]
@@ -52,7 +52,7 @@ def test_one_axis_makes_a_line_and_a_single_value_is_no_axis() -> None:
     axes = [axis_from_text("eta", "0.2"), axis_from_text("speculation_length", "8, 2, 4")]
     study = grid_study(axes)
     value = grid_value(study, tuning_result(study, grid_results(study, lambda *_: 10.0)), "speed")
-    assert value["row_field"] == "speculation_length" and value["columns"] == {}
+    assert value["row_field"] == "Speculation length" and value["columns"] == {}
     assert value["rows"] == {"0": "2", "1": "4", "2": "8"} and value["ordered"]
     study = grid_study([axis_of("combine", ["union", "vote"])])
     value = grid_value(study, tuning_result(study, {}), "speed")
@@ -66,9 +66,9 @@ def test_a_third_axis_is_chosen_from_and_has_one_scale() -> None:
     study = grid_study(axes)
     results = grid_results(study, lambda name, *_: 10.0 * (1 + name.endswith("=9")))
     value = grid_value(study, tuning_result(study, results), "speed")
-    assert value["layer_field"] == "vote_nodes"
+    assert value["layer_field"] == "Vote nodes"
     assert value["layers"] == {"0": "3", "1": "5", "2": "9"}
-    assert len(value["cells"]) == 12 and (value["low"], value["high"]) == (1.0, 2.0)
+    assert len(value["cells"]) == 12 and (value["low"], value["high"]) == (0.5, 2.0)
     for place, cell in value["cells"].items():
         layer, row, column = int(place) // 4, int(place) % 4 // 2, int(place) % 2
         at = ["2", "4"][row], ["1", "2,1"][column], ["3", "5", "9"][layer]
@@ -141,7 +141,7 @@ def test_the_table_has_plain_decoding_and_each_point() -> None:
     study = grid_study()
     value = points_value(study, tuning_result(study, grid_results(study, noisy)))
     heads = list(value["heads"].values())
-    assert heads[:3] == ["speculation_length", "expansion", "speed-up"]
+    assert heads[:3] == ["Speculation length", "Expansion", "speed-up"]
     plain, first = value["rows"]["0"], value["rows"]["1"]
     assert plain["point"] == -1 and plain["cells"]["0"]["t"] == "plain"
     assert first["cells"]["0"] == {"t": "2", "v": 2} and first["cells"]["1"] == {"t": "1"}
@@ -272,6 +272,15 @@ def slow_by(factors: dict[str, float], axes: Any = AXES, prompts: int = 3, wave:
     return words(study, grid_results(study, speed))
 
 
+def test_a_grid_that_only_loses_says_so_first_and_its_colours_are_not_stretched() -> None:
+    told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS)
+    assert told.startswith("No point beats plain decoding. Best: speculation_length=4.")
+    study = grid_study()
+    found = tuning_result(study, grid_results(study, lambda name, *_: 9.0 if "=" in name else 10.0))
+    value = grid_value(study, found, "speed")
+    assert (value["low"], value["high"]) == (0.5, 2.0), "0.9x is near the middle of the colours"
+
+
 LENGTHS = [axis_from_text("speculation_length", "0, 4")]
 
 
@@ -291,7 +300,7 @@ def test_points_that_draft_nothing_are_said_to_do_so_and_not_to_draft_too_much()
 
 def test_where_intervals_reach_plain_decoding_nobody_is_said_to_be_slower() -> None:
     told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.98}, LENGTHS, wave=0.05)
-    assert "No point was measured faster than plain decoding here: the best is 0.98x." in told
+    assert told.startswith("No point beats plain decoding. Best: ") and ". 0.98x the speed" in told
     assert "1.00x lies in the interval of speculation_length=4: these measurements cannot" in told
     assert "No point was faster" not in told and "costs more than it saves" not in told
     told = slow_by({"speculation_length=0": 0.5, "speculation_length=4": 0.8}, LENGTHS, 1)

@@ -112,8 +112,11 @@ def test_a_vote_is_told_with_its_numbers() -> None:
             assert sentence == "Nothing was drafted in this round: there was nothing to weigh."
             continue
         total = sum(tree.weights.values())
-        won = f"{tree.winner} won: drafters with {tree.masses[0]:.2f} of {total:.2f} of the weight"
-        assert won in sentence
+        drafting = [draft for draft in detail.drafted.drafts if draft.token_ids]
+        agree = tree.masses[0] == pytest.approx(total) and len(drafting) > 2
+        won = f": drafters with {tree.masses[0]:.2f} of {total:.2f} of the weight"
+        won = f". All {len(drafting)} agree on token 1." if agree else won
+        assert f"{tree.winner} won{won}" in sentence
         assert f"{len(verdict.path)} of its {len(tree.token_ids)} tokens" in sentence
         before, after = tree.weights[tree.winner], completed.weights[tree.winner]
         moved = re.search(r"its weight (rises|falls) from (\S+) to (\d+\.\d\d)", sentence)
@@ -219,20 +222,18 @@ DECIDED = {
         "No draft disagrees with it, but the other draft ends behind token 1, and it goes on."
     ),
     ("xy xz xz", (1.5, 0.8, 0.7), B): (
-        "The sequences part at token 2: 1.50 behind “z”, 1.50 behind “y”, a tie, which goes to "
-        "the heavier single SSM, then to the one named first. Of the 2 SSMs that drafted it "
-        "ssm-b is the heaviest."
+        "They split at token 2: “z” 1.50, “y” 1.50, a tie, which goes to the heavier single SSM, "
+        "then to the one named first. Of the 2 SSMs that drafted it ssm-b is the heaviest."
     ),
     ("xy xz w", (1.2, 0.998, 0.002), A): (
-        "The sequences part at token 1: 2.20 behind “x”, <0.01 behind “w”, then at token 2: "
-        "1.20 behind “y”, 1.00 behind “z”."
+        "They split at token 1: “x” 2.20, “w” <0.01, then at token 2: “y” 1.20, “z” 1.00."
     ),
     ("xy xy xy", (1.0, 1.0, 1.0), A): (
         "All drafted the same. Of the 3 SSMs that drafted it ssm-a is the first of equal weight."
     ),
     ("xy zw xy", (1.2, 1.0, 0.8), A): (
-        "The sequences part at token 1: 2.00 behind “x”, 1.00 behind “z”. Of the 2 SSMs that "
-        "drafted it ssm-a is the heaviest."
+        "They split at token 1: “x” 2.00, “z” 1.00. Of the 2 SSMs that drafted it ssm-a is the "
+        "heaviest."
     ),
     ("xy ", (1.0, 1.0), A): "",
 }

@@ -123,16 +123,16 @@ def _build_form() -> dict[str, Any]:
 def _build_sampling() -> dict[str, Component]:
     components: dict[str, Component] = {
         "max_new_tokens": gr.Number(
-            64, step=1, label="max_new_tokens", info="Tokens to write at most."
+            64, step=1, label="Max new tokens", info="Tokens to write at most."
         ),
         "temperature": gr.Number(
-            0, step=0.1, label="temperature", info="0 always takes the best token."
+            0, step=0.1, label="Temperature", info="0 always takes the best token."
         ),
         **processor_controls(),
         "seed": gr.Number(
             1000,
             step=1,
-            label="seed",
+            label="Seed",
             info="Of the first repeat; each further one has the next. Empty: one is drawn.",
         ),
     }

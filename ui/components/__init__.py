@@ -26,6 +26,7 @@ from ui.components.pictures import (
     Timeline,
     TokenStrip,
     TokenTree,
+    WhatIf,
 )
 from ui.components.theme import LETTERS, PALETTE, page_theme
 
@@ -49,6 +50,7 @@ __all__ = [
     "Timeline",
     "TokenStrip",
     "TokenTree",
+    "WhatIf",
     "assets_head",
     "launch_options",
     "pack",

@@ -34,6 +34,7 @@ __all__ = [
     "Timeline",
     "TokenStrip",
     "TokenTree",
+    "WhatIf",
 ]
 
 SHELL = Template('<div class="ss-shell" data-picture="$name"$part></div>')
@@ -98,6 +99,7 @@ Routing = Picture("routing", "Which SSMs draft", 0, asks=True)
 Proposals = Picture("proposals", "Proposals and votes", 440)
 Inspector = Picture("inspector", "Why this token?", 400)
 Mask = Picture("mask", "Inside the pass", 150)
+WhatIf = Picture("what_if", "What if", 150)
 Lengths = Picture("lengths", "Accepted tokens and speculation length", 340)
 Timeline = Picture("timeline", "Pipeline", 400)
 GridSpeed = Picture("grid", "Speed of each point", 330)

@@ -28,6 +28,7 @@ from ui.form.menus import (
     verify_choices,
     weights_choices,
 )
+from ui.words.settings import field_label
 
 __all__ = [
     "FIELD_NAMES",
@@ -104,7 +105,7 @@ def _control(name: str, value: Any, drafters: Sequence[str], idle: str) -> Compo
     if name in FOLLOWERS:
         options["interactive"] = not idle
     info = idle or MEANINGS.get(name, "")
-    return kind(value=shown, label=name, info=info, elem_id=f"field-{name}", **options)
+    return kind(value=shown, label=field_label(name), info=info, elem_id=f"field-{name}", **options)
 
 
 def _text(value: Any) -> str:

@@ -176,7 +176,7 @@ def temperature_control() -> gr.Number:
     return gr.Number(
         value=0,
         step=0.1,
-        label="temperature",
+        label="Temperature",
         info="0 always takes the best token.",
         elem_id="sampling-temperature",
         min_width=90,
@@ -186,15 +186,24 @@ def temperature_control() -> gr.Number:
 def processor_controls() -> dict[str, Component]:
     """Controls of the logits processors besides the temperature."""
     return {
-        "top_k": gr.Number(value=0, step=1, label="top_k", info="0: every token may be drawn."),
+        "top_k": gr.Number(value=0, step=1, label="Top k", info="0: every token may be drawn."),
         "top_p": gr.Number(
-            value=1, step=0.05, label="top_p", info="Keep the likeliest tokens up to this."
+            value=1,
+            step=0.05,
+            label="Top p",
+            info="Keep the likeliest tokens up to this.",
         ),
         "min_p": gr.Number(
-            value=0, step=0.05, label="min_p", info="Leave out tokens under this share of the best."
+            value=0,
+            step=0.05,
+            label="Min p",
+            info="Leave out tokens under this share of the best.",
         ),
         "repetition_penalty": gr.Number(
-            value=1, step=0.05, label="repetition_penalty", info="Over 1: what was written, less."
+            value=1,
+            step=0.05,
+            label="Repetition penalty",
+            info="Over 1: what was written, less.",
         ),
     }
 
@@ -206,25 +215,28 @@ def sampling_controls(
     on Live, ids begin with `page`."""
     controls: dict[str, Component] = {
         "max_new_tokens": gr.Number(
-            value=128, step=1, label="max_new_tokens", info="Tokens to write at most."
+            value=128, step=1, label="Max new tokens", info="Tokens to write at most."
         ),
         "temperature": temperature or temperature_control(),
         **processor_controls(),
         # Not a number box: an empty one shows 0 once it is opened.
         "seed": gr.Textbox(
-            value="", max_lines=1, label="seed", info="Empty: a new one is drawn and recorded."
+            value="",
+            max_lines=1,
+            label="Seed",
+            info="Empty: a new one is drawn and recorded.",
         ),
         "stop": gr.Textbox(
             value="",
             lines=1,
             max_lines=4,
-            label="stop",
+            label="Stop",
             info="Strings that end the text, a line each.",
         ),
-        "ignore_eos": gr.Checkbox(False, label="ignore_eos", info="Go on past the end of text."),
+        "ignore_eos": gr.Checkbox(False, label="Ignore eos", info="Go on past the end of text."),
         "chat": gr.Checkbox(
             ticked,
-            label="chat",
+            label="Chat",
             info=chat_words(chat),
             interactive=chat,
         ),

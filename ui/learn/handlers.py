@@ -12,7 +12,7 @@ import gradio as gr
 
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
-from ui.learn.layout import Learn, try_words
+from ui.learn.layout import Learn, question_words, try_words
 from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
 from ui.learn.lessons.measured import table_value
 from ui.learn.parts import finished_lessons, lesson_value
@@ -63,7 +63,7 @@ def open_lesson(
         gr.Button(interactive=ready),
         try_words(lesson.attempt.words),
         gr.Button(lesson.attempt.button, interactive=ready),
-        f"**A question.** {lesson.question.words}",
+        question_words(lesson.question.words),
         *_answers(lesson, names),
         gr.Button(interactive=ready),
         gr.Button(interactive=at > 1),
@@ -133,7 +133,8 @@ def _runs_and_question(session: TabSession, lesson: Lesson, cannot: str = "") ->
     line = Line("warn", cannot) if cannot else Line("info", first)
     others = Line("info", _removed_words(session.lecture.others(lesson.key)))
     planned = [setup.label for setup in lesson.setups]
-    return [table_value(evidence, lesson.columns, planned), notice_value([line, others])]
+    lines = [line, Line("info", lesson.outcome(evidence)), others]
+    return [table_value(evidence, lesson.columns, planned), notice_value(lines)]
 
 
 def looked_at(learn: Learn, session: TabSession, number: float | None, label: str) -> Values:

@@ -16,7 +16,7 @@ from ui.shared.board import Board, build_board
 from ui.shared.parts import notice
 from ui.words.messages import Line
 
-__all__ = ["Learn", "build_learn", "try_words"]
+__all__ = ["Learn", "build_learn", "question_words", "try_words"]
 
 WELCOME = "Press “Run the example”, or r: the pictures of the run appear here."
 
@@ -65,21 +65,18 @@ class Learn:
 
 
 def build_learn(context: Context) -> Learn:
-    """The lesson next to the pictures, visible while they scroll; above them on a narrow screen."""
-    with gr.Row(equal_height=False, elem_classes="sp-learn"):
-        with gr.Column(scale=2, min_width=340, elem_classes="sp-lesson", elem_id="learn-side"):
+    """One screen: the lessons by title, the lesson's words beside the board, its question below the
+    picture that answers it."""
+    requests: list[gr.HTML] = []
+    with gr.Row(equal_height=False, elem_id="learn-screen"):
+        with gr.Column(elem_classes="sp-lesson", elem_id="learn-side"):
             learn = _side()
-        with gr.Column(scale=3, min_width=340):
-            requests = requests_view("learn-requests")
-            board = build_board(context, "learn", WELCOME)
-            others = gr.Checkbox(label="Show the other pictures too", elem_id="learn-all")
-    others.change(
-        None,
-        others,
-        None,
-        js="(on) => { document.documentElement.toggleAttribute('data-lesson-all', on); }",
-    )
-    return Learn(board, requests=requests, **learn)
+        with gr.Column(elem_id="learn-stage"):
+            board = build_board(
+                context, "learn", WELCOME, lambda: requests.append(requests_view("learn-requests"))
+            )
+            learn |= _question()
+    return Learn(board, requests=requests[0], **learn)
 
 
 def try_words(words: str) -> str:
@@ -87,44 +84,51 @@ def try_words(words: str) -> str:
     return f"**Something to try.** {words}"
 
 
+def question_words(words: str) -> str:
+    """The question, as Markdown."""
+    return f"**A question.** {words}"
+
+
 def _side() -> dict[str, Any]:
     """The column beside the board, showing the first lesson."""
     lesson = LESSONS[0]
-    small: dict[str, Any] = {"size": "sm", "min_width": 90}
+    small: dict[str, Any] = {"size": "sm", "min_width": 60}
     parts: dict[str, Any] = {"lesson": lesson_view(lesson_value(1, {}))}
-    with gr.Row():
-        parts["run"] = gr.Button(
-            "Run the example", variant="primary", elem_id="learn-run", min_width=130, scale=3
-        )
-        parts["stop"] = gr.Button("Stop", variant="stop", elem_id="learn-stop", min_width=60)
-    parts["rows"] = runs_view()
+    with gr.Row(elem_classes="sp-buttons"):
+        parts["run"] = gr.Button("Run the example", elem_id="learn-run", min_width=130)
+        parts["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try", min_width=110)
+        parts["stop"] = gr.Button("Stop", elem_id="learn-stop", min_width=60)
     parts["attempt"] = gr.Markdown(try_words(lesson.attempt.words), elem_classes="sp-say")
-    parts["attempted"] = gr.Button(lesson.attempt.button, elem_id="learn-try")
-    parts |= _question(small)
-    with gr.Row():
-        parts["previous"] = gr.Button("‹ Previous lesson", elem_id="learn-previous", **small)
-        parts["next"] = gr.Button("Next lesson ›", elem_id="learn-next", **small)
-    with gr.Row():
+    parts["rows"] = runs_view()
+    with gr.Row(elem_classes="sp-buttons", elem_id="learn-moves"):
+        parts["previous"] = gr.Button("‹ Previous", elem_id="learn-previous", **small)
+        parts["next"] = gr.Button("Next ›", elem_id="learn-next", **small)
         parts["copy"] = gr.Button("Copy link", elem_id="learn-copy", **small)
         parts["into_live"] = gr.Button("Open in Live", elem_id="learn-into-live", **small)
     parts["at"] = gr.Number(1, precision=0, visible=False)
     return parts
 
 
-def _question(small: dict[str, Any]) -> dict[str, Any]:
+def _question() -> dict[str, Any]:
     question = LESSONS[0].question
-    question_text = gr.Markdown(f"**A question.** {question.words}", elem_classes="sp-say")
-    label = f"Your answer ({question.unit})"
-    with gr.Row(equal_height=True, elem_classes="sp-answer"):
-        number = gr.Number(label=label, value=None, elem_id="learn-number", min_width=150, scale=2)
-        choice = gr.Radio(
-            [], label="Your answer", visible=False, elem_id="learn-choice", min_width=300, scale=2
-        )
-        check = gr.Button("Check", elem_id="learn-check", **small)
-        show = gr.Button("Show me where", elem_id="learn-show", **small)
-    verdict = notice("learn-verdict", Line("info", question.needs))
+    small: dict[str, Any] = {"size": "sm", "min_width": 60}
+    with gr.Column(elem_id="learn-ask"):
+        with gr.Row(equal_height=True, elem_classes="sp-answer"):
+            asked = gr.Markdown(question_words(question.words), elem_classes="sp-say")
+            number = gr.Number(
+                label=f"Your answer ({question.unit})",
+                value=None,
+                elem_id="learn-number",
+                min_width=110,
+            )
+            choice = gr.Radio(
+                [], label="Your answer", visible=False, elem_id="learn-choice", min_width=300
+            )
+            check = gr.Button("Check", elem_id="learn-check", **small)
+            show = gr.Button("Show me where", elem_id="learn-show", **small)
+        verdict = notice("learn-verdict", Line("info", question.needs))
     return {
-        "asked": question_text,
+        "asked": asked,
         "number": number,
         "choice": choice,
         "check": check,

@@ -10,7 +10,8 @@ from typing import Any
 
 import gradio as gr
 
-from ui.learn.lessons import LESSONS, lesson_of
+from ui.learn.lessons import LESSONS, Lesson, lesson_of
+from ui.shared.board import DOCK
 from ui.shared.parts import part
 
 __all__ = ["lesson_value", "lesson_view", "runs_view"]
@@ -38,13 +39,19 @@ def lesson_value(number: int, progress: Mapping[str, Any]) -> dict[str, Any]:
         "look": lesson.look,
         "words": _by_number({"w": one.word, "m": one.means} for one in (*lesson.words, *before)),
         "steps": {
-            str(i): {"t": one.title, "done": one.key in finished}
+            str(i): {"t": one.title, "s": one.short, "done": one.key in finished}
             for i, one in enumerate(LESSONS, 1)
         },
         "pictures": " ".join(lesson.pictures),
-        "compares": "tps" in lesson.columns or lesson.attempt.setup is None,
+        "dock": dock_of(lesson),
         "point": lesson.question.point,
     }
+
+
+def dock_of(lesson: Lesson) -> str:
+    """The dock's tab with the lesson's picture; empty: the dock is closed."""
+    panes = {one.name: name for name, some in DOCK for one in some} | {"requests": "requests"}
+    return next((panes[name] for name in reversed(lesson.pictures) if name in panes), "")
 
 
 def finished_lessons(progress: Mapping[str, Any]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def build_live(context: Context, chips: gr.HTML) -> Live:
     `chips` is the page's header; it shows the state of this tab's run.
     """
     requests: list[AllRequests] = []
-    with gr.Column(elem_id="live-screen"):
+    with gr.Column(elem_id="live-screen", elem_classes="sp-screen"):
         with gr.Row(elem_id="live-command", equal_height=True):
             command = build_command(context.preset)
             run = gr.Button("▶ Run", variant="primary", elem_id="live-run", min_width=96)

@@ -108,7 +108,7 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
         dtype = gr.Dropdown(
             list(DTYPES),
             value="auto",
-            label="dtype",
+            label="Number format",
             info=auto_words(),
             elem_id="models-dtype",
             min_width=140,
@@ -116,7 +116,7 @@ def _form() -> tuple[gr.Textbox, gr.Textbox, gr.Dropdown, gr.Dropdown]:
         device = gr.Dropdown(
             list(DEVICES),
             value="auto",
-            label="device",
+            label="Device",
             info="auto: CUDA where there is one.",
             elem_id="models-device",
             min_width=140,

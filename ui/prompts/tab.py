@@ -121,9 +121,13 @@ def _settings(context: Context) -> dict[str, Any]:
             elem_id="prompts-preset",
         ),
         "max_new_tokens": gr.Number(
-            64, step=1, label="max_new_tokens", info="Tokens to write at most.", min_width=120
+            64,
+            step=1,
+            label="Max new tokens",
+            info="Tokens to write at most.",
+            min_width=120,
         ),
-        "temperature": gr.Number(0, step=0.1, label="temperature", min_width=120),
+        "temperature": gr.Number(0, step=0.1, label="Temperature", min_width=120),
         "repeats": gr.Number(
             1, step=1, label="Repeats", info="Each with a seed of its own.", min_width=120
         ),

@@ -14,7 +14,7 @@ from string import Template
 from typing import Any
 
 from core.events import Event, ModelInfo
-from ui.components.pictures import PICTURES
+from ui.components.pictures import PICTURES, Scrubber
 from ui.report.inlined import fonts_css, plotly_data, report_file, scripts_data, seal, styles
 from ui.report.recording import Limits, Recording, record
 from ui.run.frame import Baseline
@@ -81,7 +81,7 @@ def _places() -> dict[str, str]:
         picture.name: place.substitute(
             name=picture.name, label=_text(picture.label), height=picture.min_height
         )
-        for picture in PICTURES
+        for picture in (*PICTURES, Scrubber)
     }
 
 
@@ -121,7 +121,7 @@ def _figures_sentence(view: View, baseline: Baseline | None) -> str:
     amount = f"{stats.num_new_tokens} tokens in {stats.num_rounds} rounds"
     parts = [amount, f"{stats.tokens_per_second:.1f} tokens a second"]
     if view.drafters:
-        parts.append(f"{stats.mean_acceptance_length:.2f} tokens a round")
+        parts.append(f"{stats.mean_acceptance_length:.2f} tokens / pass")
         # A half goes up, as in the browser: the figures below say the same.
         share = math.floor(100 * stats.draft_acceptance_rate + 0.5)
         parts.append(f"{share} % of draft tokens accepted")

@@ -179,6 +179,8 @@ class _Tape:
             "base": self.base,
             "stops": self.stops,
             "ends": self.ends,
+            # Every round is a column from the beginning: the whole run can be gone to.
+            "columns": {str(x.number): {"a": x.accepted, "s": x.length} for x in lines},
             "blank": self.blank,
             "absent": {**self.blank["inspector"], "sentence": ABSENT},
             "rounds": {str(number): self.told[number] for number in round_numbers},

@@ -12,6 +12,7 @@ from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
 from ui.run.granted import decision_values, granted_words
+from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.offloaded import offload_words
 from ui.run.ranks import ranks_words
 from ui.run.switching import trial_of
@@ -131,6 +132,7 @@ def timeline_value(frame: Frame) -> Value:
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
         "moves": _moves(view),
+        "nodes": nodes_value(view),
         "pipeline": _config_value(view, "pipeline") if view.drafters else "",
         # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
@@ -187,7 +189,7 @@ def _trials(view: View) -> Value:
 
 def _lanes(view: View) -> tuple[str, ...]:
     layers = ("layers",) if view.started and view.started.offload else ()
-    return (*view.drafters, "combine", "llm", *layers, "verify", "commit")
+    return (*view.drafters, *nodes_of(view), "combine", "llm", *layers, "verify", "commit")
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
@@ -204,7 +206,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "a": _fate(line, later, span),
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
-            for k, span in enumerate((*line.spans, *line.loads))
+            for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
         }
         for line, later in zip_longest(shown, shown[1:])
     }

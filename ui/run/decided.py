@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from core.events import Combined, DraftRecord
 from ui.run.explain import quote
 
-__all__ = ["winner_reasons"]
+__all__ = ["SAME", "winner_reasons"]
 
 SAME = 1e-9
 
@@ -31,7 +31,7 @@ def winner_reasons(tree: Combined, drafts: Sequence[DraftRecord]) -> list[str]:
     together = [name for name, draft in drafting.items() if draft.token_ids == won.token_ids]
     if splits:
         return [
-            f"The sequences part at {', then at '.join(splits)}.",
+            f"They split at {', then at '.join(splits)}.",
             *_winner_among(tree, together),
         ]
     if len(together) == len(drafting):
@@ -54,11 +54,11 @@ def _split_masses(
         return ""
     own = won.token_ids[i]
     rivals = sorted((t for t in masses if t != own), key=lambda t: -masses[t])
-    against = " and ".join(f"{_mass(masses[t])} behind {quote(texts[t])}" for t in rivals)
+    against = ", ".join(f"{quote(texts[t])} {_mass(masses[t])}" for t in rivals)
     tie = ""
     if abs(masses[own] - masses[rivals[0]]) < SAME:
         tie = ", a tie, which goes to the heavier single SSM, then to the one named first"
-    return f"token {i + 1}: {_mass(masses[own])} behind {quote(texts[own])}, {against}{tie}"
+    return f"token {i + 1}: {quote(texts[own])} {_mass(masses[own])}, {against}{tie}"
 
 
 def _unrivalled_reason(

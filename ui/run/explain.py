@@ -127,7 +127,7 @@ def _names(tree: Combined, node: int, letters: Mapping[str, str]) -> str:
     for name, times in counts.items():
         label = _label(name, letters)
         parts.append(label if times == 1 else f"{label} {times} times")
-    return ", ".join(parts) or "nobody"
+    return ", ".join(parts) or "no drafter"
 
 
 def _label(name: str, letters: Mapping[str, str]) -> str:

@@ -160,7 +160,7 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
     if mean.verify >= 1.5 * mean.plain:
         alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
         ways = alone if mean.hidden > A_TRIFLE_MS else []
-        return _advice("Verifying costs most", [*ways, *_smaller(fields)])
+        return _advice("The LLM pass costs most", [*ways, *_smaller(fields)])
     if mean.draft + mean.verify <= 0.7 * mean.ms:
         return _advice("The page, the log and the commit take the rest", _lighter(fields))
     larger = "SSMs closer to this text"

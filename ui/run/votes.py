@@ -15,7 +15,7 @@ from core.config.mechanisms import combine_rule
 from core.events import Combined, DraftRecord
 from ui.run.budget import nodeless
 from ui.run.charts import LIVE_ROUNDS, drafters_value
-from ui.run.decided import winner_reasons
+from ui.run.decided import SAME, winner_reasons
 from ui.run.explain import percent
 from ui.run.frame import Frame
 from ui.run.trees import places
@@ -206,15 +206,18 @@ def _sentences(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, .
 def _vote_words(tree: Combined, drafting: list[str], drafts: tuple[DraftRecord, ...]) -> list[str]:
     total = sum(tree.weights.get(name, 0.0) for name in drafting)
     first = tree.masses[0] if tree.masses else 0.0
+    agree = len(drafting) > 2 and abs(total - first) < SAME
     sentences = [
-        f"{tree.winner} won: drafters with {first:.2f} of {total:.2f} of the weight proposed its "
-        "first token."
+        f"{tree.winner} won. All {len(drafting)} agree on token 1."
+        if agree
+        else f"{tree.winner} won: drafters with {first:.2f} of {total:.2f} of the weight proposed "
+        "its first token."
     ]
     sentences += winner_reasons(tree, drafts)
     if len(drafting) == 2:
         sentences.append("A vote of two is always the heavier one.")
     if len(drafting) == 1:
-        sentences.append("It drafted alone: there was nobody to vote against.")
+        sentences.append("It drafted alone, so there was no vote.")
     return sentences
 
 

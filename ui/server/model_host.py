@@ -127,6 +127,17 @@ class ModelHost:
         with self._changed:
             self._served.worker.engine.stream_mbps = mbps
 
+    @property
+    def wire_ms(self) -> float:
+        """The round trip to the SSMs, as if they were on another machine; 0: none. Models that are
+        swapped in begin without."""
+        return float(self._served.worker.engine.wire_ms)
+
+    @wire_ms.setter
+    def wire_ms(self, ms: float) -> None:
+        with self._changed:
+            self._served.worker.engine.wire_ms = ms
+
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first; part of a study's identity."""
         return tuple(info.name for info in self._served.infos)
@@ -187,7 +198,7 @@ class ModelHost:
                 raise EngineClosedError("worker is closed: no models are loaded any more")
             if self._exchange.loading:
                 raise ConfigError(
-                    "another pair is being loaded: wait until it stands, or cancel that first"
+                    "another pair is being loaded: wait until it is loaded, or cancel that first"
                 )
             self._set_swap(ModelSwap.of(pair))
             self._begun += 1

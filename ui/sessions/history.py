@@ -66,7 +66,7 @@ TO_END = MappingProxyType(
         "elsewhere": "another server makes it, so only that one can stop it; or wait for its end",
     }
 )
-PAGE = 10
+PAGE = 20
 EXCERPT = 160
 DIFFERENCES = 3
 
@@ -196,7 +196,6 @@ def row_value(summary: Any) -> dict[str, Any]:
         "id": summary.run_id,
         "status": summary.status,
         "prompt": excerpt(summary.prompt),
-        "output": excerpt(summary.output),
         "when": local_time(summary.created_utc),
         "drafters": ", ".join(summary.drafters) or "none (plain)",
         "settings": settings.brief(DIFFERENCES),

@@ -114,20 +114,24 @@ class Sessions:
 
 
 def build_sessions(context: Context) -> Sessions:
-    """The list at the top, the opened run below, a second run beside it on request."""
-    filters = _filters()
-    message_box = notice("sessions-said")
-    choose = notice("sessions-choose")
-    runs = run_list("sessions-runs")
-    with gr.Row():
-        newer = gr.Button("‹ Previous page", size="sm", elem_id="sessions-newer", min_width=80)
-        older = gr.Button("Next page ›", size="sm", elem_id="sessions-older", min_width=80)
-        refresh = gr.Button("Refresh", size="sm", elem_id="sessions-refresh", min_width=80)
-    studies = build_past_studies()
-    retention = _retention()
-    on = _build_opened()
+    """The list at the left, the opened run at the right; two runs have both places."""
+    with gr.Row(elem_id="sessions-screen", equal_height=False):
+        with gr.Column(elem_id="sessions-side"):
+            filters = _filters()
+            choose = notice("sessions-choose")
+            runs = run_list("sessions-runs")
+            with gr.Row(elem_classes="sp-buttons"):
+                small: dict[str, Any] = {"size": "sm", "min_width": 60}
+                newer = gr.Button("‹ Previous", elem_id="sessions-newer", **small)
+                older = gr.Button("Next ›", elem_id="sessions-older", **small)
+                refresh = gr.Button("Refresh", elem_id="sessions-refresh", **small)
+            message_box = notice("sessions-said")
+            studies = build_past_studies()
+            retention = _retention()
+        with gr.Column(elem_id="sessions-detail"):
+            on = _build_opened()
+            board = build_board(context, "sessions", "Open a run from the list.")
     beside = build_beside(context)
-    board = build_board(context, "sessions", "Open a run from the list.")
     board = replace(board, stop=on.stop)
     states = gr.State(""), gr.State("")
     shown = (board, filters, choose, runs, message_box, older, newer, refresh, studies)
@@ -135,32 +139,45 @@ def build_sessions(context: Context) -> Sessions:
 
 
 def _filters() -> Filters:
-    with gr.Row(equal_height=False):
-        text = gr.Textbox(
-            label="Search",
-            info="Words of prompt, text or note.",
-            scale=3,
-            elem_id="sessions-search",
-        )
-        status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", info="How it ended.")
-        order = gr.Dropdown(list(ORDERS), value="newest", label="Order", info="What comes first.")
-    with gr.Row(equal_height=True):
-        llm = gr.Dropdown([("all", "")], value="", label="LLM", elem_id="sessions-llm")
-        drafter = gr.Dropdown(
-            [("all", ""), NO_DRAFTER], value="", label="Drafter", elem_id="sessions-drafter"
-        )
-        since = gr.Dropdown(
-            list(SINCE), value="any time", label="Made in", elem_id="sessions-since"
-        )
-        noted = gr.Checkbox(False, label="Only with a note", elem_id="sessions-noted")
+    text = gr.Textbox(
+        label="Search",
+        placeholder="Search prompt, text or note",
+        max_lines=1,
+        elem_id="sessions-search",
+    )
+    with gr.Accordion("Filter and order", open=False, elem_id="sessions-filters"):
+        with gr.Row():
+            status = gr.Dropdown(["all", *STATUSES], value="all", label="Status", min_width=90)
+            order = gr.Dropdown(list(ORDERS), value="newest", label="First", min_width=90)
+        with gr.Row():
+            llm = gr.Dropdown(
+                [("all", "")], value="", label="LLM", elem_id="sessions-llm", min_width=90
+            )
+            drafter = gr.Dropdown(
+                [("all", ""), NO_DRAFTER],
+                value="",
+                label="Drafter",
+                elem_id="sessions-drafter",
+                min_width=90,
+            )
+        with gr.Row():
+            since = gr.Dropdown(
+                list(SINCE),
+                value="any time",
+                label="Made in",
+                elem_id="sessions-since",
+                min_width=90,
+            )
+            noted = gr.Checkbox(
+                False, label="Only with a note", elem_id="sessions-noted", min_width=90
+            )
     page = gr.Number(value=1, precision=0, visible=False)
     return Filters(text, status, order, page, llm, drafter, since, noted)
 
 
 def _build_opened() -> OpenedRun:
-    small: dict[str, Any] = {"size": "sm", "min_width": 90}
+    small: dict[str, Any] = {"size": "sm", "min_width": 40}
     with gr.Column(visible=False, elem_id="sessions-opened", elem_classes="sp-opened") as section:
-        about = notice("sessions-about")
         with gr.Row(elem_classes="sp-buttons"):
             into_live = gr.Button("Open in Live", elem_id="sessions-into-live", **small)
             again = gr.Button("Run again", elem_id="sessions-again", **small)
@@ -168,7 +185,11 @@ def _build_opened() -> OpenedRun:
             compare = gr.Button(COMPARE_LABEL, elem_id="sessions-compare", **small)
             study = gr.Button("Open its study", visible=False, elem_id="sessions-study", **small)
             copy = gr.Button("Copy link", elem_id="sessions-copy", **small)
-            delete = gr.Button("Delete the opened run", elem_id="sessions-delete", **small)
+            exports = {
+                name: gr.Button(title, elem_id=f"sessions-save-{name}", **small)
+                for name, title in FORMATS.items()
+            }
+            delete = gr.Button("Delete", elem_id="sessions-delete", **small)
             sure = gr.Button(
                 "Yes, delete it for ever",
                 variant="stop",
@@ -176,15 +197,16 @@ def _build_opened() -> OpenedRun:
                 elem_id="sessions-sure",
                 **small,
             )
-        with gr.Row(elem_classes="sp-buttons"):
-            exports = {
-                name: gr.Button(f"Save {title}", elem_id=f"sessions-save-{name}", **small)
-                for name, title in FORMATS.items()
-            }
-            saved = download("sessions-saved")
-        with gr.Row(equal_height=False, elem_classes="sp-beside"):
+        saved = download("sessions-saved")
+        with gr.Row(equal_height=True, elem_id="sessions-facts"):
+            about = notice("sessions-about")
             note = gr.Textbox(
-                label="Note", lines=2, max_lines=8, scale=4, elem_id="sessions-note", min_width=240
+                label="Note",
+                placeholder="Note",
+                lines=1,
+                max_lines=8,
+                elem_id="sessions-note",
+                min_width=120,
             )
             keep_note = gr.Button("Save note", elem_id="sessions-keep-note", **small)
     buttons = (into_live, again, stop, compare, study, copy, delete, sure)

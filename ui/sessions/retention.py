@@ -58,12 +58,12 @@ def about_run(context: Context, asker: Asker, run_id: str) -> list[Any]:
             gr.Button(visible=False),
         ]
     maker = under_way(context, run)
-    message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}."
+    message = f"Opened: {run.run_id}, made {local_time(run.created_utc)}"
     real = _rounds_a_second(run.stats)
-    pace = f" It made {real:.1f} rounds a second; slow motion plays it slower or faster."
+    pace = f", {real:.1f} rounds / s" if real else ""
     kind = KINDS[study.kind] if study else ""
     lines = [
-        Line("info", message + (pace if real else "")),
+        Line("info", f"{message}{pace}."),
         Line("info", UNDER_WAY.get(maker, "")),
         Line("info", f"It was made for a {kind}: {study.title}" if study else ""),
         Line("info", THINNED if run.thinned else ""),

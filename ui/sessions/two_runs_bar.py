@@ -34,10 +34,10 @@ BUTTONS = (
     ("step", "Step ▸"),
     ("round-previous", "‹ Round"),
     ("round-next", "Round ›"),
-    ("play", "Play on"),
+    ("play", "Play"),
     ("pause", "Pause"),
-    ("rewind", "From the start"),
-    ("end", "To the end"),
+    ("rewind", "Restart"),
+    ("end", "Last round"),
 )
 MOVES = {
     "step-back": -1,

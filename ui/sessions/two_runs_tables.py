@@ -53,7 +53,7 @@ def figures_of(one: RunStats | None, two: RunStats | None) -> dict[str, Any]:
             "name": label,
             "one": show(values[0]),
             "two": show(values[1]),
-            "ratio": f"{values[1] / values[0]:.2f} ×" if values[0] else "–",
+            "ratio": f"{values[1] / values[0]:.2f}x" if values[0] else "–",
         }
     return rows
 

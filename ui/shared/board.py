@@ -26,17 +26,19 @@ from ui.components import (
     Timeline,
     TokenStrip,
     TokenTree,
+    WhatIf,
     pack,
 )
 from ui.run.mask import mask_value
 from ui.run.scrubber import scrubber_value
+from ui.run.what_if import what_if_value
 from ui.server.context import Context
 from ui.server.session import TabSession, guard, guard_once
 from ui.shared.parts import log_line, notice, notice_value, part
 from ui.words.messages import Line, run_lines
 from ui.words.settings import settings_line
 
-__all__ = ["Board", "Values", "build_board"]
+__all__ = ["DOCK", "Board", "Values", "build_board"]
 
 Values = list[dict[str, Any]]
 
@@ -46,6 +48,7 @@ DOCK: tuple[tuple[str, tuple[Picture, ...]], ...] = (
     ("when", (Timeline,)),
     ("length", (Lengths,)),
     ("inside", (Mask,)),
+    ("whatif", (WhatIf,)),
 )
 """The dock's tabs and their pictures."""
 
@@ -113,6 +116,7 @@ class Board:
                 frame, session.baseline, time.monotonic(), session.before
             )
             pictures["mask"] = mask_value(frame)
+            pictures["what_if"] = what_if_value(frame, session.baseline)
             pictures["scrubber"] = scrubber_value(frame, session.pace, session.moving)
             packed = {name: pack(pictures[name]) for name in self.pictures}
             return [lines, *(session.stamps.on(name, value) for name, value in packed.items())]
@@ -161,7 +165,7 @@ def build_board(
             asks = one.asks or (one is Figures and page == "live")
             part_name = one.part if page == "live" else ""
             pictures[one.name] = replace(one, asks=asks)(
-                elem_id=f"{page}-{one.name}", part=part_name
+                elem_id=f"{page}-{one.name}", part=part_name, elem_classes=f"sp-pic-{one.name}"
             )
 
     with gr.Column(elem_id=f"{page}-board", elem_classes="sp-board"):

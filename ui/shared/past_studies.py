@@ -35,8 +35,7 @@ class PastStudies:
 def build_past_studies() -> PastStudies:
     """Folded until it is opened."""
     rows = study_list("sessions-studies")
-    label = "Studies: comparisons, grids and tables of prompts"
-    with gr.Accordion(label, open=False, elem_id="sessions-studies-box") as section:
+    with gr.Accordion("Studies", open=False, elem_id="sessions-studies-box") as section:
         rows.render()  # type: ignore[no-untyped-call]
         message_box = notice("sessions-studies-said")
     return PastStudies(section, rows, message_box)

@@ -20,9 +20,9 @@ from core.config import (
 )
 from core.config.mechanisms import choices_of
 from core.errors import ConfigError
-from lab.grid import FIELDS, Axis, Refused, axis_from_text, axis_of, grid
+from lab.grid import FIELDS, TEMPERATURE, Axis, Refused, axis_from_text, axis_of, baselines, grid
 from lab.prompts import StudyPrompt
-from lab.study import Configuration, Study, plain_configuration
+from lab.study import Configuration, Study
 from ui.form.fields import MEANINGS, config_of, whole_number
 from ui.form.form import SAMPLING_NAMES, preset_config, sampling_controls, sampling_of
 from ui.form.menus import idle_fields
@@ -31,6 +31,7 @@ from ui.shared.prompt_source import PromptSource, build_prompt_source, prompts_o
 from ui.shared.studies import new_study
 from ui.tune.values import AXES
 from ui.tune.words import grid_title
+from ui.words.settings import field_label
 
 __all__ = [
     "LIVE",
@@ -55,13 +56,16 @@ TYPED = MappingProxyType(
         "routed_drafters": "1, 2, 3",
         "eta": "0.05, 0.1, 0.3",
         "weight_bounds": "0.1,10 | 0.5,2",
-        "speculation_length": "2, 4, 8",
+        "speculation_length": "1, 2, 4, 8",
+        TEMPERATURE: "0, 0.5, 1",
         "max_speculation_length": "4, 8, 16",
         "confidence_threshold": "0.2, 0.4, 0.6",
     }
 )
 """Initial values of an axis, by field."""
-FIRST = ("speculation_length", "expansion", NO_FIELD)
+FIRST = (("speculation_length", "1, 2, 4, 8"), (TEMPERATURE, "0, 0.8"), ("max_tree_nodes", "64"))
+"""The axes at first: how acceptance falls with length and temperature. 64 nodes cut no draft, so
+that no two lengths are the same tree."""
 TOKENS, REPEATS = 64, 1
 SEED_INFO = "Of the first repeat; each further one has the next. Empty: one is drawn and recorded."
 
@@ -107,43 +111,41 @@ class GridRequest:
 
 
 def build_tune_form(context: Context) -> TuneForm:
-    """The grid on the left, prompts and sampling on the right."""
-    with gr.Row(equal_height=False):
-        with gr.Column(min_width=320):
-            base = gr.Dropdown(
-                _bases(None),
-                value="specinfer",
-                label="Base",
-                info="Every field that is not varied is this preset's, or as Live's form has it.",
-                elem_id="tune-base",
-            )
-            axes = tuple(_axis(i, field, context) for i, field in enumerate(FIRST[:AXES]))
-        with gr.Column(min_width=320):
-            prompts = build_prompt_source("tune")
-            repeats = gr.Number(
-                value=REPEATS,
-                step=1,
-                label="repeats",
-                info="Of every point on every prompt, each with a seed of its own.",
-                elem_id="tune-repeats",
-            )
-            with gr.Accordion("Sampling", open=False, elem_id="tune-sampling"):
-                sampling = sampling_controls(context.chat, "tune")
-                sampling["max_new_tokens"].value = TOKENS
-                sampling["seed"].info = SEED_INFO
+    """The grid, its prompts and the sampling, in one column."""
+    base = gr.Dropdown(
+        _bases(None),
+        value="specinfer",
+        label="Base",
+        info="Every field that is not varied is this preset's, or as Live's form has it.",
+        elem_id="tune-base",
+    )
+    axes = tuple(_axis(i, *first, context) for i, first in enumerate(FIRST[:AXES]))
+    prompts = build_prompt_source("tune")
+    repeats = gr.Number(
+        value=REPEATS,
+        step=1,
+        label="Repeats",
+        info="Of every point on every prompt, each with a seed of its own.",
+        elem_id="tune-repeats",
+    )
+    with gr.Accordion("Sampling", open=False, elem_id="tune-sampling"):
+        sampling = sampling_controls(context.chat, "tune")
+        sampling["max_new_tokens"].value = TOKENS
+        sampling["seed"].info = SEED_INFO
     return TuneForm(base, axes, prompts, sampling, repeats)
 
 
-def _axis(number: int, field: str, context: Context) -> AxisControls:
+def _axis(number: int, field: str, values: str, context: Context) -> AxisControls:
     with gr.Group(elem_classes="sp-axis"):
         menu = gr.Dropdown(
-            [("none", NO_FIELD), *FIELDS],
+            [("none", NO_FIELD), *((field_label(name), name) for name in FIELDS)],
             value=field,
             label=f"Axis {number + 1}",
             info=MEANINGS.get(field, ""),
             elem_id=f"tune-axis-{number + 1}",
         )
         typed, picked = axis_shown(field, context.drafter_names)
+        typed.value = values
         typed.elem_id = f"tune-values-{number + 1}"
         picked.elem_id = f"tune-choices-{number + 1}"
     return AxisControls(menu, typed, picked)
@@ -157,7 +159,7 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
         how = f"Sets with | between them, of all, first, ngram, {', '.join(drafter_names)}."
     typed = gr.Textbox(
         value=TYPED.get(field, ""),
-        label=f"Values of {field}",
+        label="Values",
         info=how,
         max_lines=1,
         visible=field in TYPED,
@@ -166,7 +168,7 @@ def axis_shown(field: str, drafter_names: Sequence[str]) -> tuple[gr.Textbox, gr
         choices=choices,
         value=choices,
         multiselect=True,
-        label=f"Values of {field}",
+        label="Values",
         visible=bool(choices),
     )
     return typed, picked
@@ -239,7 +241,7 @@ def grid_study(
         context,
         "tune",
         sampling,
-        (plain_configuration(), *measured_grid.configurations),
+        (*baselines(axes), *measured_grid.configurations),
         prompts,
         repeats=repeats,
         chat=chat,

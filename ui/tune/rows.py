@@ -104,7 +104,7 @@ def _interval(name: str, estimate: Estimate | None, over: str) -> Row:
 def _run(study: Study, results: Results, cell: Cell) -> Row:
     result = results[cell]
     stats = result.stats
-    base = results.get(Cell(study.base, cell.item, cell.repeat))
+    base = results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat))
     against = base.stats.tokens_per_second if base else 0.0
     return {
         "run_id": result.run_id,

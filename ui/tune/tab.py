@@ -76,25 +76,31 @@ class Tune:
 
 def build_tune(context: Context) -> Tune:
     """The settings, the progress, the results, the past grids."""
-    form = build_tune_form(context)
-    plan = notice("tune-plan")
-    start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
-    board = build_study_board(context, "tune", "tune")
-    message_box = notice("tune-found")
-    with gr.Row(equal_height=False):
-        with gr.Column(min_width=360):
-            speed = GridSpeed(elem_id="tune-speed")
-        with gr.Column(min_width=360):
-            length = GridLength(elem_id="tune-length")
-    points = GridPoints(elem_id="tune-points")
-    with gr.Row():
-        csv_points = gr.Button("CSV of all points", size="sm", elem_id="tune-csv-points")
-        csv_runs = gr.Button("CSV of every run", size="sm", elem_id="tune-csv-runs")
-    point = grid_point("tune-point")
-    used = notice("tune-used")
-    use = gr.Button("Use this point in Live", size="sm", elem_id="tune-use", interactive=False)
-    gr.Markdown("### Past grids")
-    board.studies.render()  # type: ignore[no-untyped-call]
+    with gr.Row(equal_height=False, elem_classes="sp-form-beside"):
+        with gr.Column(elem_classes="sp-form-side", min_width=300):
+            form = build_tune_form(context)
+            plan = notice("tune-plan")
+            start = gr.Button("Measure the grid", variant="primary", elem_id="tune-start")
+        with gr.Column(elem_classes="sp-form-results", min_width=300):
+            board = build_study_board(context, "tune", "tune")
+            message_box = notice("tune-found")
+            with gr.Row(equal_height=False):
+                with gr.Column(min_width=340):
+                    speed = GridSpeed(elem_id="tune-speed")
+                with gr.Column(min_width=340):
+                    length = GridLength(elem_id="tune-length")
+            points = GridPoints(elem_id="tune-points")
+            point = grid_point("tune-point")
+            used = notice("tune-used")
+            with gr.Row(elem_classes="sp-buttons"):
+                small: dict[str, Any] = {"size": "sm", "min_width": 90}
+                use = gr.Button(
+                    "Use this point in Live", elem_id="tune-use", interactive=False, **small
+                )
+                csv_points = gr.Button("CSV of all points", elem_id="tune-csv-points", **small)
+                csv_runs = gr.Button("CSV of every run", elem_id="tune-csv-runs", **small)
+            with gr.Accordion("Past grids", open=False, elem_id="tune-past"):
+                board.studies.render()  # type: ignore[no-untyped-call]
     return Tune(
         board=board,
         form=form,

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.figures import Estimate
-from lab.grid import Axis, Grid, Refused, value_text
+from lab.grid import TEMPERATURE, Axis, Grid, Refused, value_text
 from lab.order import Cell
 from lab.study import Study
 from lab.tables import ConfigurationRow, Results
 from lab.tuned import Tuned
 from ui.compare.study_text import ANSWERS
+from ui.words.settings import field_label
 from ui.words.spreads import spread_words
 
 __all__ = ["AXES", "axes_of", "grid_value", "point_value", "points_value"]
@@ -58,7 +59,7 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
     rated = measure == "speed" and any(row.ratio for row in tuned.rows)
     one = 1.0 if rated else None
     texts = [_by_number(map(value_text, axis.values)) for axis in axes]
-    fields = [axis.field for axis in axes]
+    fields = [field_label(axis.field) for axis in axes]
     return {
         "study": study.study_id,
         "unit": "x" if rated else "tokens/s" if measure == "speed" else "tokens",
@@ -70,11 +71,19 @@ def grid_value(study: Study, tuned: Tuned, measure: str) -> dict[str, Any]:
         "layers": texts[2] if len(axes) > 2 else {},
         "ordered": all(isinstance(value, (int, float)) for value in axes[0].values),
         "cells": _cells(tuned, axes, figures, measure),
-        "low": min(values, default=None),
-        "high": max(values, default=None),
+        **_scale(values, "x" if rated else measure),
         "base": tuned.plain.mean_acceptance_length if measure == "length" else one,
         "best": -1 if tuned.best is None else tuned.best,
     }
+
+
+def _scale(values: list[float], measure: str) -> dict[str, float | None]:
+    """Ends of the colours. Not those of the values: a small difference must look small. Ratios span
+    at least half to twice plain decoding, tokens per pass begin at its 1, speeds at 0."""
+    if not values:
+        return {"low": None, "high": None}
+    low, high = {"x": (0.5, 2.0), "length": (1.0, 2.0)}.get(measure, (0.0, 0.0))
+    return {"low": min(low, *values), "high": max(high, *values)}
 
 
 def _cells(
@@ -140,8 +149,8 @@ def points_value(study: Study, tuned: Tuned) -> dict[str, Any]:
     """A row for plain decoding, for each point and for each point that cannot run; a column for
     each axis and figure. A cell has its text `t` and, for numbers, the number `v` for sorting."""
     best = tuned.best
-    heads = [axis.field for axis in tuned.grid.axes]
-    heads += ["speed-up", "spread", "tokens/s", "tokens per pass", "accepted", "same text?", "runs"]
+    heads = [field_label(axis.field) for axis in tuned.grid.axes]
+    heads += ["speed-up", "spread", "tokens / s", "tokens / pass", "accepted", "same text?", "runs"]
     rows = {"0": _row(PLAIN_POINT, ["plain"] + [""] * (len(tuned.grid.axes) - 1), tuned.plain)}
     for i, (point, row) in enumerate(zip(tuned.grid.points, tuned.rows, strict=True)):
         texts = [point[axis.field] for axis in tuned.grid.axes]
@@ -169,7 +178,9 @@ def _measured_words(study: Study, tuned: Tuned, spread: str) -> str:
         (study.repeats, "repeat"),
     )
     counts = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counted)
-    with_ = f"temperature {sampling.temperature:g}, {sampling.max_new_tokens} tokens at most"
+    varied = any(axis.field == TEMPERATURE for axis in tuned.grid.axes)
+    with_ = "" if varied else f"temperature {sampling.temperature:g}, "
+    with_ += f"{sampling.max_new_tokens} tokens at most"
     return f"{counts}; {with_}." + (f" Spread of the speed-up: {spread}." if spread else "")
 
 
@@ -225,8 +236,8 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
     }
     figures = {
         "speed-up": f"{row.ratio.value:.2f}x" if row.ratio else "–",
-        "tokens/s": f"{row.speed:.1f}" if row.speed is not None else "–",
-        "tokens per pass": _text(row.mean_acceptance_length, "{:.2f}"),
+        "tokens / s": f"{row.speed:.1f}" if row.speed is not None else "–",
+        "tokens / pass": _text(row.mean_acceptance_length, "{:.2f}"),
         "accepted": _text(row.draft_acceptance_rate, "{:.0%}"),
         "rounds a run": _text(row.rounds, "{:.0f}"),
         "first token": _text(row.ttft_ms, "{:.0f} ms"),
@@ -244,7 +255,7 @@ def point_value(study: Study, results: Results, tuned: Tuned, point: int) -> dic
 
 def _run(study: Study, results: Results, cell: Cell) -> dict[str, str]:
     result = results[cell]
-    base = results.get(Cell(study.base, cell.item, cell.repeat))
+    base = results.get(Cell(study.base_of(cell.contestant), cell.item, cell.repeat))
     speed = result.stats.tokens_per_second
     against = base.stats.tokens_per_second if base else 0.0
     return {

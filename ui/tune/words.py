@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from lab.figures import Estimate
 from lab.grid import Grid, Refused
 from lab.order import Cell
-from lab.study import Study
+from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.words.messages import Line
@@ -33,7 +33,7 @@ def grid_title(grid: Grid, prompts: int) -> str:
 
 def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
     """What Start would measure."""
-    points = len(study.configurations) - 1
+    points = sum(not one.name.startswith(PLAIN) for one in study.configurations)
     lines = [
         Line(
             "info",
@@ -81,7 +81,11 @@ def found_lines(study: Study, tuned: Tuned, num_done: int) -> list[Line]:
         return [Line("info", "Nothing is measured yet."), *_refused_lines(tuned.grid.refused)]
     row = tuned.rows[tuned.best]
     so_far = "Best" if num_done >= len(study) else "Best so far"
-    lines = [Line("good", f"{so_far}: {row.name}. {_best_figures(row, tuned.over)}")]
+    best = f"{so_far}: {row.name}. {_best_figures(row, tuned.over)}"
+    slower = row.ratio is not None and row.ratio.value < 1
+    lines = [
+        Line("warn", f"No point beats plain decoding. {best}") if slower else Line("good", best)
+    ]
     lines += _noise_lines(tuned, row)
     lines += _worth_lines(tuned, row)
     lines += _alike_lines(tuned)
@@ -182,8 +186,8 @@ def _slower_words(tuned: Tuned, row: ConfigurationRow, best: Estimate) -> str:
     reaching = [one.name for one in tuned.rows if one.ratio is not None and one.ratio.high >= 1]
     if reaching:
         return (
-            f"No point was measured faster than plain decoding here: {measured}. But 1.00x lies in "
-            f"the interval of {_names(reaching)}: these measurements cannot tell which is faster."
+            f"1.00x lies in the interval of {_names(reaching)}: these measurements cannot tell "
+            "which is faster."
         )
     share = "" if row.draft_share is None else f" (drafting took {row.draft_share:.0%})"
     return (

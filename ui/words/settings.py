@@ -16,7 +16,15 @@ from ui.run.granted import schedule_words
 from ui.run.probabilities import warper_words
 from ui.run.view import View
 
-__all__ = ["OWN", "PAGE_NODES", "Settings", "page_preset", "settings_line", "settings_of"]
+__all__ = [
+    "field_label",
+    "OWN",
+    "PAGE_NODES",
+    "Settings",
+    "page_preset",
+    "settings_line",
+    "settings_of",
+]
 
 OWN = "own settings"
 NOT_TOLD = ("drafters", "record_top_k")
@@ -26,6 +34,11 @@ NOT_TOLD = ("drafters", "record_top_k")
 PAGE_NODES = 24
 """The node budget of `specinfer` on the page, which opens with it: with `auto` the trees depend on
 measured times, here the same request has the same trees on every machine."""
+
+
+def field_label(name: str) -> str:
+    """A field's name as the label of its control: `Max tree nodes`."""
+    return name.replace("_", " ").capitalize()
 
 
 def page_preset(name: str, temperature: float) -> SpeculationConfig:

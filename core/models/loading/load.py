@@ -60,7 +60,7 @@ from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
-__all__ = ["LoadedModels", "Say", "load_models"]
+__all__ = ["RESERVED_NAMES", "LoadedModels", "Say", "load_models", "load_ssms"]
 
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
@@ -86,16 +86,17 @@ class LoadedModels:
     warnings: tuple[str, ...] = ()
     counts: np.ndarray | None = None
     own_drafters: tuple[str, ...] = ()
+    remote: tuple[ModelInfo, ...] = ()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's, then the SSMs' in their fixed order."""
-        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()))
+        """The LLM's, then the SSMs' in their fixed order, those on nodes last."""
+        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
         """Names of the SSMs in their fixed order; `ngram` needs no model and is not among them."""
-        return tuple(self.ssms)
+        return (*self.ssms, *(info.name for info in self.remote))
 
 
 def load_models(
@@ -150,6 +151,35 @@ def _load_all(
     about = _about(say, "LLM", str(llm_source))
     big = load_one(llm_source, "llm", dtype, place, about, offload, ranks)
     check_embedding(tokenizer, big)
+    small = _load_small(sources, tokenizer, dtype, place, say)
+    warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
+    counts = read_counts(_companions(llm, llm_source), big.vocab_size)
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings, counts)
+
+
+def load_ssms(
+    ssms: Sequence[str], dtype: str = "auto", device: str = "auto", say: Say | None = None
+) -> tuple[dict[str, LanguageModel], Any]:
+    """SSMs without an LLM, by name, and the tokenizer they share; see `load_models`."""
+    choice("dtype", dtype, ("auto", *DTYPES))
+    choice("device", device, DEVICES)
+    names("ssm", list(ssms), at_most=16)
+    place, say = device_of(device), say or _ignore_stage
+    with quiet_transformers():
+        every = [name for ssm in ssms for name in expand_bundled(ssm)]
+        sources = [find(name, _about(say, "SSM", name)) for name in every]
+        tokenizer = load_tokenizer(sources[0])
+        for source in sources[1:]:
+            first, other = str(sources[0]), str(source)
+            check_same_vocabulary(tokenizer, load_tokenizer(source), first, other)
+        check_memory([need_of(source.name, dtype, place) for source in sources], place)
+        return _load_small(sources, tokenizer, dtype, place, say), tokenizer
+
+
+def _load_small(
+    sources: Sequence[ModelSource], tokenizer: Any, dtype: str, place: torch.device, say: Say
+) -> dict[str, LanguageModel]:
+    """The SSMs by name."""
     small: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         about = _about(say, f"SSM {number} of {len(sources)}", str(source))
@@ -161,9 +191,7 @@ def _load_all(
         small[name] = model.rename(name)
     # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))
-    warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
-    counts = read_counts(_companions(llm, llm_source), big.vocab_size)
-    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings, counts)
+    return small
 
 
 def _companions(llm: str, source: ModelSource) -> Path:

@@ -194,9 +194,9 @@ def time_between_stages(said: dict[str, dict[str, Any]]) -> None:
     words = said["others"]["words"]
     assert "largest share: between stages, " in words
     assert words.split(" %", 1)[1].startswith(": other requests' turns, and bookkeeping.")
-    between = "nobody worked for this request: other requests' turns, "
+    between = "no model worked for this request: other requests' turns, "
     assert between in said["others"]["between"]
-    assert "nobody worked for this request" in said["ahead"]["between"]
+    assert "no model worked for this request" in said["ahead"]["between"]
     assert "other requests" not in said["across"]["words"], "hardly any"
 
 

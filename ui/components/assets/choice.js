@@ -64,7 +64,7 @@ function candidates(value) {
   };
 }
 
-const lately = (value) => (value.lately ? `Measured of late: ${fixed(value.lately, 1)} tokens a second.` : "");
+const lately = (value) => (value.lately ? `Recently measured: ${fixed(value.lately, 1)} tokens a second.` : "");
 
 // The reason and what was expected of each length, of the selected round; null where nobody drafts.
 export function choiceTable(value) {

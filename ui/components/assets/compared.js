@@ -6,15 +6,15 @@ import { mark } from "./overlays.js";
 import { fixed, ms, percent, prose } from "./text.js";
 
 const COLUMNS = [
-  { head: "tokens/s", show: (row) => fixed(row.tokens_per_second, 1), note: spread,
+  { head: "tokens / pass", show: (row) => fixed(row.mean_acceptance_length, 2),
+    means: "1 + accepted tokens / rounds: what one pass of the LLM brings. It does not depend on the machine." },
+  { head: "tokens / s, median", show: (row) => fixed(row.tokens_per_second, 1), note: spread,
     means: "New tokens per second: the median of the runs, below it the slowest and the fastest." },
-  { head: "× plain", show: (row) => fixed(row.ratio, 2), note: interval,
+  { head: "x plain, median in pairs", show: (row) => fixed(row.ratio, 2), note: interval,
     noted: (row) => row.ratio_spread,
-    means: "Speed over that of plain decoding in the same repeat: the median, below it its spread, as told above the table." },
-  { head: "tokens a pass", show: (row) => fixed(row.mean_acceptance_length, 2),
-    means: "1 + accepted tokens / rounds: what one pass of the LLM brings." },
-  { head: "accepted", show: (row) => percent(row.draft_acceptance_rate),
-    means: "Accepted draft tokens over draft tokens; none where nothing was drafted." },
+    means: "Speed over that of plain decoding in the same repeat: the median of these ratios, which is not the ratio of the medians; below it their spread, as told above the table." },
+  { head: "accepted of drafted", show: (row) => percent(row.draft_acceptance_rate),
+    means: "Accepted tokens over the depth of the trees. Shorter drafts have a higher share: compare tokens / pass." },
   { head: "rounds", show: (row) => fixed(row.rounds, 0), means: "Passes of the LLM: the median of the runs." },
   { head: "first token", show: (row) => ms(row.ttft_ms), means: "Time to the first new token: the median." },
   { head: "draft share", show: (row) => percent(row.draft_share),

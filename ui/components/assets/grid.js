@@ -87,7 +87,7 @@ function layer(value, at) {
 
 function words(value, at) {
   const over = value.column_field ? `${value.row_field} by ${value.column_field}` : value.row_field;
-  const where = value.layer_field ? `, at ${value.layer_field}=${value.layers[at]}` : "";
+  const where = value.layer_field ? `, at ${value.layer_field} ${value.layers[at]}` : "";
   return prose(`${TOLD[value.unit]}, ${over}${where}`);
 }
 

@@ -18,6 +18,7 @@ const PICTURES = {
   timeline: () => import("./timeline.js"),
   scrubber: () => import("./scrubber.js"),
   mask: () => import("./mask.js"),
+  what_if: () => import("./what_if.js"),
   compared: () => import("./compared.js"),
   ratios: () => import("./overlays.js"),
   portions: () => import("./overlays.js"),

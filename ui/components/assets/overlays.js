@@ -69,7 +69,7 @@ function ratios(panel) {
         say: `1 is plain decoding's speed; ${bars.some(({ low }) => low != null) ? "whiskers: " : ""}${spreads(bars.map(({ spread }) => spread))}.` };
     },
     table: (value) => ({
-      caption: panel.title, head: ["configuration", "× plain", "from", "to", "spread"],
+      caption: panel.title, head: ["configuration", "x plain", "from", "to", "spread"],
       rows: names(value).filter(([, one]) => !one.plain).map(([key, , name]) => {
         const { value: ratio, low, high } = value.ratios[key];
         return [name, fixed(ratio, 2), fixed(low, 2), fixed(high, 2), value.spreads[key]];

@@ -3,7 +3,7 @@
 import { h, setText, entries } from "./dom.js";
 import { fixed, prose } from "./text.js";
 
-const HEAD = ["SSMs that draft", "LLM passes", "tokens a pass", "regret"];
+const HEAD = ["SSMs that draft", "LLM passes", "tokens / pass", "regret"];
 
 // A sentence and a row for each choice, once it was asked.
 export function createRegret() {

@@ -42,6 +42,7 @@ def told_of_weights(evidence: Evidence) -> str:
 VOTE = Lesson(
     key="vote",
     title="Several models vote",
+    short="The vote",
     text=(
         "Several SSMs can draft for one LLM, and each may know another kind of text best. All "
         "drafts could be checked together as one tree. But then the LLM's pass has many nodes. A "
@@ -55,7 +56,7 @@ VOTE = Lesson(
         "judged, also one that lost: how probable had it held this token? Who foresaw it better "
         "than the others gains weight. So the SSMs that fit the text gain influence.",
     ),
-    look="“Proposals and votes” shows every SSM's draft in the selected round. ★ marks the winner, "
+    look="“Who” shows every SSM's draft in the selected round. ★ marks the winner, "
     "the bar beside each name is its weight. Below, a line for each SSM: its weight, round by "
     "round.",
     words=(
@@ -72,7 +73,7 @@ VOTE = Lesson(
         "Which SSM has the largest weight at the end of the run on the board?",
         heaviest,
         told_of_weights,
-        "In “Proposals and votes” the chart “Weights over the rounds” has a line for each SSM, "
+        "In “Who” the chart “Weights over the rounds” has a line for each SSM, "
         "with its letter. Which line is highest at the right end?",
         point="proposals",
         numeric=False,
@@ -99,6 +100,7 @@ def told_of_own(evidence: Evidence) -> str:
 ACCEPTANCE = Lesson(
     key="acceptance",
     title="Why the text is unchanged",
+    short="Same text",
     text=(
         "For each place the LLM works out how probable every token is. At temperature 0 it writes "
         "the most probable one. Above 0 it draws one at random: probable tokens often, others "
@@ -111,7 +113,7 @@ ACCEPTANCE = Lesson(
         "Other rules of acceptance throw new coins for every draft. Their text can differ, but "
         "each text is just as probable as with the LLM alone.",
     ),
-    look="Click a node of the tree. “Why this token?” shows what the LLM and the SSMs thought of "
+    look="Click a node of the tree. “Why” shows what the LLM and the SSMs thought of "
     "it, and why it was accepted or rejected.",
     words=(
         Step("temperature", "how freely tokens are drawn; at 0 the most probable is taken"),
@@ -121,15 +123,15 @@ ACCEPTANCE = Lesson(
     example=(Setup("temperature 0.8", STORY, ALL, FORK_4, temperature=0.8),),
     attempt=Attempt(
         "Let the LLM write alone, with the same prompt and seed, and compare token by token.",
-        "Prove it",
+        "Compare the texts",
     ),
     question=Question(
         "How many tokens of the text on the board did the LLM write itself, instead of accepting "
         "them?",
         own_tokens,
         told_of_own,
-        "In “Figures”, subtract: new tokens less accepted ones, the first number under the "
-        "acceptance rate. How many are there for each round?",
+        "Below the race, “accepted / pass” tells on hover how many tokens were accepted in all. "
+        "Subtract them from the tokens. How many are left for each round?",
         point="figures",
         unit="tokens",
     ),
@@ -160,6 +162,7 @@ def told_of_places(evidence: Evidence) -> str:
 LENGTH = Lesson(
     key="length",
     title="Choosing a length",
+    short="Length",
     text=(
         "How many tokens should a draft have? This number is the speculation length. Each further "
         "token costs one more pass of the SSM and makes the pass of the LLM longer. And it is ever "
@@ -197,7 +200,7 @@ LENGTH = Lesson(
         third_place,
         told_of_places,
         "With the run “always 8” on the board (press its name in the table of runs): the third bar "
-        "of “Rate by position” in “Accepted tokens and speculation length”. Its table, behind the "
+        "of “Rate by position” in “Length”. Its table, behind the "
         "button “Table”, has the number.",
         point="lengths",
         unit="%",

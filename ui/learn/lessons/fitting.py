@@ -32,6 +32,7 @@ def told_of_passes(evidence: Evidence) -> str:
 FITTING = Lesson(
     key="fitting",
     title="An LLM that does not fit",
+    short="Does not fit",
     text=(
         "A large LLM may be larger than the memory. Its weights then stay on a disk, and in every "
         "pass they are fetched again, one part after the other. The parts are called layers. While "
@@ -42,7 +43,7 @@ FITTING = Lesson(
         "the whole LLM. Here the LLM does fit. So that you see it, the second run fetches its "
         "layers as slowly as from such a disk. The text stays the same.",
     ),
-    look="In “Pipeline” the lane “layers” is busy all the time, and each pass of the LLM waits for "
+    look="In “When” the lane “layers” is busy all the time, and each pass of the LLM waits for "
     "it. The sentence above says how much a pass fetches, and how long that takes at least.",
     words=(
         Step("layer", "a part of the LLM; all are needed in each pass"),

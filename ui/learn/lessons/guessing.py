@@ -50,6 +50,7 @@ def told_of_passes(evidence: Evidence) -> str:
 MEMORY_BOUND = Lesson(
     key="memory",
     title="Why decoding is memory bound",
+    short="Memory bound",
     text=(
         "A language model writes its text in tokens. A token is a word or a piece of one. To write "
         "one token, which is called decoding, the computer goes through the whole model once. We "
@@ -112,6 +113,7 @@ def told_of_best_round(evidence: Evidence) -> str:
 ONE_SSM = Lesson(
     key="ssm",
     title="One small model guesses",
+    short="One SSM",
     text=(
         "SSM means small speculative model. It uses the same tokens as the large model, which is "
         "called the LLM (large language model). It knows less, but a pass through it costs little.",
@@ -145,7 +147,7 @@ ONE_SSM = Lesson(
         "accepted?",
         most_accepted,
         told_of_best_round,
-        "The highest bar in “Accepted tokens and speculation length”.",
+        "The highest bar in “Length”.",
         point="lengths",
         unit="tokens",
     ),
@@ -173,6 +175,7 @@ def told_of_widths(evidence: Evidence) -> str:
 TREE = Lesson(
     key="tree",
     title="A tree of guesses",
+    short="A tree",
     text=(
         "If the first token of a draft is wrong, the whole draft is lost. So an SSM may offer "
         "several tokens for one place, each with tokens of its own behind it. Drawn as a picture "
@@ -185,7 +188,7 @@ TREE = Lesson(
         "More branches give more chances to be right. But every node also makes the LLM's pass a "
         "little longer, as lesson 1 has measured.",
     ),
-    look="Step through the rounds with ‹ Round and Round ›. Strong lines of the tree are accepted. "
+    look="Step through the rounds with the buttons ‹ and ›. Strong lines of the tree are accepted. "
     "Find a round in which the accepted branch is not the first one.",
     words=(
         Step("tree", "drafts that share their beginning, drawn as branches"),

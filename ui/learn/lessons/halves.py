@@ -1,4 +1,4 @@
-"""Lesson 12: an LLM in halves, and what its parts say to each other."""
+"""Lesson 13: an LLM in halves, and what its parts say to each other."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def told_of_exchanges(evidence: Evidence) -> str:
 HALVES = Lesson(
     key="halves",
     title="An LLM in halves",
+    short="In halves",
     text=(
         "A large LLM may be too large for one machine, or too slow. Then it is divided. Here two "
         "programs have one half of each layer, and each does half of the multiplications. Such "
@@ -43,8 +44,8 @@ HALVES = Lesson(
         "too. Each accepted token saves a pass, and with it all its exchanges. The text is the "
         "same.",
     ),
-    look="The sentence below “Pipeline” says how often the ranks exchanged something in the latest "
-    "pass, how much, and how long that took.",
+    look="In “When” the sentence above the lanes says how often the ranks exchanged something in "
+    "the latest pass, how much, and how long that took.",
     words=(
         Step("rank", "a program with its part of the LLM"),
         Step("exchange", "the ranks add up what each has computed"),

@@ -136,9 +136,9 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
         "exchange_ms": ("ms exchanging", "Median time of a pass spent on that, with waiting.", 2),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
-        "per_round": ("tokens a round", "Tokens of the text over rounds.", 2),
+        "per_round": ("tokens / pass", "Tokens of the text over LLM passes, one a round.", 2),
         "round_ms": ("ms a round", "Mean time of a round, drafting and checking.", 2),
-        "tps": ("tokens/s", "Tokens of the text a second.", 0),
+        "tps": ("tokens / s", "Tokens of the text a second.", 0),
     }
 )
 """Column -> its title, its meaning, its decimals."""

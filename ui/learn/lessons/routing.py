@@ -44,6 +44,7 @@ def told_of_scores(evidence: Evidence) -> str:
 ROUTING = Lesson(
     key="routing",
     title="Who drafts what",
+    short="Who drafts",
     text=(
         "With many SSMs it is a waste to let all of them draft. Each takes time, and each fills "
         "the LLM's pass with tokens. Often one knows the text best. Which one that is can change "
@@ -57,7 +58,7 @@ ROUTING = Lesson(
         "Afterwards one can count the regret: how many passes more the LLM needed than with "
         "the best choice.",
     ),
-    look="“Which SSMs draft” has a row for each SSM and a column for each round: a full block "
+    look="“Who” has a row for each SSM and a column for each round: a full block "
     "drafted, a thin line was left out, a fuller colour means a higher score. “Regret” counts "
     "afterwards what other choices would have cost.",
     words=(
@@ -76,8 +77,8 @@ ROUTING = Lesson(
         "Which SSM has the highest score in the last round of the run on the board?",
         highest,
         told_of_scores,
-        "Press “Latest round”. In “Which SSMs draft” the scores of this round stand at the right "
-        "end of the rows. Which number is the largest?",
+        "Go to the last round, with the key l. In “Who” its scores stand at the right end of the "
+        "rows. Which number is the largest?",
         point="routing",
         numeric=False,
         besides=(NO_ONE,),

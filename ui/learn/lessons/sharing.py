@@ -30,6 +30,7 @@ def told_of_left_out(evidence: Evidence) -> str:
 SHARING = Lesson(
     key="sharing",
     title="Sharing one LLM",
+    short="Sharing",
     text=(
         "A server seldom works for one person. Several texts are asked for at once: each is a "
         "request. The LLM works on all of them in the same pass. If there are too many, the rest "
@@ -42,7 +43,7 @@ SHARING = Lesson(
         "with surprising words less. If guessing does not pay at all, nobody drafts. No text "
         "changes by this.",
     ),
-    look="In “All requests now” each row is a request. The full part of a bar are the drafted "
+    look="In “Requests” each row is a request. The full part of a bar are the drafted "
     "tokens that were checked, the hatched part those left out. The scheduler says why.",
     words=(
         Step("request", "one text that is asked for"),

@@ -42,6 +42,7 @@ def told_of_hits(evidence: Evidence) -> str:
 PIPELINE = Lesson(
     key="pipeline",
     title="The pipeline",
+    short="Pipeline",
     text=(
         "So far one model always waits for the other. While the SSM drafts, the LLM is idle; while "
         "the LLM checks, the SSM is. In a pipeline both work at the same time.",
@@ -53,7 +54,7 @@ PIPELINE = Lesson(
         "Both models share one machine. While the SSM works beside it, the LLM's pass may take "
         "longer. So whether a pipeline saves time depends on the machine, and has to be measured.",
     ),
-    look="In “Pipeline” each model has a lane, and time runs to the right. In the example the "
+    look="In “When” each model has a lane, and time runs to the right. In the example the "
     "SSM's bars and the LLM's bars never lie above each other: they take turns.",
     words=(
         Step("pipeline", "the SSM drafts while the LLM checks"),
@@ -71,8 +72,8 @@ PIPELINE = Lesson(
         "With drafting ahead: how many hits were there?",
         hits,
         told_of_hits,
-        "With the run “draft ahead” on the board: the sentence “Drafted ahead: …” below the lanes "
-        "of “Pipeline”.",
+        "With the run “draft ahead” on the board: the sentence “Drafted ahead: …” beside the lanes "
+        "of “When”.",
         point="timeline",
         needs="Do the thing to try first: it is the run that drafts ahead.",
         unit="hits",
@@ -81,6 +82,8 @@ PIPELINE = Lesson(
     columns=("per_round", "round_ms", "tps"),
 )
 
+KNOWS_IT = 0.3
+"""An acceptance rate, of drafts of 12, from which the SSM is no stranger to the text."""
 PLAIN, LONG, BEST = "LLM alone", "drafts of 12", "goodput decides"
 
 
@@ -99,9 +102,33 @@ def told_of_need(evidence: Evidence) -> str:
     return f"A round needed {need:.1f} tokens and wrote {written:.1f}, {won} than the LLM alone."
 
 
+def win_or_loss(evidence: Evidence) -> str:
+    """Whether the example, which is made to lose, lost on this machine, and why."""
+    rows = evidence.of(PLAIN, LONG)
+    if rows is None:
+        return ""
+    plain, long = rows
+    need = long.round_ms / plain.round_ms
+    written = long.stats.num_new_tokens / long.stats.num_rounds
+    cost = f"a round took as long as {need:.1f} tokens of the LLM alone and wrote {written:.1f}"
+    if written <= need:
+        return f"Here it loses: {cost}."
+    rate = long.stats.draft_acceptance_rate
+    why = (
+        f"the SSM knows this text better than expected, {100 * rate:.0f} % was accepted"
+        if rate >= KNOWS_IT
+        else "drafting costs this machine little beside a pass of the LLM"
+    )
+    return (
+        f"Here it wins, though it is made to lose: {cost}, since {why}. This is one sample of "
+        "each: run the example again to see whether it stays so."
+    )
+
+
 LOSES = Lesson(
     key="loses",
     title="When speculation loses",
+    short="When it loses",
     text=(
         "Guessing is not free. A round takes longer than writing one token without a draft: the "
         "SSM has to write the draft, and the LLM's pass has more tokens in it. In return a round "
@@ -115,7 +142,7 @@ LOSES = Lesson(
         "whether it really loses here.",
     ),
     look="The table of runs: the time of a round, and the tokens that it wrote. Where the second "
-    "run was slower, the notice above the pictures says what took the time.",
+    "run was slower, the line beside “Length” says what took the time.",
     words=(Step("speculation", "writing ahead by guesses that are then checked"),),
     example=(
         Setup(PLAIN, CODE, NO_DRAFTERS),
@@ -146,4 +173,5 @@ LOSES = Lesson(
     ),
     pictures=("figures", "strip", "lengths"),
     columns=("per_round", "round_ms", "tps"),
+    outcome=win_or_loss,
 )

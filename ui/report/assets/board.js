@@ -4,7 +4,7 @@
 import { mount } from "./main.js";
 import { mount as mountNotice } from "./notice.js";
 
-// show(values, notice) draws; select({round, node}) is told what was clicked.
+// show(values, notice) draws; select({round, node}) is told what was clicked, select({do}) what to play.
 export async function createBoard(select) {
   const hosts = new Map();
   for (const element of document.querySelectorAll(".rp-picture")) {

@@ -4,7 +4,7 @@ export function createPlayer(recording, changed) {
   const { last } = recording;
   // `opening`: as the file opens, until somebody moves. `round`: a selected one, null for the latest.
   // `stage`: of the selected round, the last one shown; null for all of them.
-  const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, rate: 2 };
+  const at = { stop: last, round: recording.opening.round, node: null, stage: null, moving: false, opening: true, mode: "slow", rate: 2 };
   if (at.round < 0) at.round = null;
   let [timer, since] = [null, 0];
 
@@ -28,7 +28,7 @@ export function createPlayer(recording, changed) {
     if (at.stop >= last) pause();
     else wait();
   };
-  const stopMs = () => 1000 / (at.rate * recording.stopsARound);
+  const stopMs = () => (at.mode === "full" ? 1 : 1000 / (at.rate * recording.stopsARound));
   const wait = () => {
     clearTimeout(timer);
     timer = setTimeout(tick, Math.max(15, since + stopMs() - performance.now()));
@@ -43,13 +43,14 @@ export function createPlayer(recording, changed) {
     move(...given);
   };
   const select = (round, node, stage = null) => {
-    if (round >= 0 && round <= recording.current(at.stop)) go({ round, node, stage });
+    if (round > recording.current(at.stop)) pause(); // a round that was not come to yet
+    const stop = Math.max(at.stop, recording.end(round + 1));
+    if (round >= 0) go({ stop: round > recording.current(at.stop) ? stop : at.stop, round, node, stage });
   };
   return {
     at, play, pause, select,
     toggle: () => (at.moving ? pause() : play()),
     step: still((by) => to(at.stop + by)),
-    seek: still((rounds) => to(recording.end(rounds))),
     rewind: still(() => to(0)),
     follow: still(() => to(last)),
     // Past the last round that was shown it goes on to the next one, and stands still there.
@@ -59,10 +60,12 @@ export function createPlayer(recording, changed) {
       if (wanted > latest && at.stop < last) still(to)(recording.end(wanted + 1));
       else if (latest >= 0) select(Math.max(0, Math.min(latest, wanted)), null);
     },
-    pace(rate) {
-      at.rate = rate;
+    pace({ mode, rate = at.rate }) {
+      Object.assign(at, { mode, rate });
+      if (mode === "step") pause();
       since = performance.now();
       if (at.moving) wait();
+      changed(at);
     },
   };
 }

@@ -13,16 +13,14 @@ export function recordingOf(told) {
     opening: told.opening,
     // The stop at which so many rounds are complete; past them all the last one, perhaps within a round.
     end: (rounds) => told.ends[Math.max(0, rounds)] ?? told.stops.length - 1,
-    // The latest round at a stop, -1 for none; how many are complete.
+    // The latest round at a stop, -1 for none.
     current: (stop) => told.stops[stop][0],
-    complete: (stop) => completeAt(told.stops[stop]),
     stopsARound: Math.max(1, told.stops.length / Math.max(1, told.rounds_known)),
     notice: (stop) => base(stop).notice,
+    scrubber: (place) => scrubberAt(told, place),
     values: (place) => valuesAt(told, base(place.stop), place),
   };
 }
-
-const completeAt = ([round, stage]) => (stage === 3 ? round + 1 : Math.max(0, round));
 
 // The values of a stop are those of the stop before with what changed; some are kept to go on from.
 function basesOf(deltas) {
@@ -53,6 +51,19 @@ function valuesAt(told, base, { stop, round, node, stage: last, moving, opening 
   const all = { ...chosen, strip, figures, inspector, tree: { ...chosen.tree, node, rest: base.tree.rest || !moving } };
   const { notice, ...pictures } = base;
   return Object.fromEntries(Object.keys(pictures).map((name) => [name, { ...base[name], ...all[name] }]));
+}
+
+const STAGES = ["draft", "combine", "verify", "commit"];
+
+// The scrubber's value, as of ui/run/scrubber.py.
+function scrubberAt(told, { stop, round, node, stage: last, moving, opening, mode, rate }) {
+  const [current, stage] = told.stops[stop];
+  const sel = round ?? current;
+  const far = Math.min(sel === current ? stage : Infinity, last ?? Infinity);
+  return {
+    rounds: told.columns, known: told.rounds_known, sel, node, moving, mode, rate,
+    stage: sel < 0 ? "" : STAGES[Math.min(far, STAGES.length - 1)], pinned: round !== null && !opening,
+  };
 }
 
 // What a selected round adds, at the stage that it has come to.

@@ -1,7 +1,7 @@
-// The report's own furniture: the playback bar, keys, light and dark, large type, print.
+// The report's own furniture: keys, the address, light and dark, large type, print.
 
 import { createBoard } from "./board.js";
-import { setText, set } from "./dom.js";
+import { set } from "./dom.js";
 import { createPlayer } from "./playing.js";
 import { recordingOf } from "./recording.js";
 
@@ -14,40 +14,43 @@ const find = (name) => document.querySelector(`#report-${name}`);
 export async function start(told) {
   const recording = recordingOf(told);
   const player = createPlayer(recording, (at) => draw(at));
-  const show = await createBoard(({ round, node, stage }) => player.select(round, node, stage ? STAGES.indexOf(stage) : null));
+  const acts = actsOf(player);
+  const show = await createBoard(({ do: act, round, node, stage, ...more }) => {
+    if (act) acts[act](more);
+    else player.select(round, node, stage ? STAGES.indexOf(stage) : null);
+  });
   const draw = (at) => {
-    show(recording.values(at), at.opening ? recording.opening.notice : recording.notice(at.stop));
-    drawBar(recording, at);
+    const values = { ...recording.values(at), scrubber: recording.scrubber(at) };
+    show(values, at.opening ? recording.opening.notice : recording.notice(at.stop));
+    // Whoever listens is not told every stage of a run that plays.
+    set(find("notice").querySelector(".sp-shell"), "aria-live", at.moving ? "off" : "polite");
+    set(document.body, "data-moving", at.moving);
+    if (!at.opening && !at.moving) addressOf(values.scrubber);
   };
-  wire(player, recording);
+  listen(acts);
   dress();
   draw(player.at);
+  const round = Number(new URLSearchParams(location.search).get("round"));
+  if (Number.isInteger(round) && round >= 1) player.select(Math.min(round, recording.rounds) - 1, null);
   set(document.body, "data-ready", true);
 }
 
-function drawBar(recording, at) {
-  const [scrub, play] = [find("scrub"), find("play")];
-  const complete = recording.complete(at.stop);
-  scrub.value = complete;
-  const words = `Round ${complete} of ${recording.rounds}`;
-  set(scrub, "aria-valuetext", words);
-  setText(find("at"), words);
-  setText(play, at.moving ? "❚❚ Pause" : "▶ Play");
-  // Whoever listens is not told every stage of a run that plays.
-  set(find("notice").querySelector(".sp-shell"), "aria-live", at.moving ? "off" : "polite");
-  set(document.body, "data-moving", at.moving);
+// The address leads back to the round that is shown; where a file's address is fixed, it stays.
+function addressOf({ sel }) {
+  const url = new URL(location.href);
+  if (sel >= 0) url.searchParams.set("round", sel + 1);
+  else url.searchParams.delete("round");
+  try {
+    history.replaceState(null, "", url);
+  } catch { /* a frame without an origin of its own */ }
 }
 
-function wire(player, recording) {
-  const acts = {
-    play: player.toggle, "step-back": () => player.step(-1), step: () => player.step(1), rewind: player.rewind,
-    "round-previous": () => player.selectNext(-1), "round-next": () => player.selectNext(1), follow: player.follow,
-  };
-  for (const [name, act] of Object.entries(acts)) find(name).addEventListener("click", act);
-  const scrub = find("scrub");
-  scrub.max = Math.max(1, recording.rounds);
-  scrub.addEventListener("input", () => player.seek(Number(scrub.value)));
-  find("speed").addEventListener("change", (event) => player.pace(Number(event.target.value)));
+const actsOf = (player) => ({
+  play: player.toggle, pause: player.toggle, "step-back": () => player.step(-1), step: () => player.step(1), rewind: player.rewind,
+  "round-previous": () => player.selectNext(-1), "round-next": () => player.selectNext(1), follow: player.follow, pace: player.pace,
+});
+
+function listen(acts) {
   document.addEventListener("keydown", (event) => {
     const { key, target } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
@@ -62,6 +65,7 @@ function wire(player, recording) {
 
 function dress() {
   const { classList } = document.documentElement;
+  classList.toggle("rp-embed", new URLSearchParams(location.search).get("embed") === "1");
   const pressed = (name, on) => set(find(name), "aria-pressed", String(on));
   for (const [name, own] of [["dark", "dark"], ["large", "ss-large"]]) {
     pressed(name, classList.contains(own));

@@ -1,13 +1,14 @@
 // The dock's tabs: which of its panes is shown. Pressed again, the chosen one closes the dock. Text nodes only.
 const root = element.querySelector(".sp-shell");
 const dock = element.closest(".sp-dock");
-const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", requests: "Requests" };
+const NAMES = { why: "Why", who: "Who", when: "When", length: "Length", inside: "Inside", whatif: "What if", requests: "Requests" };
 const MEANINGS = {
   why: "Why a token was accepted or rejected: the models' probabilities side by side",
   who: "Who drafted what in this round, and the vote",
   when: "When each model worked: the round's time",
   length: "How far to draft: accepted tokens and lengths",
   inside: "Inside an LLM pass: what each node attends to, and its slot in the KV cache",
+  whatif: "What a bigger LLM, a GPU or a slow connection would change: predicted",
   requests: "All requests of this server now",
 };
 const bar = document.createElement("div");
@@ -30,4 +31,6 @@ for (const name of Object.values(props.value.tabs)) {
 }
 root.replaceChildren(bar);
 if (dock.id === "live-dock") dock.dataset.part = "dock";
-show("why");
+// A lesson opens the pane with its picture (lesson.js), which may be there before the dock is.
+addEventListener("specscope-dock", ({ detail }) => { if (detail.id === dock.id) show(detail.name); });
+show(dock.id === "learn-dock" ? document.documentElement.dataset.lessonDock ?? "" : "why");

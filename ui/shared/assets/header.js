@@ -48,6 +48,18 @@ function offerButton() {
   button.addEventListener("click", () => trigger("select", { do: "offer" }));
   return button;
 }
+// For keys: past the chips, tabs and the form, to the rounds of the tab that is open, else to its first heading.
+function skipLink() {
+  const button = node("button", "sp-skip", "Skip to the pictures");
+  button.type = "button";
+  button.addEventListener("click", () => {
+    const seen = (one) => one.offsetParent !== null;
+    const places = [...document.querySelectorAll(".ss-columns")].filter(seen);
+    const panels = [...document.querySelectorAll("#tabs .ss-scroll, #tabs [role=region]")].filter(seen);
+    (places[0] ?? panels[0])?.focus();
+  });
+  return button;
+}
 // Made once: what changes is written into them, so that nothing moves and no focus is lost.
 const bar = node("div", "sp-bar");
 const chips = node("div", "sp-chips");
@@ -58,7 +70,7 @@ rest.tabIndex = 0;
 rest.setAttribute("role", "group");
 const offer = offerButton();
 state.append(node("span", "sp-dot"), stateText);
-bar.append(node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
+bar.append(skipLink(), node("h1", "sp-title", "SpecScope"), chips, state, offer, largeType());
 root.replaceChildren(bar);
 function drawModels(models) {
   const told = JSON.stringify(models);

@@ -7,8 +7,8 @@ function node(tag, className, text) {
   return made;
 }
 const ordered = (all) => Object.entries(all || {}).sort(([a], [b]) => a - b).map(([, one]) => one);
-function step(number, { t, done }, at) {
-  const button = node("button", "sp-step" + (done ? " sp-done" : ""), String(number));
+function step(number, { t, s, done }, at) {
+  const button = node("button", "sp-step" + (done ? " sp-done" : ""), `${number} ${s}`);
   button.type = "button";
   button.title = t;
   button.setAttribute("aria-label", `Lesson ${number}: ${t}${done ? ", finished" : ""}`);
@@ -27,7 +27,7 @@ function glossary(words) {
   const box = node("details", "sp-words");
   const list = node("dl");
   for (const { w, m } of ordered(words)) list.append(node("dt", "", w), node("dd", "", m));
-  box.append(node("summary", "", "Words used here"), list);
+  box.append(node("summary", "", "Words"), list);
   return box;
 }
 function look(words) {
@@ -35,10 +35,10 @@ function look(words) {
   said.append(node("b", "", "What to look at. "), words);
   return said;
 }
-// Which pictures of the board matter, and how much is said, is a matter of style: see learn.css.
-function choosePictures({ pictures, compares }) {
-  document.documentElement.dataset.lesson = pictures;
-  document.documentElement.toggleAttribute("data-lesson-compares", Boolean(compares));
+// Which pictures stand above the dock is a matter of style: see learn.css. The dock opens at the lesson's.
+function choosePictures({ pictures, dock }) {
+  Object.assign(document.documentElement.dataset, { lesson: pictures, lessonDock: dock });
+  dispatchEvent(new CustomEvent("specscope-dock", { detail: { id: "learn-dock", name: dock } }));
 }
 function draw() {
   const value = props.value || {};
@@ -46,11 +46,11 @@ function draw() {
   const focused = root.contains(document.activeElement) && document.activeElement.matches(".sp-step");
   const title = node("h2", "sp-lesson-title", `${value.at}. ${value.title}`);
   const text = ordered(value.text).map((words) => node("p", "", words));
-  root.replaceChildren(steps(value), title, ...text, look(value.look), glossary(value.words));
+  root.replaceChildren(steps(value), glossary(value.words), title, ...text, look(value.look));
   if (focused) root.querySelector("[aria-current=step]")?.focus();
-  choosePictures(value);
-  // A new lesson is read from its beginning.
+  // A new lesson is read from its beginning, with its own picture in the dock.
   if (root.dataset.at !== String(value.at)) {
+    choosePictures(value);
     root.dataset.at = value.at;
     root.closest(".sp-lesson")?.scrollTo?.(0, 0);
   }
@@ -59,12 +59,12 @@ function draw() {
 const POINTED_MS = 4000;
 window.specscopeLesson = {
   point() {
-    const found = document.querySelector("#learn-" + (props.value || {}).point);
+    const value = props.value || {};
+    const found = document.querySelector("#learn-" + value.point);
     if (!found) return;
+    if (found.closest(".sp-dock")) choosePictures(value);
     const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    const behavior = calm ? "auto" : "smooth";
-    if (found.closest(".sp-lesson")) found.scrollIntoView({ behavior, block: "center" });
-    else scrollTo({ behavior, top: scrollY + found.getBoundingClientRect().top - 12 });
+    found.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "nearest" });
     found.tabIndex = -1;
     found.focus({ preventScroll: true });
     found.classList.add("sp-pointed");

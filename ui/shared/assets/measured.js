@@ -15,7 +15,7 @@ function cell(tag, scope, text, means) {
 }
 function headOf(head) {
   const row = node("tr");
-  row.append(cell("th", "col", "your runs (▸ on the board)"));
+  row.append(cell("th", "col", "your runs (▸ shown)"));
   for (const { t, means } of Object.values(head)) row.append(cell("th", "col", t, means));
   const made = node("thead");
   made.append(row);
@@ -37,7 +37,7 @@ function rowOf({ label, latest, cells }) {
 // A run to come has its row already: nothing below the table moves when it has ended.
 function comingOf(label, columns) {
   const made = node("tr");
-  made.append(cell("th", "row", "▸ " + label), ...Array.from({ length: columns }, () => cell("td", "", "–")));
+  made.append(cell("th", "row", label), ...Array.from({ length: columns }, () => cell("td", "", "–")));
   return made;
 }
 // While a run plays the same table comes with each of its frames: a press must find its button.

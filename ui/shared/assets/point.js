@@ -1,6 +1,6 @@
 // One point of a grid: its figures, and its runs; a run's button opens it. Text nodes only.
 const root = element.querySelector(".sp-shell");
-const HEADS = ["run", "prompt", "repeat", "tokens/s", "speed-up", "tokens per pass"];
+const HEADS = ["run", "prompt", "repeat", "tokens / s", "speed-up", "tokens / pass"];
 const MARKS = { best: "★ the fastest point", near: "≈ within noise of the fastest", "": "" };
 function node(tag, className, ...children) {
   const made = document.createElement(tag);

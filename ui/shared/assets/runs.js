@@ -1,9 +1,6 @@
 // Past runs as a table; a row opens its run, with keys its button does. Text nodes only.
 const root = element.querySelector(".sp-shell");
-const COLUMNS = [
-  ["", "status"], ["prompt and text", "text"], ["when", "when"], ["settings", "settings"], ["drafters", "drafters"],
-  ["tokens", "tokens"], ["rounds", "rounds"], ["tokens a round", "mean"], ["tokens/s", "tps"],
-];
+const COLUMNS = [["run", "text"], ["tokens / pass", "mean"]];
 const MARKS_PX = 4;
 const GLYPHS = { completed: "✓", running: "…", cancelled: "■", failed: "✕", interrupted: "⚡" };
 function cell(tag, className, text) {
@@ -15,7 +12,7 @@ function cell(tag, className, text) {
 function head() {
   const row = cell("tr");
   for (const [title, key] of COLUMNS) {
-    const made = cell("th", "sp-col-" + key, title || "status");
+    const made = cell("th", "sp-col-" + key, title);
     made.scope = "col";
     row.append(made);
   }
@@ -37,36 +34,25 @@ function textCell(run) {
   const made = cell("td", "sp-col-text");
   const button = cell("button", "sp-open");
   button.type = "button";
-  button.append(cell("b", "", run.prompt), cell("span", "", run.output));
-  if (run.note) button.append(cell("span", "sp-note", "✎ " + run.note));
+  button.append(cell("b", "", run.prompt));
   button.addEventListener("click", () => openRun(run));
-  made.append(button);
+  const facts = cell("div", "sp-run-facts");
+  const status = cell("span", "sp-run-" + run.status.replace(/\W/g, ""), (GLYPHS[run.status] || "?") + " ");
+  status.append(cell("span", run.status === "completed" ? "sp-sr" : "", run.status + " "));
+  const settings = cell("span", "sp-col-settings", [run.settings, run.sampling].filter(Boolean).join(", "));
+  // Month, day, hour and minute; the whole date is in the tooltip.
+  facts.append(status, cell("span", "sp-col-when", run.when.slice(5, 16)), " · ", settings, cell("span", "sp-col-drafters", " · " + run.drafters));
+  facts.title = `${run.when}. ${run.tokens} tokens in ${run.rounds} passes, ${run.tps} tokens / s. ${settings.textContent}. Drafters: ${run.drafters}`;
+  made.append(button, facts);
+  if (run.thinned) made.append(cell("span", "sp-thinned", "thinned"));
+  if (run.note) made.append(cell("span", "sp-note", "✎ " + run.note));
   return made;
 }
 function row(run, selected) {
   const made = cell("tr", run.id === selected ? "sp-selected" : "");
   made.addEventListener("click", (event) => pressed(event, run));
   if (run.id === selected) made.setAttribute("aria-current", "true");
-  for (const [, key] of COLUMNS) {
-    if (key === "text") made.append(textCell(run));
-    else if (key === "settings") {
-      const settings = cell("td", "sp-col-settings");
-      settings.append(cell("span", "", run.settings), cell("span", "sp-sampling", run.sampling));
-      made.append(settings);
-    } else if (key === "drafters") {
-      const names = run.drafters.split(/(?<=,) /).map((name) => cell("span", "", name));
-      const drafters = cell("td", "sp-col-drafters");
-      drafters.append(...names.flatMap((name, i) => (i ? [" ", name] : [name])));
-      made.append(drafters);
-    } else if (key === "when") {
-      made.append(cell("td", "sp-col-when", run.when.replace(" ", "\n")));
-    } else if (key === "status") {
-      const status = cell("td", "sp-col-status sp-run-" + run.status.replace(/\W/g, ""));
-      status.append(cell("span", "", (GLYPHS[run.status] || "?") + " "), cell("span", "", run.status));
-      if (run.thinned) status.append(cell("span", "sp-thinned", "thinned"));
-      made.append(status);
-    } else made.append(cell("td", "sp-col-" + key, run[key]));
-  }
+  made.append(textCell(run), cell("td", "sp-col-mean", run.mean));
   return made;
 }
 function draw() {

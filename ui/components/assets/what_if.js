@@ -1,0 +1,116 @@
+// What if: predicted speed-up over the length of drafts, as of ui/run/what_if.py, with the measured run on it.
+
+import { h, s, set, setText } from "./dom.js";
+import { sizeOf } from "./measure.js";
+import { fixed } from "./text.js";
+
+const LONGEST = 16;
+const ROOM = { left: 40, right: 14, top: 12, bottom: 30 };
+// A slider's name in the formula, its words, its ends; how the number reads. Cost and size in powers of two.
+const SLIDERS = [
+  { key: "acceptance", words: "acceptance of a token", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
+  { key: "ratio", words: "a drafted token / an LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
+  { key: "size", words: "LLM, times as slow", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
+  { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
+];
+
+export function expectedTokens(acceptance, length) {
+  let [sum, power] = [0, 1];
+  for (let i = 0; i <= length; i += 1, power *= acceptance) sum += power;
+  return sum;
+}
+
+// `cost`: step_ms, pass_ms, plain_ms, other_ms, trip_ms.
+export function predictedSpeedup(cost, acceptance, length, size = 1) {
+  if (length === 0) return 1;
+  const round = length * cost.step_ms + size * cost.pass_ms + cost.other_ms + cost.trip_ms;
+  return (expectedTokens(acceptance, length) * size * cost.plain_ms) / round;
+}
+
+export function create(panel) {
+  const state = { value: {}, chosen: {}, run: null };
+  const inputs = SLIDERS.map((one) => sliderOf(one, () => render(panel, view)));
+  const reset = h("button", { type: "button", class: "ss-tool ss-as-measured", onclick: () => measuredAgain(view, panel) }, "As measured");
+  const svg = s("svg", { class: "ss-what-if-svg", role: "img" });
+  const plot = h("div", { class: "ss-what-if-plot" }, svg);
+  const said = h("p", { class: "ss-sentence ss-what-if-said", "aria-live": "polite" });
+  const empty = h("p", { class: "ss-placeholder" }, "After a run with drafts: what a bigger LLM, a GPU or a slow connection would change.");
+  const box = h("div", { class: "ss-what-if" }, h("div", { class: "ss-what-if-sliders" }, inputs.map((one) => one.node), reset), plot, said);
+  panel.body.append(empty, box);
+  const view = { state, inputs, svg, said, empty, box };
+  view.size = sizeOf(plot, () => render(panel, view));
+  panel.finishTools({ tableForm: true });
+  return {
+    draw(value) {
+      state.value = value;
+      empty.hidden = Boolean(value.run);
+      box.hidden = !value.run;
+      if (value.run && value.run !== state.run) measuredAgain(view, panel);
+      else render(panel, view);
+    },
+    table: () => table(view),
+  };
+}
+
+function sliderOf({ key, words, low, high, step, power, show }, changed) {
+  const input = h("input", { type: "range", min: low, max: high, step, "aria-label": words, "data-key": key, oninput: () => changed() });
+  const number = h("output");
+  const node = h("label", { class: "ss-what-if-slider" }, h("span", {}, words), input, number);
+  const get = () => (power ? 2 ** Number(input.value) : Number(input.value));
+  return {
+    key, node, get,
+    put(value) { input.value = String(power ? Math.log2(value) : value); },
+    tell() { setText(number, show(get())); set(input, "aria-valuetext", show(get())); },
+  };
+}
+
+function measuredAgain(view, panel) {
+  const { value } = view.state;
+  view.state.run = value.run;
+  const measured = { acceptance: value.acceptance, ratio: value.step_ms / value.pass_ms, size: 1, trip_ms: 0 };
+  for (const one of view.inputs) one.put(measured[one.key]);
+  render(panel, view);
+}
+
+function curveOf({ state: { value }, inputs }) {
+  const { acceptance, ratio, size, trip_ms } = Object.fromEntries(inputs.map((one) => [one.key, one.get()]));
+  // The cost of a drafted token is told in passes of the measured LLM: a slower LLM leaves it as it is.
+  const cost = { ...value, step_ms: ratio * value.pass_ms, trip_ms };
+  return Array.from({ length: LONGEST + 1 }, (_, k) => predictedSpeedup(cost, acceptance, k, size));
+}
+
+function render(panel, view) {
+  const { state: { value }, inputs, svg, said, size } = view;
+  if (!value.run || size.width < 60) return;
+  for (const one of inputs) one.tell();
+  const curve = curveOf(view);
+  const best = curve.indexOf(Math.max(...curve));
+  const top = Math.max(1.5, value.speedup ?? 0, ...curve) * 1.08;
+  const x = (k) => ROOM.left + (k / LONGEST) * (size.width - ROOM.left - ROOM.right);
+  const y = (v) => size.height - ROOM.bottom - (v / top) * (size.height - ROOM.top - ROOM.bottom);
+  const text = (words, at, to, anchor = "middle") => s("text", { x: at, y: to, "text-anchor": anchor, class: "ss-mini-tick", "font-size": 12 }, words);
+  set(svg, "width", size.width);
+  set(svg, "height", size.height);
+  const measured = value.speedup == null ? [] : [
+    s("circle", { class: "ss-what-if-measured", cx: x(Math.min(LONGEST, value.length)), cy: y(value.speedup), r: 5 }),
+    text("measured", x(Math.min(LONGEST, value.length)) + 9, y(value.speedup) + 4, "start"),
+  ];
+  svg.replaceChildren(
+    s("line", { class: "ss-mini-level", x1: ROOM.left, x2: size.width - ROOM.right, y1: y(1), y2: y(1) }),
+    text("1x", ROOM.left - 6, y(1) + 4, "end"), text(`${fixed(top, 1)}x`, ROOM.left - 6, ROOM.top + 8, "end"),
+    s("path", { class: "ss-what-if-curve", d: curve.map((v, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(v).toFixed(1)}`).join("") }),
+    ...curve.map((v, k) => s("circle", { class: "ss-what-if-dot", "data-k": k, "data-speedup": v.toFixed(4), cx: x(k), cy: y(v), r: k === best ? 5 : 2.5 })),
+    ...[0, 4, 8, 12, 16].map((k) => text(String(k), x(k), size.height - ROOM.bottom + 15)),
+    text("drafted tokens a round", (size.width + ROOM.left) / 2, size.height - 3), ...measured,
+  );
+  const advice = best ? `${fixed(curve[best], 2)}x with ${best} drafted token${best === 1 ? "" : "s"} a round` : "no length of drafts beats plain decoding";
+  const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
+    : `Measured: ${fixed(value.speedup, 2)}x with ${fixed(value.length, 1)} a round.`;
+  setText(said, `Predicted: ${advice}. ${real}`);
+  set(svg, "aria-label", said.textContent);
+}
+
+function table(view) {
+  if (!view.state.value.run) return null;
+  return { caption: "Predicted speed-up", head: ["drafted tokens a round", "predicted"], rows: curveOf(view).map((v, k) => [k, `${fixed(v, 2)}x`]) };
+}
