@@ -41,9 +41,7 @@ TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
 # As wide as in the report, where two charts stand side by side.
 AS_WIDE = """#sessions-lengths, #sessions-timeline { max-width: 608px; }
-#sessions-board.sp-board { grid-template-rows: auto auto auto auto !important; }
 #sessions-board #sessions-tree .ss-viewport.ss-viewport { height: 25.5em; }
-#sessions-board #sessions-strip .ss-scroll.ss-scroll { height: 17em; flex: none; }
 """
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
