@@ -43,7 +43,7 @@ def serve(argv: list[str] | None) -> None:
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
-        models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say, args.offload)
+        models = load_models(*pair.names, say, args.offload, args.llm_ranks)
         nodes = connect_nodes(args.nodes, models, say)
         return Worker(Engine(models, None, args.schedule, args.drafter, nodes).warm_up(say))
 

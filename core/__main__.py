@@ -21,6 +21,7 @@ from core.config.arguments import Parser, argument_of, integer_argument, number_
 from core.config.field_text import parse_field
 from core.config.nodes import node_settings
 from core.config.offload import number_of_bytes, offload_of
+from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.catalog import BUNDLED, SMOLLM2
@@ -70,6 +71,9 @@ def parser() -> Parser:
         type=number_argument("offload_mbps"),
         metavar="N",
         help="limit of the stream in MB/s, for lessons and benchmarks",
+    )
+    p.add_argument(
+        "--llm-ranks", metavar="tp=N|pp=N", help="divide the LLM among N processes; docs/scale.md"
     )
     p.add_argument(
         "--node",
@@ -178,6 +182,7 @@ def run(args: argparse.Namespace) -> None:
     sampling, speculation = settings_of(args)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
     places = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
+    ranks = ranks_of(args.llm_ranks, offload)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
@@ -189,7 +194,7 @@ def run(args: argparse.Namespace) -> None:
     import_drafters(args.drafter)
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
-    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload)
+    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload, ranks)
     lines.end()
     nodes = connect_nodes(places, models)
     with closing(Engine(models, drafters=args.drafter, nodes=nodes)) as engine:

@@ -7,6 +7,7 @@ SpecScopeError
 │   ├── ModelLoadError               a folder, file or id that is missing, incomplete or unreadable
 │   ├── UnsupportedModelError        an architecture whose tree pass differs from its plain pass
 │   ├── VocabMismatchError           an SSM whose tokenizer is not the LLM's
+│   ├── RankError                    a rank of the LLM that ended or does not answer
 │   ├── OutOfMemoryError             a model or arena that does not fit, with what is needed
 │   └── NodeError                    a node that cannot be reached, or whose SSMs cannot be used
 ├── EngineError
@@ -36,6 +37,7 @@ __all__ = [
     "ModelLoadError",
     "NodeError",
     "OutOfMemoryError",
+    "RankError",
     "SpecScopeError",
     "StoreError",
     "StudyError",
@@ -89,6 +91,10 @@ class UnsupportedModelError(ModelError):
 
 class VocabMismatchError(ModelError):
     """An SSM (small speculative model) whose tokenizer is not the LLM's."""
+
+
+class RankError(ModelError):
+    """A process of an LLM over ranks that ended, or that does not answer in time."""
 
 
 class OutOfMemoryError(ModelError):

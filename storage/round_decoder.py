@@ -16,6 +16,7 @@ from core.events import (
     Estimate,
     NodeTrip,
     ProposalRecord,
+    RankTraffic,
     RoundCompleted,
     RoutedDrafter,
     Scheduled,
@@ -187,6 +188,7 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         scheduled=_decode_scheduled(values["scheduled_json"]),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
         nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),
+        traffic=tuple(RankTraffic(*entry) for entry in from_json(values["traffic_json"] or "[]")),
     )
 
 

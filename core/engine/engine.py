@@ -50,7 +50,7 @@ from core.length.cost_model import Costs
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels, Say
 from core.models.machine import TorchAlone, without_cudnn_attention
-from core.models.protocol import chain
+from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
 from core.routing import make_router
 from core.sequence import Sequence
@@ -100,8 +100,12 @@ class Engine:
         remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
         self._drafting = Drafting(models, remote)
         self._fused_round: FusedRound | None = None
+        in_one_process = ranks_info(models.llm) is None
+        if on_device and not in_one_process:
+            raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
         # A fused round has all drafts on the device, so none of a node.
-        if nodes is None and (on_gpu if on_device is None else on_device):
+        wanted = on_gpu and in_one_process if on_device is None else on_device
+        if nodes is None and wanted:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}

@@ -218,6 +218,7 @@ class Recorder:
             scheduled=state.scheduled,
             loads=sequence.spans(state.loads),
             nodes=state.nodes,
+            traffic=state.traffic,
         )
 
 

@@ -28,6 +28,8 @@ from core.events.parts import (
     NodeTrip,
     OffloadInfo,
     ProposalRecord,
+    RanksInfo,
+    RankTraffic,
     RoutedDrafter,
     RunStats,
     Scheduled,
@@ -47,6 +49,8 @@ __all__ = [
     "ModelInfo",
     "NodeTrip",
     "OffloadInfo",
+    "RankTraffic",
+    "RanksInfo",
     "ProposalRecord",
     "RoundCompleted",
     "RoutedDrafter",
@@ -71,7 +75,7 @@ class RunStarted:
 
     `asked` is the request as it was given. `warnings` are sentences for the reader (a fallback and
     its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed, None where all
-    are in memory.
+    are in memory. `ranks`: how it is divided among processes, None where it is in one.
     """
 
     run_id: str
@@ -92,6 +96,7 @@ class RunStarted:
     queue_ms: float
     warnings: tuple[str, ...] = ()
     offload: OffloadInfo | None = None
+    ranks: RanksInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +207,8 @@ class RoundCompleted:
     own budget.
 
     `loads`: when layers of an offloaded LLM were read in this round's time; no stage, since that
-    happens beside all of them. `nodes`: the nodes that were asked for drafts.
+    happens beside all of them. `nodes`: the nodes that were asked for drafts. `traffic`: what each
+    rank of an LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str
@@ -234,6 +240,7 @@ class RoundCompleted:
     scheduled: Scheduled | None = None
     loads: tuple[Span, ...] = ()
     nodes: tuple[NodeTrip, ...] = ()
+    traffic: tuple[RankTraffic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

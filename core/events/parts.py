@@ -17,6 +17,8 @@ __all__ = [
     "NodeTrip",
     "OffloadInfo",
     "ProposalRecord",
+    "RankTraffic",
+    "RanksInfo",
     "RoutedDrafter",
     "RunStats",
     "Scheduled",
@@ -127,6 +129,30 @@ class NodeTrip:
     plain_ms: float = 0.0
     start_ms: float = 0.0
     end_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RanksInfo:
+    """How the LLM is divided among processes: `split` is `tp` (each layer among all ranks) or `pp`
+    (each rank has some layers); `weight_bytes` of each rank's part, rank 0 first."""
+
+    split: str
+    weight_bytes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.weight_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RankTraffic:
+    """What one rank exchanged with the others in the LLM's pass of a round: `collectives`, the
+    `bytes` of the tensors handed to them, and the time in them, waiting for the others included."""
+
+    rank: int
+    collectives: int
+    bytes: int
+    ms: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ from core.events import (
     Ahead,
     Event,
     OffloadInfo,
+    RanksInfo,
+    RankTraffic,
     RoundCompleted,
     RunCompleted,
     RunStarted,
@@ -78,7 +80,7 @@ REPEATED = {
 }
 # Trees of several nodes, whatever this machine can afford.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
-NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes")
+NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead", "thinned")
 TABLES = (
@@ -100,6 +102,8 @@ def events_of(name: str) -> tuple[Event, ...]:
         return offloaded()
     if name == "nodes":
         return over_nodes()
+    if name == "ranks":
+        return over_ranks()
     sampling, fields = RUNS[name]
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
@@ -134,6 +138,20 @@ def over_nodes() -> tuple[Event, ...]:
         if isinstance(event, RoundCompleted) and event.round == 2:
             transport.kill(0)
     return tuple(events)
+
+
+def over_ranks() -> tuple[Event, ...]:
+    """A run as if its LLM had been divided among two processes."""
+    info = RanksInfo("tp", (7_000_000, 7_000_004))
+    traffic = tuple(RankTraffic(rank, 33, 40_960, 3.5 + rank) for rank in range(2))
+    return tuple(
+        replace(event, ranks=info)
+        if isinstance(event, RunStarted)
+        else replace(event, traffic=traffic)
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in events_of("union")
+    )
 
 
 def scheduled() -> tuple[Event, ...]:

@@ -19,6 +19,8 @@ from core.events import (
     NodeTrip,
     OffloadInfo,
     ProposalRecord,
+    RanksInfo,
+    RankTraffic,
     RoundCompleted,
     RoutedDrafter,
     RunCancelled,
@@ -130,6 +132,7 @@ def commits(new: int) -> Strategy:
         ahead=AHEAD, notes=many(texts), routing_reason=texts,
         routing=many(st.builds(RoutedDrafter, names, texts, floats)), scheduled=SCHEDULED,
         loads=many(spans), nodes=many(TRIPS),
+        traffic=many(st.builds(RankTraffic, small, small, tokens, floats)),
     )  # fmt: skip
 
 
@@ -140,6 +143,7 @@ STARTS = st.builds(
     dtype=texts, device=texts, versions=st.dictionaries(texts, texts, max_size=3),
     seed=st.integers(0, 2**63 - 1), queue_ms=floats, warnings=many(texts),
     offload=st.none() | st.builds(OffloadInfo, texts, small, small, tokens, tokens, floats),
+    ranks=st.none() | st.builds(RanksInfo, texts, many(tokens)),
 )  # fmt: skip
 END: dict[str, Any] = {
     **HEAD,

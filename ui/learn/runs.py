@@ -66,6 +66,13 @@ def follow(learn: Learn, session: TabSession) -> Hashable:
     return models
 
 
+def cannot_run(learn: Learn, lesson: Lesson) -> str:
+    """Why a lesson cannot run with what is loaded; empty if it can."""
+    context = learn.board.context
+    ranks = context.model_host.ranks
+    return missing_reason(lesson, context.drafter_names, ranks.count if ranks else 1)
+
+
 def runs(
     learn: Learn,
     session: TabSession,
@@ -75,7 +82,7 @@ def runs(
     pace: Pace,
 ) -> Iterator[object]:
     """One run after the other, until the visitor opens something else or stops one."""
-    if cannot := missing_reason(lesson, learn.board.context.drafter_names):
+    if cannot := cannot_run(learn, lesson):
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1

@@ -11,6 +11,7 @@ from core.config.checks import choice, integer
 from core.config.mechanisms import SCHEDULES
 from core.config.nodes import node_settings
 from core.config.offload import number_of_bytes, offload_of
+from core.config.ranks import ranks_of
 from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]
@@ -45,6 +46,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
     ssms = "SSMs to place in it, default: bundled; repeatable"
     p.add_argument("--node-ssm", action="append", help=ssms)
+    ranks = "divide the LLM among N processes"
+    p.add_argument("--llm-ranks", metavar="tp=N|pp=N", help=ranks)
     schedules = ", ".join(SCHEDULES)
     p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
     help = "serve neither /v1 (OpenAI's API) nor /metrics (Prometheus)"
@@ -62,6 +65,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     args.preset = _preset(args)
     args.offload = offload_of(args.offload, args.resident, args.offload_mbps)
     args.nodes = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
+    args.llm_ranks = ranks_of(args.llm_ranks, args.offload)
     return args
 
 

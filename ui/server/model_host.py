@@ -15,7 +15,7 @@ from collections.abc import Callable
 from core.config import Request
 from core.config.mechanisms import MODEL_FREE
 from core.errors import EXPECTED_ERRORS, ConfigError, EngineClosedError, SpecScopeError
-from core.events import Event, ModelInfo
+from core.events import Event, ModelInfo, RanksInfo
 from core.models.loading.stages import StageLines
 from ui.run.source import RunLike
 from ui.server.loaded_models import ServedModels, WorkerLike
@@ -72,6 +72,11 @@ class ModelHost:
     def infos(self) -> tuple[ModelInfo, ...]:
         """The loaded models, the LLM first."""
         return self._served.infos
+
+    @property
+    def ranks(self) -> RanksInfo | None:
+        """How the LLM is divided among processes, None where it is in one."""
+        return self._served.ranks
 
     @property
     def drafter_names(self) -> tuple[str, ...]:

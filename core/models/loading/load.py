@@ -8,10 +8,8 @@ weights-only loader.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import torch
 from core.config.checks import choice, names
 from core.config.mechanisms import MODEL_FREE
 from core.config.offload import Offload
+from core.config.ranks import RankSplit
 from core.errors import MODEL_FAULTS, ModelLoadError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
@@ -50,7 +49,13 @@ from core.models.loading.placing import (
     expand_bundled,
     need_of,
 )
-from core.models.loading.reading import read_config, read_module, reading_model, unreadable
+from core.models.loading.reading import (
+    quiet_transformers,
+    read_config,
+    read_module,
+    reading_model,
+    unreadable,
+)
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
@@ -101,9 +106,11 @@ def load_models(
     device: str = "auto",
     say: Say | None = None,
     offload: Offload | None = None,
+    ranks: RankSplit | None = None,
 ) -> LoadedModels:
     """Loads and checks everything; `ssms` may be empty, `bundled` there means all bundled SSMs.
-    With `offload` the LLM's layers are streamed in each pass.
+    With `offload` the LLM's layers are streamed in each pass; with `ranks` it is divided among
+    processes, of which this one is the first.
 
     Tokenizers and memory come first: what can be refused is refused before weights are read.
     Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError,
@@ -113,8 +120,8 @@ def load_models(
     choice("device", device, DEVICES)
     names("ssm", list(ssms), at_most=16)
     place = device_of(device)
-    with _quiet():
-        return _load_all(llm, ssms, dtype, place, say or _ignore_stage, offload)
+    with quiet_transformers():
+        return _load_all(llm, ssms, dtype, place, say or _ignore_stage, offload, ranks)
 
 
 def _ignore_stage(_: str) -> None:
@@ -128,6 +135,7 @@ def _load_all(
     place: torch.device,
     say: Say,
     offload: Offload | None,
+    ranks: RankSplit | None,
 ) -> LoadedModels:
     say("Looking for the models")
     llm_source = find(llm, _about(say, "LLM", llm))
@@ -139,9 +147,9 @@ def _load_all(
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
     # Together: each of them alone may fit.
     needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
-    check_memory([_resident(needs[0], llm_source, offload, place), *needs[1:]], place)
+    check_memory([_resident(needs[0], llm_source, offload, place, ranks), *needs[1:]], place)
     about = _about(say, "LLM", str(llm_source))
-    big = load_one(llm_source, "llm", dtype, place, about, offload)
+    big = load_one(llm_source, "llm", dtype, place, about, offload, ranks)
     check_embedding(tokenizer, big)
     small = _load_small(sources, tokenizer, dtype, place, say)
     warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
@@ -157,7 +165,7 @@ def load_ssms(
     choice("device", device, DEVICES)
     names("ssm", list(ssms), at_most=16)
     place, say = device_of(device), say or _ignore_stage
-    with _quiet():
+    with quiet_transformers():
         every = [name for ssm in ssms for name in expand_bundled(ssm)]
         sources = [find(name, _about(say, "SSM", name)) for name in every]
         tokenizer = load_tokenizer(sources[0])
@@ -214,13 +222,22 @@ def load_one(
     device: torch.device,
     say: Say = _ignore_stage,
     offload: Offload | None = None,
+    ranks: RankSplit | None = None,
 ) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
     say("configuration")
     config = read_config(source)
     torch_dtype = dtype_of(dtype, source.name, device)
     need = need_of(source.name, dtype, device)
-    check_memory([_resident(need, source, offload, device)], device)
+    if ranks is not None:
+        from core.models.ranks.sharding import check_split  # and torch.distributed
+
+        check_split(config, source.title, ranks)
+    check_memory([_resident(need, source, offload, device, ranks)], device)
+    if ranks is not None:
+        from core.models.ranks.leader import load_ranked
+
+        return load_ranked(source, config, torch_dtype, device, ranks, say)
     if offload is not None and offload.mode == "host" and device.type == "cuda":
         check_memory([need], torch.device("cpu"))  # the streamed layers wait in host memory
     if offload is not None:
@@ -241,17 +258,26 @@ def load_one(
 
 
 def _resident(
-    need: Need, source: ModelSource, offload: Offload | None, device: torch.device
+    need: Need,
+    source: ModelSource,
+    offload: Offload | None,
+    device: torch.device,
+    ranks: RankSplit | None,
 ) -> Need:
     """What stays on the device of an LLM whose layers are streamed: embedding and head, resident
-    layers and two buffers. Of layers that are streamed from a CPU's own memory, all do."""
-    if offload is None or need.bytes == 0:
+    layers and two buffers. Of layers that are streamed from a CPU's own memory, all do. Of an LLM
+    over ranks its part on a GPU; on a CPU the parts of all ranks, with an embedding each."""
+    if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)
     tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
     rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
     outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
     layers = need.bytes - outside
+    if ranks is not None:
+        each = rows // tables * DTYPES[need.dtype].itemsize + need.bytes // ranks.count
+        return replace(need, bytes=each if device.type == "cuda" else each * ranks.count)
+    assert offload is not None
     layer = layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
     on_host = offload.mode == "host" and device.type == "cpu"
     kept = layers if on_host else min(layers, offload.resident)
@@ -272,22 +298,6 @@ def _info(
         device=str(device),
         fingerprint=fingerprint_of(module),
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars, which would cut through the text that `python -m core` streams, and no
-    reports: what is wrong with a model is said in our own error."""
-    from transformers.utils import logging
-
-    quiet: Any = logging.disable_progress_bar
-    quiet()
-    before = logging.get_verbosity()
-    logging.set_verbosity(CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
 
 
 def _unique_name(name: str, used: set[str]) -> str:

@@ -94,8 +94,8 @@ function sentence(value) {
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
-  const offload = value.offload ? `${value.offload} ` : "";
-  return `${offload}${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
+  const moves = value.moves ? `${value.moves} ` : "";
+  return `${moves}${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
 }
 
 // Drafts ready before their round were made beside another request, which had its turns in between.

@@ -7,6 +7,7 @@ from ui.learn.lessons.answers import judge
 from ui.learn.lessons.choosing import ACCEPTANCE, LENGTH, VOTE
 from ui.learn.lessons.fitting import FITTING
 from ui.learn.lessons.guessing import MEMORY_BOUND, ONE_SSM, TREE
+from ui.learn.lessons.halves import HALVES
 from ui.learn.lessons.lesson import Lesson, missing_reason, request_of
 from ui.learn.lessons.routing import ROUTING
 from ui.learn.lessons.sharing import SHARING
@@ -17,7 +18,7 @@ __all__ = ["LESSONS", "Lesson", "judge", "lesson_of", "missing_reason", "request
 
 LESSONS = (
     *(MEMORY_BOUND, ONE_SSM, TREE, VOTE, ACCEPTANCE, LENGTH, PIPELINE, LOSES),
-    *(ROUTING, SHARING, FITTING, WIRE),
+    *(ROUTING, SHARING, FITTING, WIRE, HALVES),
 )
 
 
