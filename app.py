@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import closing
 
 STARTED = time.perf_counter()
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # Gradio reads it when imported
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
 def serve(argv: list[str] | None) -> None:
     """Load, build, launch; returns when the server ends."""
     args = parse(argv)
-    from core import Engine, Worker, load_models, one_arena, use_threads
+    from core import Engine, Worker, connect_nodes, load_models, one_arena, use_threads
     from storage import RunQuery, RunStore
     from storage.exports import EXPORTS
     from ui.server.context import make_context
@@ -42,18 +43,15 @@ def serve(argv: list[str] | None) -> None:
 
     def load(pair: ModelPair, say: Say) -> Worker:
         use_threads()  # of the thread that loads: as many as its passes will have
-        models = load_models(pair.llm, pair.ssms, pair.dtype, pair.device, say, args.offload)
-        return Worker(Engine(models, schedule=args.schedule, drafters=args.drafter).warm_up(say))
+        models = load_models(*pair.names, say, args.offload, args.llm_ranks)
+        nodes = connect_nodes(args.nodes, models, say)
+        return Worker(Engine(models, None, args.schedule, args.drafter, nodes).warm_up(say))
 
     host = ModelHost.open(load, ModelPair(args.llm, tuple(ssms_of(args)), args.dtype, args.device))
     access = Access(server_name(args.host), auth=args.auth is not None)
     context = make_context(host, store, access, args.preset, RunQuery, EXPORTS)
-    try:
+    with closing(store), closing(host), closing(context.conductor):  # the last one first
         launch(context, args, STARTED)
-    finally:
-        context.conductor.close()
-        host.close()
-        store.close()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from typing import TextIO
 from core.config import PRESETS, Request, SamplingParams, SpeculationConfig
 from core.config.arguments import Parser, argument_of, integer_argument, number_argument
 from core.config.field_text import parse_field
+from core.config.nodes import node_settings
 from core.config.offload import number_of_bytes, offload_of
+from core.config.ranks import ranks_of
 from core.errors import ConfigError, EngineError, SpecScopeError
 from core.events import Event, event_to_plain
 from core.models.loading.catalog import BUNDLED, SMOLLM2
@@ -70,6 +72,20 @@ def parser() -> Parser:
         metavar="N",
         help="limit of the stream in MB/s, for lessons and benchmarks",
     )
+    p.add_argument(
+        "--llm-ranks", metavar="tp=N|pp=N", help="divide the LLM among N processes; docs/scale.md"
+    )
+    p.add_argument(
+        "--node",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="SSMs on another machine (python -m core.nodes); repeatable",
+    )
+    p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
+    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
+    ssms = "SSMs to place in it, default: bundled; repeatable"
+    p.add_argument("--node-ssm", action="append", help=ssms)
     p.add_argument("--max-new-tokens", type=integer_argument("max_new_tokens"))
     p.add_argument("--temperature", type=number_argument("temperature"), default=0.0)
     p.add_argument("--top-p", type=number_argument("top_p"), default=1.0)
@@ -92,10 +108,11 @@ def parser() -> Parser:
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """The SSMs: those of `--ssm`; by default those that come with the LLM."""
+    """The SSMs here: those of `--ssm`; by default those that come with the LLM, or with `--node`
+    none."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []
 
 
 def request_of(args: argparse.Namespace) -> Request:
@@ -120,7 +137,9 @@ def settings_of(args: argparse.Namespace) -> tuple[SamplingParams, SpeculationCo
     )
     # Without an SSM only prompt lookup can draft: plain decoding, unless a preset is
     # named.
-    preset = args.preset or (DEFAULT_PRESET if ssms_of(args) else "autoregressive")
+    preset = args.preset or (
+        DEFAULT_PRESET if ssms_of(args) or args.node or args.cluster else "autoregressive"
+    )
     speculation = SpeculationConfig.preset(preset, args.temperature)
     for assignment in args.fields:
         name, separator, value = assignment.partition("=")
@@ -162,19 +181,23 @@ def run(args: argparse.Namespace) -> None:
     request = None if is_conversation(args) else request_of(args)
     sampling, speculation = settings_of(args)
     offload = offload_of(args.offload, args.resident, args.offload_mbps)
+    places = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
+    ranks = ranks_of(args.llm_ranks, offload)
 
     from core.drafters.own import import_drafters
     from core.engine.engine import Engine
     from core.models.loading.load import load_models
     from core.models.loading.stages import StageLines
     from core.models.machine import use_threads
+    from core.nodes.connecting import connect_nodes
 
     import_drafters(args.drafter)
     use_threads(args.threads)
     lines = StageLines(sys.stderr)
-    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload)
+    models = load_models(args.llm, ssms_of(args), args.dtype, args.device, lines, offload, ranks)
     lines.end()
-    with closing(Engine(models, drafters=args.drafter)) as engine:
+    nodes = connect_nodes(places, models)
+    with closing(Engine(models, drafters=args.drafter, nodes=nodes)) as engine:
         if request is None:
             from core.chat import converse
 

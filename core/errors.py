@@ -7,7 +7,9 @@ SpecScopeError
 │   ├── ModelLoadError               a folder, file or id that is missing, incomplete or unreadable
 │   ├── UnsupportedModelError        an architecture whose tree pass differs from its plain pass
 │   ├── VocabMismatchError           an SSM whose tokenizer is not the LLM's
-│   └── OutOfMemoryError             a model or arena that does not fit, with what is needed
+│   ├── RankError                    a rank of the LLM that ended or does not answer
+│   ├── OutOfMemoryError             a model or arena that does not fit, with what is needed
+│   └── NodeError                    a node that cannot be reached, or whose SSMs cannot be used
 ├── EngineError
 │   ├── EngineBusyError              `Engine.generate` called while another call is running
 │   ├── EngineClosedError            a request sent to a worker that was closed
@@ -33,7 +35,9 @@ __all__ = [
     "EngineError",
     "ModelError",
     "ModelLoadError",
+    "NodeError",
     "OutOfMemoryError",
+    "RankError",
     "SpecScopeError",
     "StoreError",
     "StudyError",
@@ -89,8 +93,16 @@ class VocabMismatchError(ModelError):
     """An SSM (small speculative model) whose tokenizer is not the LLM's."""
 
 
+class RankError(ModelError):
+    """A process of an LLM over ranks that ended, or that does not answer in time."""
+
+
 class OutOfMemoryError(ModelError):
     """A model or arena that does not fit; the message says how much is needed and what fits."""
+
+
+class NodeError(ModelError):
+    """A node that cannot be reached, or whose SSMs or drafts cannot be used."""
 
 
 class EngineError(SpecScopeError):

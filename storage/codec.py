@@ -120,6 +120,8 @@ def encode_start(
         values[f"{name}_json"] = to_json(getattr(event, name))
     if event.offload is not None:
         values["offload_json"] = to_json(dataclasses.asdict(event.offload))
+    if event.ranks is not None:
+        values["ranks_json"] = to_json(dataclasses.asdict(event.ranks))
     return RUNS.row(values)
 
 
@@ -167,6 +169,7 @@ def decode_start(
     for name in _START_JSON:
         plain[name] = from_json(run[f"{name}_json"])
     plain["offload"] = from_json(run["offload_json"] or "null")
+    plain["ranks"] = from_json(run["ranks_json"] or "null")
     event = event_from_plain(plain)
     assert isinstance(event, RunStarted)
     return event

@@ -16,6 +16,7 @@ from typing import Any
 from core.events import (
     Combined,
     Event,
+    NodeTrip,
     RoundCompleted,
     RunCancelled,
     RunCompleted,
@@ -81,11 +82,17 @@ def _lanes(events: Sequence[Event], drafters: tuple[str, ...]) -> dict[str, list
             whole = Span(ROUNDS, f"round {event.round + 1}", begin, event.at_ms)
             nodes = len(tree.token_ids) if tree and not thinned else None
             _append_slice(by_lane, whole, {**_round_args(event, tree, verdict), "nodes": nodes})
-            for span in (*event.spans, *event.loads):
+            for span in (*event.spans, *event.loads, *map(_trip_span, event.nodes)):
                 shared = {"share": span.share} if span.share < 1 else {}
                 _append_slice(by_lane, span, {"round": event.round + 1, **shared})
             begin, tree, verdict = event.at_ms, None, None
     return {lane: slices for lane, slices in by_lane.items() if slices}
+
+
+def _trip_span(trip: NodeTrip) -> Span:
+    """A node's round trip on a lane of its own; of no length where it was not asked."""
+    name = "round trip" if trip.state == "in_time" else trip.state
+    return Span(trip.node, name, trip.start_ms, trip.end_ms)
 
 
 def _append_slice(slices: dict[str, list[Slice]], span: Span, args: dict[str, Any]) -> None:

@@ -374,3 +374,17 @@ def m021_offload(db: Database) -> None:
     where they were all in memory, as in older runs."""
     db.execute("ALTER TABLE runs ADD COLUMN offload_json TEXT")
     db.execute("ALTER TABLE rounds ADD COLUMN loads_json TEXT")
+
+
+@migrations()
+def m022_nodes(db: Database) -> None:
+    """The nodes that were asked for a round's drafts; NULL if none was, as in older runs."""
+    db.execute("ALTER TABLE rounds ADD COLUMN nodes_json TEXT")
+
+
+@migrations()
+def m023_ranks(db: Database) -> None:
+    """How a run's LLM was divided among processes, and what these exchanged in each round; NULL
+    where it was in one, as in older runs."""
+    db.execute("ALTER TABLE runs ADD COLUMN ranks_json TEXT")
+    db.execute("ALTER TABLE rounds ADD COLUMN traffic_json TEXT")

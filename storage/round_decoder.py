@@ -14,7 +14,9 @@ from core.events import (
     Drafted,
     DraftRecord,
     Estimate,
+    NodeTrip,
     ProposalRecord,
+    RankTraffic,
     RoundCompleted,
     RoutedDrafter,
     Scheduled,
@@ -185,6 +187,8 @@ def _decode_completed(of: _RoundRows) -> RoundCompleted:
         **(_length_fields(values) if values["length_reason"] is not None else {}),
         scheduled=_decode_scheduled(values["scheduled_json"]),
         loads=tuple(Span(*entry) for entry in from_json(values["loads_json"] or "[]")),
+        nodes=tuple(NodeTrip(*entry) for entry in from_json(values["nodes_json"] or "[]")),
+        traffic=tuple(RankTraffic(*entry) for entry in from_json(values["traffic_json"] or "[]")),
     )
 
 

@@ -195,6 +195,10 @@ class _RoundWriter:
             self.values["scheduled_json"] = to_json(dataclasses.astuple(event.scheduled))
         if event.loads:
             self.values["loads_json"] = to_json([_span_values(span) for span in event.loads])
+        if event.nodes:
+            self.values["nodes_json"] = to_json([dataclasses.astuple(trip) for trip in event.nodes])
+        if event.traffic:
+            self.values["traffic_json"] = to_json([dataclasses.astuple(t) for t in event.traffic])
 
 
 COMMIT_FIELDS = (

@@ -72,7 +72,7 @@ RUNS = _table(
     "runs",
     """run_id status created_utc owner prompt seed dtype device queue_ms config_json asked_json
     versions_json warnings_json drafters_json prompt_token_ids_json prompt_texts_json start_seq
-    start_at_ms host pid process_start llm offload_json""",
+    start_at_ms host pid process_start llm offload_json ranks_json""",
     keys=1,
 )
 RUN_MODELS = _table(
@@ -90,7 +90,7 @@ ROUNDS = _table(
     num_accepted num_cut speculation_length next_speculation_length weights_json temperatures_json
     kv_used kv_capacity combine_rule combine_weights_json masses_json dropped_masses_json winner
     length_reason estimates_json predicted_ms ahead_json notes_json between_ms
-    routing_json routing_reason origins_json scheduled_json loads_json""",
+    routing_json routing_reason origins_json scheduled_json loads_json nodes_json traffic_json""",
     keys=2,
 )
 DRAFTS = _table(

@@ -54,6 +54,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("models",),
     ("sequence",),
     ("drafters", "length", "routing", "scheduling"),
+    ("nodes",),
     ("cuda", "engine"),
     ("chat", "__main__", "__init__"),
 )
@@ -66,6 +67,7 @@ NEVER: dict[str, tuple[str, ...]] = {
     "trees/combine": ("transformers",),
     "models": ("core.drafters", "core.engine.engine", "core.sequence"),
     "drafters": ("core.engine.engine", "core.trees.verify", "core.trees.combine"),
+    "nodes": ("pickle", "marshal", "shelve"),
     "length": ("core.engine.engine", "core.cuda", "core.trees"),
     "cuda": ("core.engine.engine", "core.engine.worker", "core.engine.overlap"),
 }

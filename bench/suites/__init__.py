@@ -16,6 +16,7 @@ from bench.suites.grown import CPU_GROWN, GPU_GROWN
 from bench.suites.laws import Laws
 from bench.suites.length import Length
 from bench.suites.load import Load
+from bench.suites.nodes import NodesSuite
 from bench.suites.offload import OffloadSuite
 from bench.suites.overhead import Overhead
 from bench.suites.page import Page
@@ -24,6 +25,7 @@ from bench.suites.pipeline import Pipeline
 from bench.suites.routing import Routing
 from bench.suites.sessions import Sessions
 from bench.suites.smollm2 import SmolLm2, SmolLm2Laws
+from bench.suites.split import SplitSuite
 from bench.suites.start import Start, Visitors
 from bench.suites.tables import Tables
 from bench.suites.watching import Watching
@@ -33,12 +35,14 @@ EVERY: tuple[Suite, ...] = (
     *(CpuBundled(), CPU_GROWN, GpuContest(), *GPU_GROWN, Acceptance(), Overhead(), Passes()),
     *(Length(), Pipeline(), Batch(), Routing(), Fusion(), Tables(), Load(), Laws()),
     *(SmolLm2(), SmolLm2Laws()),
-    OffloadSuite(),
+    *(OffloadSuite(), NodesSuite(), SplitSuite()),
     *(Page(), Sessions(), Start(), Visitors(), Watching()),
 )
 SUITES: Mapping[str, Suite] = MappingProxyType({suite.name: suite for suite in EVERY})
 
-ONLY = MappingProxyType({"family": ("acceptance",), "grown": ("cpu-grown", "overhead", "offload")})
+ONLY = MappingProxyType(
+    {"family": ("acceptance",), "grown": ("cpu-grown", "overhead", "offload", "split")}
+)
 # They run the page, or no model at all.
 WITHOUT_DTYPE = ("sessions", "start", "visitors")
 

@@ -47,6 +47,7 @@ __all__ = [
     "COMBINES",
     "DRAFTS",
     "LENGTHS",
+    "MAX_TOKEN_ID",
     "PIPELINES",
     "PRESETS",
     "ROUTINGS",

@@ -19,7 +19,7 @@ from core.errors import MODEL_FAULTS, ConfigError
 from core.trees.draft import Draft
 from core.trees.tree import ROOT, depths_of
 
-__all__ = ["check_drafts", "import_drafters", "make_own_drafter"]
+__all__ = ["check_drafts", "draft_fault", "import_drafters", "make_own_drafter"]
 
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _METHODS = ("open", "draft", "commit", "close", "temperature", "likelihoods")
@@ -66,12 +66,12 @@ def check_drafts(requests: Many[DraftRequest], drafts: Many[Draft], vocab_size: 
     if len(drafts) != len(requests):
         raise ValueError(f"{len(drafts)} drafts for {len(requests)} requests")
     for request, draft in zip(requests, drafts, strict=True):
-        if fault := _fault_of(request, draft, vocab_size):
+        if fault := draft_fault(request, draft, vocab_size):
             raise ValueError(fault)
 
 
-def _fault_of(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
-    """Empty for a draft that can be verified."""
+def draft_fault(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
+    """Why a draft cannot be verified; empty for one that can."""
     count = len(draft)
     if {len(draft.parents), len(draft.scores), len(draft.qs), len(draft.ranks)} != {count}:
         return "its lists are not of one length"

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 
 from core.config import Request
+from core.config.mechanisms import verify_rule
 from core.drafters import resolve_drafters
 from core.errors import MODEL_FAULTS, ConfigError, ContextLengthError
 from core.models.detokenize import Detokenizer, control_tokens_in, longest_token
@@ -105,7 +106,16 @@ def _refuse_by_beginning(models: LoadedModels, request: Request) -> None:
 
 def _resolve_drafters(models: LoadedModels, request: Request) -> tuple[str, ...]:
     speculation = request.speculation.resolved(request.sampling.temperature)
-    return resolve_drafters(speculation.drafters, models.drafter_names, models.own_drafters)
+    names = resolve_drafters(speculation.drafters, models.drafter_names, models.own_drafters)
+    on_nodes = [info.name for info in models.remote if info.name in names]
+    if on_nodes and verify_rule(speculation.verify).reads_q:
+        raise ConfigError.of(
+            "verify",
+            speculation.verify,
+            f"greedy or match with drafters on nodes ({', '.join(on_nodes)}): it reads the "
+            "probability of every token at every node of a draft, which does not travel",
+        )
+    return names
 
 
 def _prompt_tokens(models: LoadedModels, request: Request) -> tuple[int, ...]:

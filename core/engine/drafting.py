@@ -8,9 +8,12 @@ ahead counts as a hit only once the next round has used it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 
 from core.config.budget import cut_shape, shape_nodes
 from core.config.mechanisms import draft_kind, drafts_together, is_own
@@ -22,6 +25,7 @@ from core.drafters.pooled_drafting import PooledRequest
 from core.drafters.ssm import AUDITION
 from core.drafters.ssm_pool import SsmPool
 from core.drafters.weights import needs_likelihoods
+from core.engine.remote_drafting import PartialAudition, PlannedDrafts, RemoteDrafting
 from core.engine.round_state import ActiveRequest, AheadDrafts, RoundState
 from core.errors import MODEL_FAULTS, DrafterError
 from core.events import Ahead
@@ -46,10 +50,15 @@ ROUTING_WINDOW = 48
 class Drafting:
     """Owns the drafters, by name."""
 
-    def __init__(self, models: LoadedModels) -> None:
+    def __init__(self, models: LoadedModels, nodes: RemoteDrafting | None = None) -> None:
         self.ssm_pool = SsmPool(models.ssms, models.llm.vocab_size)
         self._vocab_size = models.llm.vocab_size
+        self._nodes = nodes
+        # Of `Engine.wire_ms`.
+        self.wire_ms = 0.0
         self._drafters = make_drafters(self.ssm_pool, models.counts, models.own_drafters)
+        if nodes is not None:
+            self._drafters |= nodes.drafters
 
     def by_names(self, names: Many[str]) -> tuple[Drafter, ...]:
         """The drafters of a run, in its order."""
@@ -68,48 +77,90 @@ class Drafting:
         if len(names) < 2 or not (chooses or request.router is not None):
             return
         window = AUDITION if request.router is None else ROUTING_WINDOW
-        log_probs, timings = self.ssm_pool.audition(
-            names, request.sequence.prompt_ids, window=window
-        )
-        request.timings += timings
-        if isinstance(policy, Auditions) and policy.chooses:
-            policy.observe_audition({n: sum(each) / len(each) for n, each in log_probs.items()})
-        _observe_audition(request, log_probs, timings)
+
+        def observe(log_probs: Mapping[str, Many[float]], ms: float) -> None:
+            if isinstance(policy, Auditions) and policy.chooses:
+                means = {n: sum(each) / len(each) for n, each in log_probs.items() if each}
+                policy.observe_audition(means)
+            _observe_audition(request, log_probs, ms)
+
+        request.timings += self._audition(request, names, "prefill", window, observe)
 
     def _route(self, state: RoundState) -> None:
         """The route of this round; before it the audition that the router asks for."""
         request, router = state.request, state.request.router
         if router is None:
             return
-        if router.wants_audition and request.grant.length != 0:
-            tokens = request.sequence.tokens
-            names = self._ssm_names(request)
-            log_probs, timings = self.ssm_pool.audition(
-                names, tokens, stage="audition", window=ROUTING_WINDOW
+        waiting = self._nodes is not None and self._nodes.expects_audition(request)
+        if router.wants_audition and request.grant.length != 0 and not waiting:
+            state.timings += self._audition(
+                request,
+                self._ssm_names(request),
+                "audition",
+                ROUTING_WINDOW,
+                partial(_observe_audition, request),
             )
-            state.timings += timings
-            _observe_audition(request, log_probs, timings)
         state.route = request.route()
         if state.route is not None and isinstance(request.policy, Routed):
             request.policy.use_drafters(state.route.drafters)
+
+    def _audition(
+        self,
+        request: ActiveRequest,
+        names: Many[str],
+        stage: str,
+        window: int,
+        observe: Callable[[Mapping[str, Many[float]], float], None],
+    ) -> list[Timed]:
+        """Scores SSMs on the text's last tokens and calls `observe`: at once where all of them are
+        here, else when the nodes have answered this round. Returns the time spent here."""
+        here = [name for name in names if name in self.ssm_pool.ssms]
+        there = tuple(name for name in names if name not in here)
+        if there and self._nodes is not None:
+            # The same tokens for all, also where one SSM's context is shorter.
+            window = min([window, *(self._nodes.context_length(name) for name in there)])
+            window = min([window, *(self.ssm_pool.ssms[name].context_length for name in here)])
+        log_probs, timings = self.ssm_pool.audition(
+            here, request.sequence.tokens, stage=stage, window=window
+        )
+        ms = sum(one.seconds for one in timings) * 1000
+        if there and self._nodes is not None:
+            audition = PartialAudition(there, window, observe, log_probs, ms)
+            self._nodes.add_audition(request, audition)
+        else:
+            observe(log_probs, ms)
+        return timings
 
     def _ssm_names(self, request: ActiveRequest) -> list[str]:
         return [
             drafter.name
             for index, drafter in enumerate(request.drafters)
-            if drafter.name in self.ssm_pool.ssms and index not in request.lost
+            if index not in request.lost
+            and (drafter.name in self.ssm_pool.ssms or self._is_remote(drafter.name))
         ]
+
+    def _is_remote(self, name: str) -> bool:
+        return self._nodes is not None and name in self._nodes.drafters
 
     def draft(self, states: Many[RoundState]) -> None:
         """Fills in `drafts` and `ahead` of each state, and updates the drafter weights."""
-        by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
         for state in states:
             self._route(state)
+        planned: PlannedDrafts = [(state, self.draft_requests(state)) for state in states]
+        if self._nodes is not None:
+            # First, so that nodes draft while SSMs here do.
+            planned = self._nodes.begin(planned)
+        by_drafter: dict[str, list[tuple[RoundState, DraftRequest]]] = {}
+        for state, requests in planned:
             # `log_pool` needs all SSMs of a run at each step, so it drafts request by request.
-            for draft_request in self._draft_together(state, self.draft_requests(state)):
+            for draft_request in self._draft_together(state, requests):
                 # Regrouped by drafter: one drafter's passes serve all requests.
                 by_drafter.setdefault(draft_request.name, []).append((state, draft_request))
         self._draft_by_drafter(by_drafter)
+        if self._nodes is not None:
+            self._nodes.finish()
+        if self.wire_ms:
+            self._wait_for_wire(states)
         for state in states:
             # Drafters ran in the order of the whole batch; events list them by index.
             state.drafts = dict(sorted(state.drafts.items()))
@@ -118,6 +169,27 @@ class Drafting:
             # Only now is it known which drafts made ahead this round has used.
             state.ahead = ahead_results(state)
             _update_likelihoods(state)
+
+    def _wait_for_wire(self, states: Many[RoundState]) -> None:
+        """Waits as if the SSMs here were on a node, with the wait as a stage of their drafts. One
+        that was whole before its round would have been sent then."""
+        waiting = [
+            (state, index, draft)
+            for state in states
+            for index, draft in state.drafts.items()
+            if draft.passes and state.request.drafters[index].name in self.ssm_pool.ssms
+        ]
+        if not waiting:
+            return
+        start = time.perf_counter()
+        time.sleep(self.wire_ms / 1000)
+        end = time.perf_counter()
+        for state, index, draft in waiting:
+            name = state.request.drafters[index].name
+            # All drafts of a run come in one message.
+            count = sum(one is state for one, _, _ in waiting)
+            wire = Timed(name, "wire", start, end, 1 / count)
+            state.drafts[index] = replace(draft, timings=(*draft.timings, wire))
 
     def draft_requests(self, state: RoundState) -> list[DraftRequest]:
         """The draft requests of a round; opens each drafter on its first one."""
@@ -176,6 +248,8 @@ class Drafting:
             with suppress(*MODEL_FAULTS):  # the run is over: there is no round to report it in
                 request.drafters[index].close(request.sequence)
         request.open_drafters.clear()
+        if self._nodes is not None:
+            self._nodes.forget(request)
 
     def _ensure_open(self, request: ActiveRequest, index: int) -> bool:
         """Opens the request in a drafter unless it is open; False if the drafter fails."""
@@ -303,10 +377,10 @@ def _logs(probabilities: Many[float]) -> list[float]:
 
 
 def _observe_audition(
-    request: ActiveRequest, log_probs: Mapping[str, Many[float]], timings: Many[Timed]
+    request: ActiveRequest, log_probs: Mapping[str, Many[float]], ms: float
 ) -> None:
     if request.router is not None and log_probs:
-        request.router.observe_audition(log_probs, sum(one.seconds for one in timings) * 1000)
+        request.router.observe_audition(log_probs, ms)
 
 
 def ahead_drafts(state: RoundState, committed: tuple[int, ...]) -> AheadDrafts | None:

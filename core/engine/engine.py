@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Many
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from core.config import Request, SpeculationConfig
 from core.config.checks import number
@@ -35,6 +36,7 @@ from core.engine.overlap import (
     run_id_of,
 )
 from core.engine.record import Recorder
+from core.engine.remote_drafting import RemoteDrafting
 from core.engine.round import RoundSteps, count_event, overlapped_round, serial_round
 from core.engine.round_state import ActiveRequest, RoundState, next_round, update_weights
 from core.engine.run_events import run_failed, run_started
@@ -48,15 +50,19 @@ from core.length.cost_model import Costs
 from core.models.hf_model import HfModel
 from core.models.loading.load import LoadedModels, Say
 from core.models.machine import TorchAlone, without_cudnn_attention
-from core.models.protocol import chain
+from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
 from core.routing import make_router
 from core.sequence import Sequence
+
+if TYPE_CHECKING:
+    from core.nodes.client import RemotePool
 
 __all__ = ["Engine"]
 
 # Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks.
 PREFILL_CHUNK = 512
+LONGEST_WIRE_MS = 1000.0
 # Depth of the chain by which a router compares the times of SSMs.
 ROUTED_CHAIN = 4
 
@@ -66,7 +72,8 @@ class Engine:
 
     `on_device`: run whole rounds on the device, with one copy of the results to the host (see
     FusedRound). None: only on a GPU. `schedule`: how rounds are divided among live requests.
-    `drafters`: import paths of drafters of one's own, which requests may name.
+    `drafters`: import paths of drafters of one's own, which requests may name. `nodes`: SSMs on
+    other machines, connected (`core.nodes.connecting`).
     """
 
     def __init__(
@@ -75,9 +82,12 @@ class Engine:
         on_device: bool | None = None,
         schedule: str = EACH,
         drafters: Many[str] = (),
+        nodes: RemotePool | None = None,
     ) -> None:
         if drafters:
             models = dataclasses.replace(models, own_drafters=import_drafters(drafters))
+        if nodes is not None:
+            models = dataclasses.replace(models, remote=nodes.infos)
         self.models = models
         self.busy = threading.Lock()
         self._llm = models.llm
@@ -85,9 +95,17 @@ class Engine:
         on_gpu = models.llm.device.type == "cuda"
         if on_gpu:
             without_cudnn_attention()
-        self._drafting = Drafting(models)
+        self.costs = Costs(models.llm)
+        self.nodes = nodes
+        remote = None if nodes is None else RemoteDrafting(nodes, lambda: self.costs.plain_ms)
+        self._drafting = Drafting(models, remote)
         self._fused_round: FusedRound | None = None
-        if on_gpu if on_device is None else on_device:
+        in_one_process = ranks_info(models.llm) is None
+        if on_device and not in_one_process:
+            raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
+        # A fused round has all drafts on the device, so none of a node.
+        wanted = on_gpu and in_one_process if on_device is None else on_device
+        if nodes is None and wanted:
             self._fused_round = FusedRound(models.llm, self._drafting, capture=on_gpu)
         # Weights that outlive their run (`carry_over`), by drafters and rule.
         self._carried: dict[tuple[object, ...], DrafterWeights] = {}
@@ -98,7 +116,6 @@ class Engine:
         self._admitted: set[str] = set()
         self._torch_alone = TorchAlone((models.llm, *models.ssms.values()))
         self._recorder = Recorder(models.tokenizer)
-        self.costs = Costs(models.llm)
         self._schedule = BatchSchedule(schedule, self.costs)
         # Kept with what they have learned: a schedule may be left and taken up again.
         self._schedules = {schedule: self._schedule}
@@ -139,6 +156,17 @@ class Engine:
                 raise ConfigError.of("stream_mbps", mbps, "0 with this kind of LLM")
             self._llm.stream_from_host(mbps)
             self._stream_mbps = mbps
+
+    @property
+    def wire_ms(self) -> float:
+        """The round trip that drafts of SSMs here wait for, as if they were on a node; 0: none. For
+        lessons: what was measured before is not measured again."""
+        return self._drafting.wire_ms
+
+    @wire_ms.setter
+    def wire_ms(self, ms: float) -> None:
+        number("wire_ms", ms, 0, LONGEST_WIRE_MS)
+        self._drafting.wire_ms = float(ms)
 
     @property
     def schedule_decision(self) -> ScheduleDecision | None:
@@ -188,8 +216,10 @@ class Engine:
         return self
 
     def close(self) -> None:
-        """Ends the drafting thread; the engine may be used again."""
+        """Ends the drafting thread and the connections to nodes; the engine may be used again."""
         self._draft_thread.close()
+        if self.nodes is not None:
+            self.nodes.close()
 
     # -- one round --
 
@@ -351,12 +381,19 @@ class Engine:
         """
         costs = {ssm: self.costs.draft_costs(ssm) for ssm in ssms}
         with_start = {ssm: one for ssm, one in costs.items() if one.start.value is not None}
-        models = self.models.ssms
-        alike = [one for ssm, one in with_start.items() if has_shape_of(models[ssm], models[name])]
+        alike = [one for ssm, one in with_start.items() if self._have_one_shape(ssm, name)]
         steps = ROUTED_CHAIN - 1
         drafting = [one.start.get() + steps * one.step_ms for one in alike or with_start.values()]
         draft_ms = sum(drafting) / len(drafting) if drafting else 0.0
         return self.costs.verify_ms(ROUTED_CHAIN) + draft_ms
+
+    def _have_one_shape(self, one: str, other: str) -> bool:
+        """Whether two SSMs take the same time: models of one shape, on one device."""
+        models = self.models.ssms
+        if one in models and other in models:
+            return has_shape_of(models[one], models[other])
+        remote = {info.name: (info.device, info.parameters) for info in self.models.remote}
+        return one in remote and remote[one] == remote.get(other)
 
     def _weights(self, config: SpeculationConfig) -> DrafterWeights:
         """Equal weights, or with `carry_over` those that earlier runs of the same drafters and rule

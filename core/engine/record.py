@@ -141,7 +141,9 @@ class Recorder:
         nodes = range(ROOT, len(tree))
         entries = self._top_k_of("llm", list(nodes), state.target.display_probabilities, k)
         for index, draft in state.drafts.items():
+            name = state.request.drafters[index].name
             if draft.logits is None:
+                entries += self._top_k_sent(state, name, draft)
                 continue
             # A node of the tree and the same node of the draft share their tokens from the root.
             draft_nodes = {node: _node_of(draft, tree.tokens_to(node)) for node in nodes}
@@ -151,8 +153,19 @@ class Recorder:
             # Only nodes that were fed have logits; `rows` maps those to rows of `draft.logits`.
             rows = [draft.rows[d] for d in fed_nodes.values()]
             shown = unprocessed_probabilities(draft.logits[rows])
-            entries += self._top_k_of(state.request.drafters[index].name, list(fed_nodes), shown, k)
+            entries += self._top_k_of(name, list(fed_nodes), shown, k)
         return tuple(entries)
+
+    def _top_k_sent(self, state: RoundState, name: str, draft: Draft) -> list[TopK]:
+        """What a node sent of a draft's likeliest tokens."""
+        tree = state.tree
+        nodes = {node: _node_of(draft, tree.tokens_to(node)) for node in range(ROOT, len(tree))}
+        rows = [
+            (node, draft.top[one])
+            for node, one in nodes.items()
+            if one is not None and one in draft.top
+        ]
+        return [TopK(node, name, ids, self.texts(ids), chances) for node, (ids, chances) in rows]
 
     def _top_k_of(
         self, source: str, nodes: list[int], probabilities: torch.Tensor, k: int
@@ -204,6 +217,8 @@ class Recorder:
             routing_reason=state.route.reason if state.route else "",
             scheduled=state.scheduled,
             loads=sequence.spans(state.loads),
+            nodes=state.nodes,
+            traffic=state.traffic,
         )
 
 

@@ -27,7 +27,7 @@ from core.errors import MODEL_FAULTS
 from core.events import Event
 from core.events.parts import Timed
 from core.models.layer_stream import stream_of
-from core.models.protocol import Feed, LanguageModel
+from core.models.protocol import Feed, LanguageModel, rank_traffic
 from core.sequence import CommitResult
 from core.trees.combine import combine
 from core.trees.sampling import Target, penalize_tree
@@ -98,9 +98,11 @@ class RoundSteps:
         self._idle_time.fill()
         stream = stream_of(self._llm)
         loads = stream.take_times() if stream else ()
+        traffic = rank_traffic(self._llm)
         for state in decided:
             with _fails_alone(state, states):
                 result = self.commit_one(state)
+            state.traffic = traffic
             if loads:
                 began = min(timing.start for timing in state.timings)
                 state.loads = [

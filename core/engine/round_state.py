@@ -15,7 +15,7 @@ from core.drafters.ahead import AheadDraftsByName
 from core.drafters.base import Drafter
 from core.drafters.weights import DrafterWeights, LikelihoodHistory
 from core.errors import MODEL_FAULTS, DrafterError
-from core.events import Ahead, Scheduled
+from core.events import Ahead, NodeTrip, RankTraffic, Scheduled
 from core.events.parts import Timed
 from core.length import BatchLoad, Choice, DraftOutcome, LengthPolicy, RoundOutcome, SharesPass
 from core.metrics import LLM_LANE
@@ -191,7 +191,8 @@ class RoundState:
     one batch. `kv_committed`: the accepted path is already committed in the LLM's row. `error`: why
     the request ends here. `grant`, `decision`: the scheduler's when this draft was planned, maybe a
     round ago; `scheduled`: its part in the batch; `num_tokens`: committed in the round. `loads`:
-    when layers of an offloaded LLM were read meanwhile.
+    when layers of an offloaded LLM were read meanwhile. `nodes`: those asked for drafts. `traffic`:
+    of an LLM over ranks.
     """
 
     request: ActiveRequest
@@ -205,6 +206,8 @@ class RoundState:
     kv_committed: bool = False
     timings: list[Timed] = field(default_factory=list)
     loads: list[Timed] = field(default_factory=list)
+    nodes: tuple[NodeTrip, ...] = ()
+    traffic: tuple[RankTraffic, ...] = ()
     ahead_drafts: AheadDrafts | None = None
     ahead: tuple[Ahead, ...] = ()
     hidden_ms: float = 0.0
@@ -330,7 +333,7 @@ def _outcome(
         chances=chances_of(draft),
         path=tuple(draft.walk(committed)),
         credit=counts[0],
-        start_ms=_ms(t for t in draft.timings if t.name == "catch_up"),
+        start_ms=_ms(t for t in draft.timings if t.name in ("catch_up", "wire")),
         prefill_ms=_ms(prefill),
         ahead=draft.ahead > 0,
         num_verified=counts[1],

@@ -13,6 +13,7 @@ from core.errors import MODEL_FAULTS
 from core.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from core.models.layer_stream import stream_of
 from core.models.loading.load import LoadedModels
+from core.models.protocol import ranks_info
 from core.sequence import Sequence
 
 __all__ = ["run_cancelled", "run_completed", "run_failed", "run_started"]
@@ -47,6 +48,7 @@ def run_started(
         queue_ms=queue_ms,
         warnings=(*models.warnings, *_warnings(sequence, info.dtype)),
         offload=None if stream is None else stream.info,
+        ranks=ranks_info(models.llm),
     )
 
 

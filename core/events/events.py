@@ -25,8 +25,11 @@ from core.events.parts import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    NodeTrip,
     OffloadInfo,
     ProposalRecord,
+    RanksInfo,
+    RankTraffic,
     RoutedDrafter,
     RunStats,
     Scheduled,
@@ -44,7 +47,10 @@ __all__ = [
     "Estimate",
     "Event",
     "ModelInfo",
+    "NodeTrip",
     "OffloadInfo",
+    "RankTraffic",
+    "RanksInfo",
     "ProposalRecord",
     "RoundCompleted",
     "RoutedDrafter",
@@ -69,7 +75,7 @@ class RunStarted:
 
     `asked` is the request as it was given. `warnings` are sentences for the reader (a fallback and
     its reason, what bfloat16 means). `offload`: how the LLM's layers are streamed, None where all
-    are in memory.
+    are in memory. `ranks`: how it is divided among processes, None where it is in one.
     """
 
     run_id: str
@@ -90,6 +96,7 @@ class RunStarted:
     queue_ms: float
     warnings: tuple[str, ...] = ()
     offload: OffloadInfo | None = None
+    ranks: RanksInfo | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,8 @@ class RoundCompleted:
     own budget.
 
     `loads`: when layers of an offloaded LLM were read in this round's time; no stage, since that
-    happens beside all of them.
+    happens beside all of them. `nodes`: the nodes that were asked for drafts. `traffic`: what each
+    rank of an LLM over ranks exchanged in this round's pass.
     """
 
     run_id: str
@@ -231,6 +239,8 @@ class RoundCompleted:
     routing_reason: str = ""
     scheduled: Scheduled | None = None
     loads: tuple[Span, ...] = ()
+    nodes: tuple[NodeTrip, ...] = ()
+    traffic: tuple[RankTraffic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

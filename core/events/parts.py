@@ -9,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 __all__ = [
+    "ON_NODE",
     "Ahead",
     "DraftRecord",
     "Estimate",
     "ModelInfo",
+    "NodeTrip",
     "OffloadInfo",
     "ProposalRecord",
+    "RankTraffic",
+    "RanksInfo",
     "RoutedDrafter",
     "RunStats",
     "Scheduled",
@@ -25,6 +29,10 @@ __all__ = [
 ]
 
 
+ON_NODE = " of node "
+"""Between a device and the node that it is in."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A stage's stretch of time. `lane` is a drafter's name, `combine`, `llm`, `verify` or
@@ -32,7 +40,8 @@ class Span:
 
     `name` is the stage: `draft`, `catch_up`, `combine`, `forward`, `verify`, `commit`, `prefill`;
     `ahead` is drafting for the next round beside this one's `forward`; `load`, on the lane
-    `layers`, reading an offloaded LLM's layers. `share`: which part of the time was spent on this
+    `layers`, reading an offloaded LLM's layers; `wire`, of an SSM on a node, the way of a request
+    there and of the drafts back. `share`: which part of the time was spent on this
     lane; less than 1 where SSMs drafted at once, in passes made together.
     """
 
@@ -67,6 +76,11 @@ class ModelInfo:
     device: str
     fingerprint: str = ""
 
+    @property
+    def node(self) -> str:
+        """The address of the node that an SSM is on; empty where it is here."""
+        return self.device.partition(ON_NODE)[2]
+
     def is_same(self, other: ModelInfo) -> bool:
         """Whether both are the same model, and would write the same text: all fields are equal, the
         fingerprint where both have one."""
@@ -94,6 +108,51 @@ class OffloadInfo:
     def least_ms(self) -> float:
         """What a pass takes at least, by the limited rate; 0 without a limit."""
         return self.bytes_a_pass / self.mbps / 1000 if self.mbps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTrip:
+    """What one node was asked for a round. `state`: `in_time`; `late`, no answer before the
+    deadline; `absent`, not asked: it was not there, or still at work on an earlier round.
+    `round_trip_ms` of an answer in time, from the message to its drafts, `busy_ms` of them at work
+    there. `starts`: how often the node was started, as far as the engine knows. `plain_ms`:
+    predicted time of a pass without a draft, 0 unknown. From `start_ms` to `end_ms` the round
+    waited for it, both 0 where it was not asked."""
+
+    node: str
+    state: str
+    round_trip_ms: float
+    deadline_ms: float
+    busy_ms: float = 0.0
+    drafts: int = 0
+    starts: int = 1
+    plain_ms: float = 0.0
+    start_ms: float = 0.0
+    end_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RanksInfo:
+    """How the LLM is divided among processes: `split` is `tp` (each layer among all ranks) or `pp`
+    (each rank has some layers); `weight_bytes` of each rank's part, rank 0 first."""
+
+    split: str
+    weight_bytes: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.weight_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class RankTraffic:
+    """What one rank exchanged with the others in the LLM's pass of a round: `collectives`, the
+    `bytes` of the tensors handed to them, and the time in them, waiting for the others included."""
+
+    rank: int
+    collectives: int
+    bytes: int
+    ms: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import torch
 
 from core.models.lean import LeanLayer, LeanWeights
 
-__all__ = ["adopt", "lean_layer", "lean_weights", "stored_wide"]
+__all__ = ["ARCHITECTURES", "adopt", "lean_layer", "lean_weights", "stored_wide"]
 
 # Their layers are those that core/models/lean.py computes; the checks below and a comparison of
 # logits decide, not the name alone.

@@ -123,11 +123,15 @@ class LeanForward:
     """See TensorForward."""
 
     def __init__(
-        self, weights: LeanWeights, masks: MaskKind, stream: LayerStream | None = None
+        self,
+        weights: LeanWeights,
+        masks: MaskKind,
+        stream: LayerStream | None = None,
+        output: Callable[[torch.Tensor, torch.Tensor | None], Projection] = Projection,
     ) -> None:
         """`stream`: of an offloaded model its layers' matrices; those of `weights` are on the
-        device `meta`."""
-        self._weights = weights
+        device `meta`. `output`: makes the projections whose results join the residual stream."""
+        self._weights, self._output = weights, output
         self.stream = stream
         # Where the model takes one mask for all layers, its window holds in each of them.
         self._windowed = bool(masks.window) and not masks.by_layer_type
@@ -212,10 +216,10 @@ class LeanForward:
             qkv=Projection(layer.qkv, layer.qkv_bias),
             q_norm=None if layer.q_norm is None else Norm(layer.q_norm, eps),
             k_norm=None if layer.k_norm is None else Norm(layer.k_norm, eps),
-            out=Projection(layer.out, layer.out_bias),
+            out=self._output(layer.out, layer.out_bias),
             post_norm=Norm(layer.post_norm, eps),
             gate_up=Projection(layer.gate_up, layer.gate_up_bias),
-            down=Projection(layer.down, layer.down_bias),
+            down=self._output(layer.down, layer.down_bias),
             windowed=layer.sliding or self._windowed,
         )
 

@@ -7,16 +7,16 @@ nodes, `commit` keeps one path of them and forgets the rest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from core.events import ModelInfo
+from core.events import ModelInfo, RanksInfo, RankTraffic
 from core.trees.tree import ROOT
 
-__all__ = ["Feed", "LanguageModel", "chain"]
+__all__ = ["Feed", "LanguageModel", "chain", "rank_traffic", "ranks_info"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +103,15 @@ class LanguageModel(Protocol):
         pending, numbered anew from 0 in their order.
         """
         ...
+
+
+def ranks_info(model: object) -> RanksInfo | None:
+    """How a model over ranks is divided; None of any other."""
+    found: RanksInfo | None = getattr(model, "ranks", None)
+    return found
+
+
+def rank_traffic(model: object) -> tuple[RankTraffic, ...]:
+    """What the ranks of a model exchanged in its last pass; nothing where it is in one process."""
+    last: Callable[[], tuple[RankTraffic, ...]] | None = getattr(model, "last_traffic", None)
+    return () if last is None else last()

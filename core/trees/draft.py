@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 
@@ -28,7 +29,8 @@ class Draft:
     scores, if computed.
 
     `origins`: of a fused draft, for each node the index of the drafter that proposed it.
-    `contexts`, `shares`: of a lookup, as in `DraftRecord`.
+    `contexts`, `shares`: of a lookup, as in `DraftRecord`. `top`: of a draft whose logits are on
+    another machine, the likeliest tokens after a node (ROOT: the root) and their probabilities.
     """
 
     token_ids: list[int] = field(default_factory=list)
@@ -48,6 +50,7 @@ class Draft:
     origins: tuple[int, ...] = ()
     contexts: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
+    top: Mapping[int, tuple[tuple[int, ...], tuple[float, ...]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.token_ids)

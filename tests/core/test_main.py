@@ -47,12 +47,10 @@ def _loaded_once() -> Iterator[None]:
     kept: dict[tuple[Any, ...], Any] = {}
     load = loading.load_models
 
-    def cached(
-        llm: str, ssms: list[str], dtype: str, device: str, say: Any, offload: Any = None
-    ) -> Any:
-        key = (llm, tuple(ssms), dtype, device, offload)
+    def cached(llm: str, ssms: list[str], dtype: str, device: str, say: Any, *how: Any) -> Any:
+        key = (llm, tuple(ssms), dtype, device, *how)
         if key not in kept:
-            kept[key] = load(llm, ssms, dtype, device, say, offload)
+            kept[key] = load(llm, ssms, dtype, device, say, *how)
         return kept[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -24,6 +24,8 @@ from core.events import (
     Ahead,
     Event,
     OffloadInfo,
+    RanksInfo,
+    RankTraffic,
     RoundCompleted,
     RunCompleted,
     RunStarted,
@@ -33,6 +35,7 @@ from core.events import (
 )
 from core.sequence import Sequence
 from storage import RunStore
+from tests.core.nodes.served import engine_over
 from tests.laws.runs import bundled_engine, prompts
 from tests.synthetic import Mechanisms, synthetic_run
 from ui.run.view import View, reduce, reduce_all
@@ -77,7 +80,7 @@ REPEATED = {
 }
 # Trees of several nodes, whatever this machine can afford.
 NODES: dict[str, Any] = {"max_tree_nodes": 12}
-NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded")
+NAMES = (*RUNS, *CUT_OFF, "ahead", "scheduled", "offloaded", "nodes", "ranks")
 ORDER = ("ordinal", "round", "node", "position")
 FLAGS = ("accepted", "drafted_ahead", "thinned")
 TABLES = (
@@ -97,6 +100,10 @@ def events_of(name: str) -> tuple[Event, ...]:
         return scheduled()
     if name == "offloaded":
         return offloaded()
+    if name == "nodes":
+        return over_nodes()
+    if name == "ranks":
+        return over_ranks()
     sampling, fields = RUNS[name]
     request = Request(prompts(8)[3], sampling, SpeculationConfig(**{**NODES, **fields}))
     *events, last = bundled_engine().generate(request)
@@ -113,6 +120,34 @@ def offloaded() -> tuple[Event, ...]:
         replace(event, offload=info)
         if isinstance(event, RunStarted)
         else replace(event, loads=loads)
+        if isinstance(event, RoundCompleted)
+        else event
+        for event in events_of("union")
+    )
+
+
+def over_nodes() -> tuple[Event, ...]:
+    """A run whose SSMs are on two nodes, of which one is killed after the third round."""
+    models = bundled_engine().models
+    first, *others = models.ssms
+    engine, transport = engine_over(models, [[first], others])
+    events = []
+    sampling = SamplingParams(24, temperature=0.8, seed=1)
+    for event in engine.generate(Request(prompts(8)[3], sampling, SpeculationConfig(**NODES))):
+        events.append(event)
+        if isinstance(event, RoundCompleted) and event.round == 2:
+            transport.kill(0)
+    return tuple(events)
+
+
+def over_ranks() -> tuple[Event, ...]:
+    """A run as if its LLM had been divided among two processes."""
+    info = RanksInfo("tp", (7_000_000, 7_000_004))
+    traffic = tuple(RankTraffic(rank, 33, 40_960, 3.5 + rank) for rank in range(2))
+    return tuple(
+        replace(event, ranks=info)
+        if isinstance(event, RunStarted)
+        else replace(event, traffic=traffic)
         if isinstance(event, RoundCompleted)
         else event
         for event in events_of("union")

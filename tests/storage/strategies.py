@@ -16,8 +16,11 @@ from core.events import (
     DraftRecord,
     Estimate,
     ModelInfo,
+    NodeTrip,
     OffloadInfo,
     ProposalRecord,
+    RanksInfo,
+    RankTraffic,
     RoundCompleted,
     RoutedDrafter,
     RunCancelled,
@@ -64,6 +67,10 @@ ESTIMATES = many(st.builds(Estimate, small, small, floats, floats))
 AHEAD = many(st.builds(Ahead, texts, small, floats, st.booleans(), floats, floats, texts))
 MODELS = many(st.builds(ModelInfo, names, texts, tokens, texts, small, small, texts, texts))
 LIMITS = st.none() | small
+TRIPS = st.builds(
+    NodeTrip, texts, st.sampled_from(("in_time", "late", "absent")), floats, floats, floats, small,
+    small, floats, floats, floats,
+)  # fmt: skip
 SCHEDULED = st.none() | st.builds(
     Scheduled, texts, small, small, small, LIMITS, LIMITS, small, small, small, small, floats,
     texts, texts,
@@ -124,7 +131,8 @@ def commits(new: int) -> Strategy:
         length_reason=texts, estimates=ESTIMATES, predicted_ms=floats, between_ms=floats,
         ahead=AHEAD, notes=many(texts), routing_reason=texts,
         routing=many(st.builds(RoutedDrafter, names, texts, floats)), scheduled=SCHEDULED,
-        loads=many(spans),
+        loads=many(spans), nodes=many(TRIPS),
+        traffic=many(st.builds(RankTraffic, small, small, tokens, floats)),
     )  # fmt: skip
 
 
@@ -135,6 +143,7 @@ STARTS = st.builds(
     dtype=texts, device=texts, versions=st.dictionaries(texts, texts, max_size=3),
     seed=st.integers(0, 2**63 - 1), queue_ms=floats, warnings=many(texts),
     offload=st.none() | st.builds(OffloadInfo, texts, small, small, tokens, tokens, floats),
+    ranks=st.none() | st.builds(RanksInfo, texts, many(tokens)),
 )  # fmt: skip
 END: dict[str, Any] = {
     **HEAD,

@@ -44,7 +44,8 @@ def test_a_blank_file_gets_the_schema(path: Path) -> None:
         "m001_runs", "m002_rounds", "m003_search", "m004_views", "m005_minions", "m006_overlap",
         "m007_studies", "m008_notes", "m009_lists", "m010_thinning", "m011_seen", "m012_baselines",
         "m013_shares", "m014_between", "m015_fingerprints", "m016_routing", "m017_fusion",
-        "m018_scheduling", "m019_own_tokens", "m020_schedules", "m021_offload",
+        "m018_scheduling", "m019_own_tokens", "m020_schedules", "m021_offload", "m022_nodes",
+        "m023_ranks",
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from core import Engine
 from core.config import Request
-from core.events import Combined, Event, RoundCompleted, RunCompleted, Verified
+from core.events import Combined, Event, RankTraffic, RoundCompleted, RunCompleted, Verified
 from tests.family import SSMS
 from tests.synthetic import synthetic_run
 from ui.components import PICTURES as drawn_pictures
@@ -41,6 +41,8 @@ EXPLAINED = {
     9: ("routing", "regret"),
     10: ("scheduler", "queue"),
     11: ("layer", "streamed"),
+    12: ("wire", "round trip"),
+    13: ("rank", "exchange"),
 }
 TERMS = {term: number for number, terms in EXPLAINED.items() for term in terms}
 # Words of the trade that no lesson needs.
@@ -102,15 +104,15 @@ def test_a_lesson_states_no_result(lesson: Lesson) -> None:
 
 
 def test_lessons_name_pictures_and_columns_that_there_are() -> None:
-    assert len(LESSONS) == 11 and len(set(KEYS)) == 11
+    assert len(LESSONS) == 13 and len(set(KEYS)) == 13
     for lesson in LESSONS:
         assert set(lesson.pictures) <= {*PICTURES, "requests"} and "strip" in lesson.pictures
         assert set(lesson.columns) <= set(COLUMNS)
         assert lesson.question.point in (*lesson.pictures, "rows")
         labels = [setup.label for setup in setups(lesson)]
         assert len(set(labels)) == len(labels)
-    assert [lesson_of(n).key for n in (None, 0, -3, 1, 11, 99)] == [
-        KEYS[i] for i in (0, 0, 0, 0, 10, 10)
+    assert [lesson_of(n).key for n in (None, 0, -3, 1, 13, 99)] == [
+        KEYS[i] for i in (0, 0, 0, 0, 12, 12)
     ]
 
 
@@ -136,7 +138,7 @@ def test_the_dock_opens_at_the_lessons_picture(lesson: Lesson) -> None:
 @pytest.mark.parametrize("loaded", [("a", "b", "c"), ("org/one",), SSMS], ids=len)
 def test_every_run_is_valid_whatever_is_loaded(loaded: tuple[str, ...]) -> None:
     for lesson in LESSONS:
-        if missing_reason(lesson, loaded):
+        if missing_reason(lesson, loaded, lesson.ranks):
             continue
         for setup in setups(lesson):
             request = request_of(setup, loaded)
@@ -156,7 +158,10 @@ def test_the_ssm_of_the_text_drafts_where_there_is_one_and_too_few_are_told() ->
     assert [lesson.key for lesson in LESSONS if missing_reason(lesson, ("one",))] == [
         "vote",
         "routing",
+        "halves",
     ]
+    assert "python app.py --llm-ranks tp=2" in missing_reason(LESSONS[-1], ("one",))
+    assert not missing_reason(LESSONS[-1], ("one",), ranks=2)
 
 
 Runs = dict[str, list[Event]]
@@ -166,17 +171,30 @@ Runs = dict[str, list[Event]]
 def played(bundled: Engine) -> dict[str, Runs]:
     """The events of every lesson's runs, on the bundled models."""
     return {
-        lesson.key: {setup.label: events_of(bundled, setup) for setup in setups(lesson)}
+        lesson.key: {
+            setup.label: in_parts(lesson, events_of(bundled, setup)) for setup in setups(lesson)
+        }
         for lesson in LESSONS
     }
 
 
 def events_of(engine: Engine, setup: Setup) -> list[Event]:
-    engine.stream_mbps = setup.stream_mbps
+    engine.stream_mbps, engine.wire_ms = setup.stream_mbps, setup.wire_ms
     try:
         return list(engine.generate(request_of(setup, engine.models.drafter_names)))
     finally:
-        engine.stream_mbps = 0
+        engine.stream_mbps = engine.wire_ms = 0
+
+
+def in_parts(lesson: Lesson, events: list[Event]) -> list[Event]:
+    """As an LLM over ranks would have made them, of a lesson about those."""
+    exchanged = tuple(RankTraffic(rank, 33, 40_960, 9.5) for rank in range(lesson.ranks))
+    return [
+        replace(event, traffic=exchanged)
+        if lesson.ranks > 1 and isinstance(event, RoundCompleted)
+        else event
+        for event in events
+    ]
 
 
 def evidence_of(runs: Runs, latest: str = "") -> Evidence:
@@ -224,6 +242,8 @@ AGAIN: dict[str, Callable[[list[list[Event]]], Any]] = {
     "pipeline": lambda runs: sum(one.hit for line in rounds(runs[1]) for one in line.ahead),
     "sharing": lambda runs: left_out(runs[1]),
     "fitting": lambda runs: median_pass(runs[2]) / median_pass(runs[1]),
+    "wire": lambda runs: mean_round(runs[1]) - mean_round(runs[0]),
+    "halves": lambda runs: sum(line.traffic[1].collectives for line in rounds(runs[1])),
     "loses": lambda runs: mean_round(runs[1]) / mean_round(runs[0]),
     "routing": lambda runs: max(rounds(runs[0])[-1].routing, key=lambda one: one.score).drafter,
 }

@@ -90,7 +90,7 @@ def test_the_pipeline_picture_has_a_lane_for_them(events: list[Event]) -> None:
     lane = next(key for key, name in value["lanes"].items() if name == "layers")
     bars = [bar for spans in value["bars"].values() for bar in spans.values()]
     assert sum(bar["lane"] == lane for bar in bars) == sum(len(o.loads) for o in rounds(events))
-    assert "one transfer" in value["offload"]
+    assert "one transfer" in value["moves"]
 
 
 def test_the_sentence_has_the_bound() -> None:

@@ -91,5 +91,5 @@ def test_who_may_not_slow_the_others_down_is_told(learn: Learn) -> None:
     desk, host = TabSession(), learn.board.context.model_host
     desk.lecture.may_schedule = False
     values = ended(example(learn, desk, LESSONS.index(FITTING) + 1, "me", FULL))
-    assert "would slow the LLM down" in notice_of(values, 0)
+    assert "would slow the engine down" in notice_of(values, 0)
     assert host.stream_mbps == 0 and rows_of(values) == [IN_MEMORY]

@@ -13,10 +13,10 @@ import gradio as gr
 from core.config import Request
 from core.errors import ConfigError, SpecScopeError, StoreError
 from ui.learn.layout import Learn, question_words, try_words
-from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, missing_reason, request_of
+from ui.learn.lessons import LESSONS, Lesson, judge, lesson_of, request_of
 from ui.learn.lessons.measured import table_value
 from ui.learn.parts import finished_lessons, lesson_value
-from ui.learn.runs import follow, runs
+from ui.learn.runs import cannot_run, follow, runs
 from ui.run.baselines import baseline_of, key_of_run
 from ui.run.checks import race_plain
 from ui.run.player import Pace, Player
@@ -54,7 +54,7 @@ def open_lesson(
     at = LESSONS.index(lesson) + 1
     follow(learn, session)
     names = learn.board.context.drafter_names
-    cannot = missing_reason(lesson, names)
+    cannot = cannot_run(learn, lesson)
     board = learn.board.once(session, lambda: _look_again(learn, session, lesson))
     ready = not cannot
     return [
@@ -82,7 +82,7 @@ def lesson_values(learn: Learn, session: TabSession, number: float | None) -> Va
     lesson = lesson_of(number)
     follow(learn, session)
     names = learn.board.context.drafter_names
-    cannot = missing_reason(lesson, names)
+    cannot = cannot_run(learn, lesson)
     ready = not cannot
     runs_on = session.player is not None and not session.player.source.done
     board = learn.board.once(
@@ -239,7 +239,7 @@ def asked_for(learn: Learn, session: TabSession, number: float | None) -> Reques
     run."""
     lesson = lesson_of(number)
     names = learn.board.context.drafter_names
-    if cannot := missing_reason(lesson, names):
+    if cannot := cannot_run(learn, lesson):
         raise ConfigError(cannot)
     latest = session.lecture.evidence(lesson.key).latest
     setup = next((one for one in lesson.setups if one.label == latest), lesson.example[-1])

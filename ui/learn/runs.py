@@ -29,8 +29,8 @@ MEASURING = (
 )
 
 NOT_YOURS_TO_SLOW = (
-    "This run would slow the LLM down for everybody's requests, so only visitors of this machine, "
-    "or of a server with --auth, may start it."
+    "This run would slow the engine down for everybody's requests, so only visitors of this "
+    "machine, or of a server with --auth, may start it."
 )
 
 
@@ -66,6 +66,13 @@ def follow(learn: Learn, session: TabSession) -> Hashable:
     return models
 
 
+def cannot_run(learn: Learn, lesson: Lesson) -> str:
+    """Why a lesson cannot run with what is loaded; empty if it can."""
+    context = learn.board.context
+    ranks = context.model_host.ranks
+    return missing_reason(lesson, context.drafter_names, ranks.count if ranks else 1)
+
+
 def runs(
     learn: Learn,
     session: TabSession,
@@ -75,7 +82,7 @@ def runs(
     pace: Pace,
 ) -> Iterator[object]:
     """One run after the other, until the visitor opens something else or stops one."""
-    if cannot := missing_reason(lesson, learn.board.context.drafter_names):
+    if cannot := cannot_run(learn, lesson):
         raise ConfigError(cannot)
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1
@@ -90,16 +97,16 @@ def runs(
 
 @contextmanager
 def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
-    """Sets a run's schedule and stream of layers and starts the requests beside it; all end with
-    the run."""
+    """Sets a run's schedule, stream of layers and wire, and starts the requests beside it; all end
+    with the run."""
     context = learn.board.context
     host, before = context.model_host, context.model_host.schedule
     if setup.schedule and setup.schedule != before:
         choose_schedule(context, setup.schedule, session.lecture.may_schedule)
-    if setup.stream_mbps:
+    if setup.slows:
         if not session.lecture.may_schedule:
             raise ConfigError(NOT_YOURS_TO_SLOW)
-        host.stream_mbps = setup.stream_mbps
+        host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
     request = request_of(setup, context.drafter_names)
     sources: list[LiveSource] = []
     try:
@@ -109,8 +116,8 @@ def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iter
     finally:
         for source in sources:
             source.cancel()
-        if setup.stream_mbps:
-            host.stream_mbps = 0.0
+        if setup.slows:
+            host.stream_mbps = host.wire_ms = 0.0
         # Somebody may have chosen another one meanwhile.
         if setup.schedule and host.schedule == setup.schedule:
             host.schedule = before

@@ -83,7 +83,8 @@ def live_values(live: Live, session: TabSession, values: Values) -> Values:
             state = "racing"
         context = live.board.context
         chips = header_value(
-            context.models, state, frame.place, context.offer, frame.view.scoreboard
+            *(context.models, state, frame.place, context.offer, frame.view.scoreboard),
+            context.model_host.ranks,
         )
         return [session.stamps.on("header", chips), *values]
 

@@ -23,6 +23,7 @@ from core.models.loading.catalog import (
     cached_models,
     snapshot,
 )
+from ui.run.ranks import division_words
 from ui.server.model_host import ModelHost
 from ui.server.model_swap import ModelPair
 
@@ -178,6 +179,10 @@ def offers(
 
 def _loaded_offer(model_host: ModelHost) -> Offer:
     parts = tuple(_loaded_part(info) for info in model_host.infos)
+    if (ranks := model_host.ranks) is not None:
+        # What its processes hold together: an embedding is on each.
+        place = f"{LOADED} in {division_words(ranks)}"
+        parts = (replace(parts[0], bytes=sum(ranks.weight_bytes), place=place), *parts[1:])
     return Offer(LOADED, model_host.pair.llm, model_host.pair.ssms, parts, "what runs use now")
 
 

@@ -12,7 +12,9 @@ from core.config.mechanisms import LENGTH_POLICIES, combine_rule, length_policy
 from core.events import RunStats, Span
 from ui.run.frame import Before, Frame
 from ui.run.granted import decision_values, granted_words
+from ui.run.nodes import nodes_of, nodes_value, trip_spans
 from ui.run.offloaded import offload_words
+from ui.run.ranks import ranks_words
 from ui.run.switching import trial_of
 from ui.run.view import RoundView, View
 
@@ -103,6 +105,17 @@ def _config_value(view: View, name: str) -> str:
     return str(config.get("speculation", {}).get(name, ""))
 
 
+def _moves(view: View) -> str:
+    """What a pass of the LLM has to wait for besides its arithmetic, in a sentence."""
+    if view.started is None:
+        return ""
+    last = view.rounds[-1] if view.rounds else None
+    if last is None or not last.traffic:
+        return offload_words(view.started.offload)
+    pass_ms = sum(span.ms for span in last.spans if span.name == "forward")
+    return ranks_words(view.started.ranks, last.traffic, pass_ms)
+
+
 def _rates(stats: RunStats) -> Value:
     return {str(i): round(rate, 4) for i, rate in enumerate(stats.acceptance_rate_per_position)}
 
@@ -118,7 +131,8 @@ def timeline_value(frame: Frame) -> Value:
         "drafters": drafters_value(view),
         "lanes": {str(i): name for i, name in enumerate(_lanes(view))} if view.started else {},
         "bars": _bars(view, shown),
-        "offload": offload_words(view.started.offload if view.started else None),
+        "moves": _moves(view),
+        "nodes": nodes_value(view),
         "pipeline": _config_value(view, "pipeline") if view.drafters else "",
         # The combine rule whose drafts cannot be made ahead, for the chart's sentence.
         "never": "" if combine_rule(combine).ahead or not view.drafters else combine,
@@ -175,7 +189,7 @@ def _trials(view: View) -> Value:
 
 def _lanes(view: View) -> tuple[str, ...]:
     layers = ("layers",) if view.started and view.started.offload else ()
-    return (*view.drafters, "combine", "llm", *layers, "verify", "commit")
+    return (*view.drafters, *nodes_of(view), "combine", "llm", *layers, "verify", "commit")
 
 
 def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
@@ -192,7 +206,7 @@ def _bars(view: View, shown: tuple[RoundView, ...]) -> Value:
                 "a": _fate(line, later, span),
                 **({"own": round(span.ms, 3)} if span.share < 1 else {}),
             }
-            for k, span in enumerate((*line.spans, *line.loads))
+            for k, span in enumerate((*line.spans, *line.loads, *trip_spans(line)))
         }
         for line, later in zip_longest(shown, shown[1:])
     }

@@ -20,6 +20,8 @@ from core.events import (
     Combined,
     Drafted,
     Event,
+    NodeTrip,
+    RankTraffic,
     RoundCompleted,
     RoutedDrafter,
     RunCancelled,
@@ -74,7 +76,8 @@ class RoundView:
     `weights`: those that the combine rule used, empty if it uses none. `winner` of a vote, the
     accepted `share` of its sequence, and the mean share of the `votes` before it. `begin_ms`: the
     end of the previous round; `time`: this one's, `predicted_ms`: the length policy's prediction of
-    `time.ms` (0: none). `loads`: when an offloaded LLM's layers were read. `routing`: each SSM's
+    `time.ms` (0: none). `loads`: when an offloaded LLM's layers were read. `trips`: of the nodes
+    that were asked; `traffic`: what the ranks of an LLM over ranks exchanged. `routing`: each SSM's
     part if a rule chose who drafts; `asking_ms`: the time of auditions. `at_ms`: the round's end.
     `tally`: of each drafter that drafted, how many of its tokens were accepted, and how many it
     drafted. `struck`: rejected nodes; `split`: of one node's children some are one drafter's
@@ -90,6 +93,8 @@ class RoundView:
     spans: tuple[Span, ...]
     weights: dict[str, float]
     loads: tuple[Span, ...] = ()
+    trips: tuple[NodeTrip, ...] = ()
+    traffic: tuple[RankTraffic, ...] = ()
     winner: str = ""
     share: float = 0.0
     votes: int = 0
@@ -293,6 +298,8 @@ class _ViewBuilder:
                 length=event.speculation_length,
                 spans=event.spans,
                 loads=event.loads,
+                trips=event.nodes,
+                traffic=event.traffic,
                 weights=tree.weights if tree else {},
                 begin_ms=max((s.end_ms for s in before.spans), default=0.0) if before else 0.0,
                 time=time_of(event),

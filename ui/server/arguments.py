@@ -9,7 +9,9 @@ from core.config import PRESETS
 from core.config.arguments import Parser
 from core.config.checks import choice, integer
 from core.config.mechanisms import SCHEDULES
+from core.config.nodes import node_settings
 from core.config.offload import number_of_bytes, offload_of
+from core.config.ranks import ranks_of
 from core.errors import ConfigError
 
 __all__ = ["parse", "server_name", "ssms_of"]
@@ -38,6 +40,14 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         "--resident", type=number_of_bytes, metavar="BYTES", help="layers that stay in memory"
     )
     p.add_argument("--offload-mbps", type=float, metavar="N", help="limit of the stream in MB/s")
+    help = "SSMs on another machine (python -m core.nodes); repeatable"
+    p.add_argument("--node", action="append", default=[], metavar="HOST:PORT", help=help)
+    p.add_argument("--node-key-file", metavar="FILE", help="the key file of the nodes")
+    p.add_argument("--cluster", metavar="ADDRESS", help="a Ray cluster to place nodes in")
+    ssms = "SSMs to place in it, default: bundled; repeatable"
+    p.add_argument("--node-ssm", action="append", help=ssms)
+    ranks = "divide the LLM among N processes"
+    p.add_argument("--llm-ranks", metavar="tp=N|pp=N", help=ranks)
     schedules = ", ".join(SCHEDULES)
     p.add_argument("--schedule", default="each", help=f"of requests at once: {schedules}")
     help = "serve neither /v1 (OpenAI's API) nor /metrics (Prometheus)"
@@ -54,6 +64,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         import_drafters(args.drafter)
     args.preset = _preset(args)
     args.offload = offload_of(args.offload, args.resident, args.offload_mbps)
+    args.nodes = node_settings(args.node, args.node_key_file, args.cluster, args.node_ssm)
+    args.llm_ranks = ranks_of(args.llm_ranks, args.offload)
     return args
 
 
@@ -68,16 +80,16 @@ def _login(value: str) -> tuple[str, str]:
 def _preset(args: argparse.Namespace) -> str:
     plain = "autoregressive"
     if args.preset is None:
-        return "specinfer" if ssms_of(args) else plain
+        return "specinfer" if ssms_of(args) or args.node or args.cluster else plain
     choice("--preset", args.preset, PRESETS)
     return str(args.preset)
 
 
 def ssms_of(args: argparse.Namespace) -> list[str]:
-    """Those of `--ssm`; by default those that come with the LLM."""
+    """Those of `--ssm`; by default those that come with the LLM, or with `--node` none."""
     if args.ssm is not None:
         return list(args.ssm)
-    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) else []
+    return [BUNDLED] if args.llm in (BUNDLED, SMOLLM2) and not (args.node or args.cluster) else []
 
 
 def server_name(host: str | None) -> str:

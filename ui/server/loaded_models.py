@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from core.config import Request
 from core.engine.snapshot import Snapshot
-from core.events import Event
+from core.events import Event, RanksInfo
 from ui.run.source import RunLike, ends
 from ui.server.model_swap import ModelPair
 
@@ -41,6 +41,7 @@ class ServedModels:
         self.drafter_names = tuple(models.drafter_names)
         self.own_drafters = tuple(getattr(models, "own_drafters", ()))
         self.chat = bool(getattr(tokenizer, "chat_template", None))
+        self.ranks: RanksInfo | None = getattr(getattr(models, "llm", None), "ranks", None)
         self.runs = 0
         self._retired = False
         self._news = threading.Condition()

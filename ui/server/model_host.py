@@ -15,7 +15,7 @@ from collections.abc import Callable
 from core.config import Request
 from core.config.mechanisms import MODEL_FREE
 from core.errors import EXPECTED_ERRORS, ConfigError, EngineClosedError, SpecScopeError
-from core.events import Event, ModelInfo
+from core.events import Event, ModelInfo, RanksInfo
 from core.models.loading.stages import StageLines
 from ui.run.source import RunLike
 from ui.server.loaded_models import ServedModels, WorkerLike
@@ -74,6 +74,11 @@ class ModelHost:
         return self._served.infos
 
     @property
+    def ranks(self) -> RanksInfo | None:
+        """How the LLM is divided among processes, None where it is in one."""
+        return self._served.ranks
+
+    @property
     def drafter_names(self) -> tuple[str, ...]:
         return self._served.drafter_names
 
@@ -121,6 +126,17 @@ class ModelHost:
     def stream_mbps(self, mbps: float) -> None:
         with self._changed:
             self._served.worker.engine.stream_mbps = mbps
+
+    @property
+    def wire_ms(self) -> float:
+        """The round trip to the SSMs, as if they were on another machine; 0: none. Models that are
+        swapped in begin without."""
+        return float(self._served.worker.engine.wire_ms)
+
+    @wire_ms.setter
+    def wire_ms(self, ms: float) -> None:
+        with self._changed:
+            self._served.worker.engine.wire_ms = ms
 
     def names(self) -> tuple[str, ...]:
         """The models' names, the LLM's first; part of a study's identity."""

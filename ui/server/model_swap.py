@@ -28,6 +28,11 @@ class ModelPair:
     dtype: str = "auto"
     device: str = "auto"
 
+    @property
+    def names(self) -> tuple[str, tuple[str, ...], str, str]:
+        """The first arguments of `load_models`."""
+        return self.llm, self.ssms, self.dtype, self.device
+
 
 @dataclass(frozen=True, slots=True)
 class Stage:

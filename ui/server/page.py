@@ -73,7 +73,8 @@ def build_page(context: Context) -> gr.Blocks:
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         visitor = gr.BrowserState("", storage_key="specscope-visitor", secret=SECRET)
         own = gr.BrowserState({}, storage_key="specscope-presets", secret=SECRET)
-        chips = header(header_value(context.models, offer=context.offer))
+        host = context.model_host
+        chips = header(header_value(context.models, offer=context.offer, ranks=host.ranks))
         linked = notice("link-said")
         pages = _build(context, chips)
         add_endpoints(context)  # first: the names of handlers must not take theirs

@@ -14,8 +14,9 @@ from typing import Any
 
 import gradio as gr
 
-from core.events import ModelInfo
+from core.events import ModelInfo, RanksInfo
 from ui.run.letters import letter
+from ui.run.ranks import division_words
 from ui.words.messages import Line
 from ui.words.visible import visible
 
@@ -127,8 +128,10 @@ def header_value(
     place: int = 0,
     offer: str = "",
     scores: Mapping[str, tuple[int, int]] | None = None,
+    ranks: RanksInfo | None = None,
 ) -> dict[str, Any]:
-    """`slot`: a drafter's colour; the LLM has none. `offer`: models that one click loads.
+    """`ranks`: how the LLM is divided among processes. `slot`: a drafter's colour; the LLM has
+    none. `offer`: models that one click loads.
     `scores`: of each SSM, how many of its tokens were accepted, and how many it proposed."""
     infos = tuple(models)
     prefix = _common_prefix([model.name for model in infos if model.role == "ssm"])
@@ -143,13 +146,17 @@ def header_value(
             "short": model.name[len(prefix) :] if is_drafter else model.name,
             "parameters": short_count(model.parameters),
             "dtype": model.dtype,
-            "device": model.device,
+            "device": model.device if is_drafter or ranks is None else _divided(model, ranks),
             "slot": slot if is_drafter else -1,
             "letter": letter(slot) if is_drafter else "",
             "score": {"accepted": score[0], "proposed": score[1]} if score else {},
         }
         slot += is_drafter
     return {"models": chips, "state": state, "place": place, "offer": offer}
+
+
+def _divided(model: ModelInfo, ranks: RanksInfo) -> str:
+    return f"{model.device}, {division_words(ranks)}"
 
 
 def _common_prefix(names: list[str]) -> str:

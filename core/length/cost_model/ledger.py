@@ -93,6 +93,11 @@ class Costs:
         table's value times the recent ratio of measured to table values."""
         return self.table_ms(nodes, context) * self._correction.get(1.0)
 
+    @property
+    def plain_ms(self) -> float:
+        """Predicted time of a pass without a draft; 0 before passes were measured."""
+        return 0.0 if self._table is None else self.verify_ms(0)
+
     def observe_pass(self, nodes: int, context: int, ms: float) -> None:
         """Adds a measured pass; see `verify_ms`."""
         expected = self.table_ms(nodes, context)

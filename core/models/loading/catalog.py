@@ -7,6 +7,8 @@ beforehand spares that where there is no network.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +44,7 @@ __all__ = [
     "is_path",
     "locate",
     "shown_name",
+    "vocabulary_hash",
     "snapshot",
     "ssms_in",
     "unreachable",
@@ -263,6 +266,12 @@ def check_same_vocabulary(llm: Any, ssm: Any, llm_name: str, ssm_name: str) -> N
                 f"ssm is {ssm_name!r}: {name} is {getattr(ssm, name)} there and "
                 f"{getattr(llm, name)} in {llm_name}; an SSM with the LLM's tokenizer is allowed"
             )
+
+
+def vocabulary_hash(tokenizer: Any) -> str:
+    """Equal for two tokenizers that `check_same_vocabulary` would pass, and for no others."""
+    vocabulary = [sorted(_by_id(tokenizer).items()), tokenizer.bos_token_id, tokenizer.eos_token_id]
+    return hashlib.sha256(json.dumps(vocabulary).encode()).hexdigest()
 
 
 def check_embedding(tokenizer: Any, model: LanguageModel) -> None:

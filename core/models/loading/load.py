@@ -8,10 +8,8 @@ weights-only loader.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from logging import CRITICAL
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import torch
 from core.config.checks import choice, names
 from core.config.mechanisms import MODEL_FREE
 from core.config.offload import Offload
+from core.config.ranks import RankSplit
 from core.errors import MODEL_FAULTS, ModelLoadError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
@@ -50,12 +49,18 @@ from core.models.loading.placing import (
     expand_bundled,
     need_of,
 )
-from core.models.loading.reading import read_config, read_module, reading_model, unreadable
+from core.models.loading.reading import (
+    quiet_transformers,
+    read_config,
+    read_module,
+    reading_model,
+    unreadable,
+)
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
-__all__ = ["LoadedModels", "Say", "load_models"]
+__all__ = ["RESERVED_NAMES", "LoadedModels", "Say", "load_models", "load_ssms"]
 
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
@@ -81,16 +86,17 @@ class LoadedModels:
     warnings: tuple[str, ...] = ()
     counts: np.ndarray | None = None
     own_drafters: tuple[str, ...] = ()
+    remote: tuple[ModelInfo, ...] = ()
 
     @property
     def infos(self) -> tuple[ModelInfo, ...]:
-        """The LLM's, then the SSMs' in their fixed order."""
-        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()))
+        """The LLM's, then the SSMs' in their fixed order, those on nodes last."""
+        return (self.llm.info, *(ssm.info for ssm in self.ssms.values()), *self.remote)
 
     @property
     def drafter_names(self) -> tuple[str, ...]:
         """Names of the SSMs in their fixed order; `ngram` needs no model and is not among them."""
-        return tuple(self.ssms)
+        return (*self.ssms, *(info.name for info in self.remote))
 
 
 def load_models(
@@ -100,9 +106,11 @@ def load_models(
     device: str = "auto",
     say: Say | None = None,
     offload: Offload | None = None,
+    ranks: RankSplit | None = None,
 ) -> LoadedModels:
     """Loads and checks everything; `ssms` may be empty, `bundled` there means all bundled SSMs.
-    With `offload` the LLM's layers are streamed in each pass.
+    With `offload` the LLM's layers are streamed in each pass; with `ranks` it is divided among
+    processes, of which this one is the first.
 
     Tokenizers and memory come first: what can be refused is refused before weights are read.
     Raises ModelLoadError, UnsupportedModelError, VocabMismatchError, OutOfMemoryError, ConfigError,
@@ -112,8 +120,8 @@ def load_models(
     choice("device", device, DEVICES)
     names("ssm", list(ssms), at_most=16)
     place = device_of(device)
-    with _quiet():
-        return _load_all(llm, ssms, dtype, place, say or _ignore_stage, offload)
+    with quiet_transformers():
+        return _load_all(llm, ssms, dtype, place, say or _ignore_stage, offload, ranks)
 
 
 def _ignore_stage(_: str) -> None:
@@ -127,6 +135,7 @@ def _load_all(
     place: torch.device,
     say: Say,
     offload: Offload | None,
+    ranks: RankSplit | None,
 ) -> LoadedModels:
     say("Looking for the models")
     llm_source = find(llm, _about(say, "LLM", llm))
@@ -138,10 +147,39 @@ def _load_all(
         check_same_vocabulary(tokenizer, load_tokenizer(source), str(llm_source), str(source))
     # Together: each of them alone may fit.
     needs = [need_of(source.name, dtype, place) for source in (llm_source, *sources)]
-    check_memory([_resident(needs[0], llm_source, offload, place), *needs[1:]], place)
+    check_memory([_resident(needs[0], llm_source, offload, place, ranks), *needs[1:]], place)
     about = _about(say, "LLM", str(llm_source))
-    big = load_one(llm_source, "llm", dtype, place, about, offload)
+    big = load_one(llm_source, "llm", dtype, place, about, offload, ranks)
     check_embedding(tokenizer, big)
+    small = _load_small(sources, tokenizer, dtype, place, say)
+    warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
+    counts = read_counts(_companions(llm, llm_source), big.vocab_size)
+    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings, counts)
+
+
+def load_ssms(
+    ssms: Sequence[str], dtype: str = "auto", device: str = "auto", say: Say | None = None
+) -> tuple[dict[str, LanguageModel], Any]:
+    """SSMs without an LLM, by name, and the tokenizer they share; see `load_models`."""
+    choice("dtype", dtype, ("auto", *DTYPES))
+    choice("device", device, DEVICES)
+    names("ssm", list(ssms), at_most=16)
+    place, say = device_of(device), say or _ignore_stage
+    with quiet_transformers():
+        every = [name for ssm in ssms for name in expand_bundled(ssm)]
+        sources = [find(name, _about(say, "SSM", name)) for name in every]
+        tokenizer = load_tokenizer(sources[0])
+        for source in sources[1:]:
+            first, other = str(sources[0]), str(source)
+            check_same_vocabulary(tokenizer, load_tokenizer(source), first, other)
+        check_memory([need_of(source.name, dtype, place) for source in sources], place)
+        return _load_small(sources, tokenizer, dtype, place, say), tokenizer
+
+
+def _load_small(
+    sources: Sequence[ModelSource], tokenizer: Any, dtype: str, place: torch.device, say: Say
+) -> dict[str, LanguageModel]:
+    """The SSMs by name."""
     small: dict[str, LanguageModel] = {}
     for number, source in enumerate(sources, start=1):
         about = _about(say, f"SSM {number} of {len(sources)}", str(source))
@@ -153,9 +191,7 @@ def _load_all(
         small[name] = model.rename(name)
     # SSMs of one shape share their passes from here on; no row is open yet.
     stack_alike(list(small.values()))
-    warnings = load_warnings(big._module) + recorded_warnings(llm_source.name)
-    counts = read_counts(_companions(llm, llm_source), big.vocab_size)
-    return LoadedModels(big, small, tokenizer, _eos_ids(big, tokenizer), warnings, counts)
+    return small
 
 
 def _companions(llm: str, source: ModelSource) -> Path:
@@ -186,13 +222,22 @@ def load_one(
     device: torch.device,
     say: Say = _ignore_stage,
     offload: Offload | None = None,
+    ranks: RankSplit | None = None,
 ) -> HfModel:
     """One model, in eval mode, its tree pass checked."""
     say("configuration")
     config = read_config(source)
     torch_dtype = dtype_of(dtype, source.name, device)
     need = need_of(source.name, dtype, device)
-    check_memory([_resident(need, source, offload, device)], device)
+    if ranks is not None:
+        from core.models.ranks.sharding import check_split  # and torch.distributed
+
+        check_split(config, source.title, ranks)
+    check_memory([_resident(need, source, offload, device, ranks)], device)
+    if ranks is not None:
+        from core.models.ranks.leader import load_ranked
+
+        return load_ranked(source, config, torch_dtype, device, ranks, say)
     if offload is not None and offload.mode == "host" and device.type == "cuda":
         check_memory([need], torch.device("cpu"))  # the streamed layers wait in host memory
     if offload is not None:
@@ -213,17 +258,26 @@ def load_one(
 
 
 def _resident(
-    need: Need, source: ModelSource, offload: Offload | None, device: torch.device
+    need: Need,
+    source: ModelSource,
+    offload: Offload | None,
+    device: torch.device,
+    ranks: RankSplit | None,
 ) -> Need:
     """What stays on the device of an LLM whose layers are streamed: embedding and head, resident
-    layers and two buffers. Of layers that are streamed from a CPU's own memory, all do."""
-    if offload is None or need.bytes == 0:
+    layers and two buffers. Of layers that are streamed from a CPU's own memory, all do. Of an LLM
+    over ranks its part on a GPU; on a CPU the parts of all ranks, with an embedding each."""
+    if (offload is None and ranks is None) or need.bytes == 0:
         return need
     config = read_config(source)
     tables = 1 if getattr(config, "tie_word_embeddings", False) else 2
     rows = tables * int(getattr(config, "vocab_size", 0)) * int(getattr(config, "hidden_size", 0))
     outside = min(need.bytes, rows * DTYPES[need.dtype].itemsize)
     layers = need.bytes - outside
+    if ranks is not None:
+        each = rows // tables * DTYPES[need.dtype].itemsize + need.bytes // ranks.count
+        return replace(need, bytes=each if device.type == "cuda" else each * ranks.count)
+    assert offload is not None
     layer = layers // max(1, int(getattr(config, "num_hidden_layers", 1)))
     on_host = offload.mode == "host" and device.type == "cpu"
     kept = layers if on_host else min(layers, offload.resident)
@@ -244,22 +298,6 @@ def _info(
         device=str(device),
         fingerprint=fingerprint_of(module),
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars, which would cut through the text that `python -m core` streams, and no
-    reports: what is wrong with a model is said in our own error."""
-    from transformers.utils import logging
-
-    quiet: Any = logging.disable_progress_bar
-    quiet()
-    before = logging.get_verbosity()
-    logging.set_verbosity(CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
 
 
 def _unique_name(name: str, used: set[str]) -> str:

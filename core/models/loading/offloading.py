@@ -11,14 +11,12 @@ import copy
 import hashlib
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 
 from core.config.offload import Offload
 from core.errors import ModelLoadError, OutOfMemoryError, UnsupportedModelError
@@ -29,12 +27,17 @@ from core.models.hf_model import HfModel
 from core.models.layer_stream import HostLayers, LayerStream, page_aligned
 from core.models.lean import MATRICES, LeanLayer, LeanWeights, layer_bytes
 from core.models.loading.catalog import ModelSource
+from core.models.loading.checkpoint import (
+    Checkpoint,
+    checkpoint_files,
+    module_without_weights,
+)
 from core.models.loading.fingerprint import Fingerprint, identity_of
 from core.models.loading.gguf_cache import cache_folder, hold_lock, sha256_of
 from core.models.loading.layer_file import FileLayers, pad_to_blocks, read_record, write_layers
 from core.models.loading.reading import read_module, reading_model
 from core.models.loading.tree_check import checked_model, layer_kinds
-from core.models.machine import format_bytes, trim_heap, weight_files
+from core.models.machine import format_bytes, trim_heap
 from core.models.protocol import chain
 
 __all__ = ["load_offloaded"]
@@ -56,12 +59,12 @@ def load_offloaded(
     """The LLM with streamed layers. `info_of`: a module's ModelInfo.
 
     Raises ModelLoadError, UnsupportedModelError, OutOfMemoryError."""
-    files = _checkpoint_files(source, config)
+    files = checkpoint_files(source, config)
     say("weights of one layer")
     with reading_model(source):
         module = read_module(source, _small(config), dtype).to(device).eval()
         info: ModelInfo = info_of(module)
-        meta = _without_weights(config)
+        meta = module_without_weights(config)
         info = replace(info, parameters=sum(p.numel() for p in meta.parameters()))
     say("tree check")
     first = checked_model(module, info)
@@ -72,7 +75,7 @@ def load_offloaded(
             "streamed; without --offload, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
         )
     masks, kernels = first.masks, first.kernels
-    checkpoint, kinds = _Checkpoint(files, dtype), _kinds(config)
+    checkpoint, kinds = Checkpoint(files, dtype), _kinds(config)
     model = _Model(info, module, meta, first.lean_weights, checkpoint, kinds, kernels is not None)
     del first  # and the weights of its layers
     with reading_model(source):
@@ -90,38 +93,6 @@ def load_offloaded(
     return offloaded
 
 
-class _Checkpoint:
-    """The weights of safetensors files by name. A file is mapped only while it is read: what was
-    read of a mapping counts as the process's memory."""
-
-    def __init__(self, files: list[Path], dtype: torch.dtype) -> None:
-        self.files, self._dtype = files, dtype
-        self._file_of: dict[str, Path] = {}
-        for file in files:
-            with safe_open(file, framework="pt") as kept:
-                self._file_of |= dict.fromkeys(kept.keys(), file)
-
-    def read(self, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
-        """The weights of these names, under the keys."""
-        with ExitStack() as closing:
-            opened: dict[Path, Any] = {}
-            found = {}
-            for key, name in names.items():
-                if name not in self._file_of:
-                    raise ValueError(f"weight {name} is missing")
-                file = self._file_of[name]
-                try:
-                    if file not in opened:
-                        opened[file] = closing.enter_context(safe_open(file, framework="pt"))
-                    # A copy in any case, no view of the mapping.
-                    found[key] = opened[file].get_tensor(name).to(self._dtype, copy=True)
-                except OSError as error:  # a layer file may be written meanwhile: not its fault
-                    raise ModelLoadError(
-                        f"weights file is {str(file)!r}: it cannot be read ({error})"
-                    ) from error
-            return found
-
-
 class _Model:
     """The parts of an offloaded model. `module`: of the first layers, with embedding and head;
     `meta`: the whole one without weights; `kinds`: each layer's kind of attention; `native`:
@@ -134,7 +105,7 @@ class _Model:
         module: Any,
         meta: Any,
         lean: LeanWeights,
-        checkpoint: _Checkpoint,
+        checkpoint: Checkpoint,
         kinds: list[str],
         native: bool,
     ) -> None:
@@ -299,21 +270,6 @@ def _vectors(index: int, layer: LeanLayer) -> dict[str, torch.Tensor]:
     }
 
 
-def _checkpoint_files(source: ModelSource, config: Any) -> list[Path]:
-    if getattr(config, "quantization_config", None) is not None:
-        raise UnsupportedModelError(
-            f"model {source} has quantized weights: its layers cannot be streamed; whole weights "
-            "are allowed"
-        )
-    files = weight_files(source.name)
-    if not files or any(file.suffix != ".safetensors" for file in files):
-        raise ModelLoadError(
-            f"model is {str(source)!r}: its layers are not in safetensors files on this machine; "
-            "to stream them, a folder or a cached hub id with such files is allowed"
-        )
-    return files
-
-
 def _kinds(config: Any) -> list[str]:
     count = int(config.num_hidden_layers)
     return list(getattr(config, "layer_types", None) or [FULL] * count)
@@ -326,14 +282,6 @@ def _small(config: Any) -> Any:
     if getattr(config, "layer_types", None):
         small.layer_types = kinds
     return small
-
-
-def _without_weights(config: Any) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    kind: Any = AutoModelForCausalLM
-    with torch.device("meta"):
-        return kind.from_config(config)
 
 
 def _restore(module: Any, config: Any) -> None:

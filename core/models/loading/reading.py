@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import CRITICAL
 from pickle import UnpicklingError
 from typing import Any
 
@@ -19,7 +20,14 @@ from core.errors import (
 from core.models.loading.catalog import ALLOWED, ModelSource
 from core.models.loading.gguf_cache import check_complete
 
-__all__ = ["read_config", "read_module", "reading_model", "unreadable"]
+__all__ = [
+    "architecture_of",
+    "quiet_transformers",
+    "read_config",
+    "read_module",
+    "reading_model",
+    "unreadable",
+]
 
 
 def read_config(source: ModelSource) -> Any:
@@ -38,9 +46,12 @@ def read_config(source: ModelSource) -> Any:
     return config
 
 
-def read_module(source: ModelSource, config: Any, dtype: torch.dtype) -> Any:
-    """The module of this configuration with its weights, on the CPU. Raises what transformers
-    does: only within `reading_model`."""
+def read_module(
+    source: ModelSource, config: Any, dtype: torch.dtype, distributed: Any = None
+) -> Any:
+    """The module of this configuration with its weights, on the CPU; with `distributed`
+    (transformers' DistributedConfig) this rank's part of it. Raises what transformers does: only
+    within `reading_model`."""
     from transformers import AutoModelForCausalLM
 
     loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -51,6 +62,7 @@ def read_module(source: ModelSource, config: Any, dtype: torch.dtype) -> Any:
         output_loading_info=True,
         local_files_only=source.local,
         trust_remote_code=False,
+        **({} if distributed is None else {"distributed_config": distributed}),
     )
     module, report = loaded
     # transformers would fill missing weights with random numbers and only warn.
@@ -84,12 +96,37 @@ def unreadable(what: str, source: ModelSource, error: Exception) -> str:
     return f"{what} is {str(source)!r}: it cannot be read ({reason}); {ALLOWED}"
 
 
+def architecture_of(config: Any) -> str:
+    """The name of the class that transformers makes of a configuration; empty for none."""
+    return getattr(_class_of(config), "__name__", "")
+
+
+def _class_of(config: Any) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM._model_mapping.get(type(config), None)
+
+
 def _attention_of(config: Any) -> str:
     """The attention implementation to ask transformers for: one that takes additive 4-D masks.
 
     A folder may name another, whose package is missing or whose kernel crashes on such masks.
     """
-    from transformers import AutoModelForCausalLM
-
-    kind = AutoModelForCausalLM._model_mapping.get(type(config), None)
+    kind = _class_of(config)
     return "sdpa" if getattr(kind, "_supports_sdpa", False) else "eager"
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bars, which would cut through the text that `python -m core` streams, and no
+    reports: what is wrong with a model is said in our own error."""
+    from transformers.utils import logging
+
+    quiet: Any = logging.disable_progress_bar
+    quiet()
+    before = logging.get_verbosity()
+    logging.set_verbosity(CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

@@ -7,7 +7,8 @@ attention, ALiBi) whatever they are called, and the way a model wants its masks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,15 @@ from core.models.hf_model import HfModel
 from core.models.protocol import Feed, chain
 from core.trees.tree import ROOT
 
-__all__ = ["checked_model", "layer_kinds", "tree_error"]
+__all__ = [
+    "checked_model",
+    "difference",
+    "layer_kinds",
+    "plain_logits",
+    "tolerance",
+    "tree_error",
+    "tree_logits",
+]
 
 FLOAT32_TOLERANCE = 1e-4
 # Rounding of half precisions through a whole model; a wrong mask is tens of times larger.
@@ -29,11 +38,14 @@ LONGEST_CHECKED_WINDOW = 64
 KNOWN_LAYERS = frozenset({"full_attention", "sliding_attention", "attention", "global"})
 
 
-def checked_model(module: Any, info: ModelInfo) -> HfModel:
+def checked_model(
+    module: Any, info: ModelInfo, faster: Callable[[HfModel, Any], HfModel] | None = None
+) -> HfModel:
     """The model behind LanguageModel, with the first mask kind whose tree passes are exact.
 
-    Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError where
-    the weights give no numbers.
+    `faster`: makes a model with a faster pass of the one through the module, by default on fused
+    weights. Raises UnsupportedModelError naming the architecture and what was seen; ModelLoadError
+    where the weights give no numbers.
     """
     unknown_layers = [
         f"layers of {kind}" for kind in sorted(layer_kinds(module.config) - KNOWN_LAYERS)
@@ -50,7 +62,7 @@ def checked_model(module: Any, info: ModelInfo) -> HfModel:
             )
             continue
         if error <= tolerance(model.dtype):
-            return _leanest(model, module)
+            return (faster or _leanest)(model, module)
         if not math.isfinite(error):
             raise ModelLoadError(
                 f"model {info.name} gives values that are no numbers (NaN or infinite): its "
@@ -101,12 +113,19 @@ def tolerance(dtype: torch.dtype) -> float:
     return FLOAT32_TOLERANCE if dtype in (torch.float32, torch.float64) else HALF_TOLERANCE
 
 
-@torch.inference_mode()
 def tree_error(model: HfModel, module: Any) -> float:
     """Largest difference of logits between one tree pass and plain passes of its two branches.
 
     Relative to the largest logit, where that is above 1. The prefix is longer than a short window.
     """
+    plain = partial(plain_logits, module, model.device)
+    return max(difference(plain(path), got) for got, path in tree_logits(model))
+
+
+@torch.inference_mode()
+def tree_logits(model: HfModel) -> list[tuple[torch.Tensor, list[int]]]:
+    """Logits (V,) of a tree pass at its two leaves and of a pass after one branch was committed,
+    each with the tokens of a plain pass that must give the same."""
     window = model.masks.window
     length = window + 4 if 0 < window <= LONGEST_CHECKED_WINDOW else 6
     ids = _some_ids(model.vocab_size, length + 5)
@@ -124,19 +143,25 @@ def tree_error(model: HfModel, module: Any) -> float:
         after = model.forward([chain(row, [b])])[0]
     finally:
         model.close_row(row)
-    pairs = (
+    return [
         (logits[2], [*prefix, a, b]),
         (logits[4], [*prefix, c, d, e]),
         (after[0], [*prefix, c, d, e, b]),
-    )
-    return max(_difference(module, model, got, path) for got, path in pairs)
+    ]
 
 
-def _difference(module: Any, model: HfModel, got: torch.Tensor, path: Sequence[int]) -> float:
-    plain = module(input_ids=torch.tensor([path], device=model.device)).logits[0, -1].float()
+@torch.inference_mode()
+def plain_logits(module: Any, device: torch.device, path: Sequence[int]) -> torch.Tensor:
+    """Logits (V,) after these tokens by the module itself. The plain pass makes its own mask and
+    positions: it shares nothing with the pass under test."""
+    logits: torch.Tensor = module(input_ids=torch.tensor([path], device=device)).logits[0, -1]
+    return logits.float()
+
+
+def difference(plain: torch.Tensor, got: torch.Tensor) -> float:
+    """Relative to the largest logit, where that is above 1; infinite where one is no number."""
     if not bool(torch.isfinite(plain).all() & torch.isfinite(got).all()):
         return float("inf")
-    # The plain pass makes its own mask and positions: it shares nothing with the pass under test.
     return float((got - plain).abs().max() / plain.abs().max().clamp(min=1.0))
 
 

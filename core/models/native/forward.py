@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import replace
@@ -28,6 +28,7 @@ from core.models.lean import LeanWeights
 from core.models.native.compiling import COMPILER_FAULTS
 from core.models.native.drafting import draft_step, empty_batch, empty_outputs, slice_inputs
 from core.models.native.kernel_args import (
+    BLOCK,
     BatchInputs,
     DraftBatch,
     DraftOutputs,
@@ -35,7 +36,7 @@ from core.models.native.kernel_args import (
     Shape,
     Workspace,
 )
-from core.models.native.layers import kernel
+from core.models.native.layers import ATTENTION_HALF, GATED_HALF, WHOLE_LAYERS, kernel
 from core.models.native.packing import Array, pack_weights, rotation_tables, shape_of
 from core.models.native.weight_formats import kind_of_array
 from core.models.native.workspace import BufferCache, DraftLimits, empty_inputs, pack_inputs
@@ -48,8 +49,10 @@ WORTH_A_THREAD = 1 << 22
 # Written to the barrier's count when a thread fails: more arrivals than any thread waits for.
 ABANDONED = 1 << 62
 Ready = Callable[[int], None]
-Segment = tuple[PackedWeights, tuple[int, int]]
+Segment = tuple[PackedWeights, tuple[int, int, int]]
 """One call of a pass: weights and steps of the kernel."""
+Reduce = Callable[[torch.Tensor], object]
+"""Adds up a tensor over the ranks of an LLM, in place."""
 
 
 class DraftResult(NamedTuple):
@@ -97,6 +100,7 @@ class CompiledForward:
         # bfloat16 parts of an activation, which the workspace must have room for.
         self._parts = kind_of_array(self._weights.matrices.dtype.type).parts
         self._draft_step = draft_step(True)
+        self._reduce: Reduce | None = None
 
     @property
     def workers(self) -> int:
@@ -168,9 +172,20 @@ class CompiledForward:
         one._weights = self._weights._replace(matrices=packed[end:])
         return one
 
+    def over_ranks(self, reduce: Reduce) -> CompiledForward:
+        """The same pass of a model whose layers are divided among ranks: `reduce` adds up the
+        products of all ranks after each half of a layer. Of the weights it was made from it keeps
+        the embedding alone. Shares everything else."""
+        one, lean = copy.copy(self), self._lean
+        one._reduce = reduce
+        one._lean = replace(lean, layers=(), head=lean.head.to("meta"))
+        return one
+
     @property
     def weight_bytes(self) -> int:
         laid: int = self._packed_bytes + self._weights.vectors.nbytes
+        if self._reduce is not None:
+            return laid + self._lean.embedding.nbytes
         return laid + (self._lean.bytes if self._stream is None else self._lean.embedding.nbytes)
 
     @property
@@ -238,20 +253,37 @@ class CompiledForward:
     def _run(self, inputs: BatchInputs, arena: KVArena, logits: Array) -> None:
         # Closed at once after an error, so that a stream's next pass begins with the first layer.
         with closing(self._segments()) as segments:
-            self._pool.run(self._shape, self._parts, segments, inputs, arena, logits)
+            task = self._shape, self._parts, segments, self._reduce
+            self._pool.run(task, inputs, arena, logits)
 
     def _segments(self) -> Generator[Segment]:
-        """The calls of a pass; see `steps` of the kernel. A streamed layer is a call."""
+        """The calls of a pass; see `steps` of the kernel. A streamed layer is a call, and of a
+        divided model half a layer."""
         layers = self._shape.layers
+        if self._reduce is not None:
+            yield from self._halves()
+            return
         if self._stream is None:
-            yield self._weights, (0, layers + 1)
+            yield self._weights, (0, layers + 1, WHOLE_LAYERS)
             return
         # Replaced, not changed, by `_reach`: one table for the whole pass.
         weights, storage_type = self._weights, self._weights.matrices.dtype
         for layer, packed in self._stream:
             matrices = packed.numpy().view(storage_type)
-            yield weights._replace(matrices=matrices), (layer, layer + 1)
-        yield weights, (layers, layers + 1)
+            yield weights._replace(matrices=matrices), (layer, layer + 1, WHOLE_LAYERS)
+        yield weights, (layers, layers + 1, WHOLE_LAYERS)
+
+    def _halves(self) -> Iterator[Segment]:
+        weights, layers = self._weights, self._shape.layers
+        head = self._shape.hidden * self._shape.outputs
+        head //= kind_of_array(weights.matrices.dtype.type).inputs
+        size = (len(weights.matrices) - head) // layers
+        for layer in range(layers):
+            own = weights._replace(matrices=weights.matrices[layer * size :])
+            yield own, (layer, layer + 1, ATTENTION_HALF)
+            yield own, (layer, layer + 1, GATED_HALF)
+        own = weights._replace(matrices=weights.matrices[layers * size :])
+        yield own, (layers, layers + 1, ATTENTION_HALF)
 
     def _without_padding(self, padded: Array) -> torch.Tensor:
         """The kernel's outputs are padded to whole blocks; only the vocabulary's logits."""
@@ -288,15 +320,15 @@ class _WorkerPool:
 
     def run(
         self,
-        shape: Shape,
-        parts: int,
-        segments: Iterable[Segment],
+        model: tuple[Shape, int, Iterable[Segment], Reduce | None],
         inputs: BatchInputs,
         arena: KVArena,
         logits: Array,
     ) -> None:
-        """One pass at a time: passes share buffers, and two at once would deadlock at a barrier."""
-        tokens = len(inputs.tokens)
+        """One pass at a time: passes share buffers, and two at once would deadlock at a barrier.
+        `model`: shape, parts of an activation, calls, and what is done between them."""
+        shape, parts, segments, reduce = model
+        tokens, back = len(inputs.tokens), -(-shape.hidden // BLOCK) * BLOCK
         sizes = tokens, len(inputs.full) // tokens, self.workers
         # The LLM and an SSM have pools of their own, and run side by side.
         with self._busy:
@@ -307,11 +339,13 @@ class _WorkerPool:
                 if self.workers == 1:
                     task = (shape, weights, inputs, store, scratch, flat, steps)
                     run_kernel(*task, workspaces[0], (0, 1))
-                    continue
-                # A fresh barrier: a thread of the previous call may still be polling its count.
-                scratch = scratch._replace(arrived=np.zeros(1, np.int64))
-                task = (shape, weights, inputs, store, scratch, flat, steps)
-                self._run_parallel(run_kernel, task, workspaces, scratch.arrived)
+                else:
+                    # A fresh barrier: a thread of the previous call may still poll its count.
+                    scratch = scratch._replace(arrived=np.zeros(1, np.int64))
+                    task = (shape, weights, inputs, store, scratch, flat, steps)
+                    self._run_parallel(run_kernel, task, workspaces, scratch.arrived)
+                if reduce is not None and steps[0] < shape.layers:
+                    reduce(torch.from_numpy(scratch.back[: tokens * back]))
 
     def _run_parallel(
         self,

@@ -30,7 +30,10 @@ from core.models.native.kernel_args import BLOCK, LayerOffsets
 from core.models.native.products import products
 
 __all__ = [
+    "ATTENTION_HALF",
+    "GATED_HALF",
     "MAX_HEAD_TOKENS",
+    "WHOLE_LAYERS",
     "attention_half",
     "embed",
     "gated_half",
@@ -44,6 +47,8 @@ __all__ = [
 
 MAX_HEAD_TOKENS = 16
 """Tokens for which one head's attention is computed together."""
+WHOLE_LAYERS, ATTENTION_HALF, GATED_HALF = 0, 1, 2
+"""What one call of the kernel runs; see `run`."""
 
 
 @inline
@@ -169,7 +174,7 @@ def apply_gates(shape, w, at, span, s, part):
 
 @inline
 def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part, stage):
-    """x += attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
+    """s.back = attention(RMSNorm(x)); `rows`: the layer's first row in the arena."""
     x, h, halved = own.x, own.h, own.halved
     first, count = span
     # Every thread norms all rows into its own `h`, which saves a barrier.
@@ -187,14 +192,12 @@ def attention_half(shape, w, at, inputs, span, s, rows, store, views, own, part,
         s.attended, first * at.width, at.width, w.matrices, at.out,
         s.back, first * at.back, at.back, count, part, halved,
     )  # fmt: skip
-    stage = barrier_wait(s.arrived, part[1], stage)
-    add_residual_rows(shape, w, at.out_bias, at, span, s, x)
-    return stage
+    return barrier_wait(s.arrived, part[1], stage)
 
 
 @inline
 def gated_half(shape, w, at, span, s, own, part, stage):
-    """x += MLP(RMSNorm(x))."""
+    """s.back = MLP(RMSNorm(x))."""
     x, h, halved = own.x, own.h, own.halved
     (first, count), up = span, 2 * shape.inner
     norm_rows(shape, w, at.after, count, x, h)
@@ -210,9 +213,7 @@ def gated_half(shape, w, at, span, s, own, part, stage):
         s.active, first * shape.inner, shape.inner, w.matrices, at.down,
         s.back, first * at.back, at.back, count, part, halved,
     )  # fmt: skip
-    stage = barrier_wait(s.arrived, part[1], stage)
-    add_residual_rows(shape, w, at.down_bias, at, span, s, x)
-    return stage
+    return barrier_wait(s.arrived, part[1], stage)
 
 
 @inline
@@ -248,12 +249,16 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
         (layers, rows, heads, slots, size), to which new ones are added, and (rows, slots); `logits`
         (wanted, outputs) is the result; `own`: this thread's Workspace.
 
-        `steps`: (first, end) of the layers, after which comes the head as one more. A pass of one
-        model may be several calls over successive steps: `w.matrices` then begins with those of the
-        first of them, and the residual stream stays in the workspace."""
+        `steps`: (first, end, part) of the layers, after which comes the head as one more. A pass of
+        one model may be several calls over successive steps: `w.matrices` then begins with those of
+        the first of them, and the residual stream stays in the workspace. With ATTENTION_HALF and
+        GATED_HALF a call ends with that half's product in `s.back`, which the caller completes
+        (adds the other ranks' parts to), and the next call begins by adding it to the residual
+        stream; the head's call is an ATTENTION_HALF."""
         _ = source_hash
         n, hidden = inputs.tokens.shape[0], shape.hidden
         extent = inputs.full.shape[0] // n
+        half = steps[2]
         # By each thread for itself, once a pass: layers share the lists.
         all_seen = near_seen = list_slots(inputs.full, n, extent, own.full)
         if inputs.near.shape[0]:
@@ -265,15 +270,27 @@ def _compile_kernel(source_hash: int, compiled: Callable[[Any], Any]) -> Any:
         for m in range(shape.members):
             first, count = inputs.first[m], inputs.first[m + 1] - inputs.first[m]
             span = (first, count)
-            if steps[0] == 0:
+            if steps[0] == 0 and half != GATED_HALF:
                 embed(shape, w, m, stretch(inputs.tokens, first, count), own.x)
+            elif half == GATED_HALF:
+                at = layout(shape, w_at, v_at)
+                add_residual_rows(shape, w, at.out_bias, at, span, s, own.x)
+            elif half == ATTENTION_HALF:  # what the layer before has left
+                at = layout(shape, w_at, v_at - layout(shape, zero, zero).v_end)
+                add_residual_rows(shape, w, at.down_bias, at, span, s, own.x)
             for layer in range(steps[0], min(steps[1], shape.layers)):
                 at, rows = layout(shape, w_at, v_at), layer * store[2][0]
                 views = near_seen if w.windowed[layer] else all_seen
-                stage = attention_half(
-                    shape, w, at, inputs, span, s, rows, store, views, own, part, stage
-                )
-                stage = gated_half(shape, w, at, span, s, own, part, stage)
+                if half != GATED_HALF:
+                    stage = attention_half(
+                        shape, w, at, inputs, span, s, rows, store, views, own, part, stage
+                    )
+                if half == WHOLE_LAYERS:
+                    add_residual_rows(shape, w, at.out_bias, at, span, s, own.x)
+                if half != ATTENTION_HALF:
+                    stage = gated_half(shape, w, at, span, s, own, part, stage)
+                if half == WHOLE_LAYERS:
+                    add_residual_rows(shape, w, at.down_bias, at, span, s, own.x)
                 w_at, v_at = at.w_end, at.v_end
             if steps[1] <= shape.layers:
                 continue

@@ -4,6 +4,7 @@ import { h, setText, set, keyed, entries } from "./dom.js";
 import { CHART_PACE, createChart, axis } from "./charts.js";
 import { aheadTable, createAhead } from "./ahead.js";
 import { textWidth } from "./measure.js";
+import { createNodes, nodesTable } from "./nodes.js";
 import { drafters } from "./palette.js";
 import { fixed, ms, percent, prose, shorten } from "./text.js";
 import { markerOf, marksOf, shares, told } from "./timeline_bars.js";
@@ -30,6 +31,7 @@ export function create(panel) {
     ready: (_api, plot) => plot.on("plotly_relayout", (change) => zoomed(view, change)),
   });
   panel.body.append(share, shareWords);
+  const nodes = createNodes(panel);
   const ahead = createAhead(panel);
   for (const [span, name] of SPANS) {
     const button = panel.button(name, span === Infinity ? "Show every round" : `Show ${name} around the selected one`, () => {
@@ -52,6 +54,7 @@ export function create(panel) {
       panel.say(empty ? "Who works when, on one millisecond axis." : sentence(value));
       drawShare(value, view);
       chart.draw(value, empty);
+      nodes.draw(value);
       ahead.draw(value);
     },
     table,
@@ -91,8 +94,8 @@ function sentence(value) {
   const most = busiest[0] === "other";
   const what = most ? `: ${besideOthers(value) ? MEANWHILE : "no model worked for this request"}` : "";
   const told = !most && besideOthers(value) && value.share.other >= 0.1 * sum ? ` Between stages: ${MEANWHILE}.` : "";
-  const offload = value.offload ? `${value.offload} ` : "";
-  return `${offload}${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
+  const moves = value.moves ? `${value.moves} ` : "";
+  return `${moves}${timed(value, sum)}; largest share: ${name}, ${percent(busiest[1] / sum)}${what}.${told}${behind}${together}`;
 }
 
 // Drafts ready before their round were made beside another request, which had its turns in between.
@@ -121,7 +124,7 @@ function figure(value, look, view) {
     text: marksOf(bars), textposition: "inside", insidetextanchor: "middle", textangle: 0,
     cliponaxis: true,
     textfont: { color: bars.map((bar) => (ahead(bar) ? look.ink : look.panel)), weight: 700, size: 13 * look.scale },
-    marker: markerOf(bars, { value, look, many, ahead, colors: laneColors(lanes, slots, look) }),
+    marker: markerOf(bars, { value, look, many, ahead, colors: laneColors(value, slots, look) }),
     customdata: bars.map((bar) => told(bar, value)),
     hovertemplate: "<b>%{customdata[4]}</b>: %{customdata[1]}, %{customdata[2]}<br>"
       + "round %{customdata[5]}, from %{customdata[3]:.2f} ms%{customdata[6]}<extra></extra>",
@@ -135,9 +138,10 @@ function barsOf(value) {
   ));
 }
 
-function laneColors(lanes, slots, look) {
-  const colorOf = (name) => (slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(name));
-  return new Map(lanes.map(([key, name]) => [key, colorOf(name)]));
+function laneColors(value, slots, look) {
+  const nodes = new Set(Object.values(value.nodes ?? {}).map(({ node }) => node));
+  const colorOf = (name) => (slots.has(name) ? look.slot(slots.get(name).slot) : look.stage(nodes.has(name) ? "node" : name));
+  return new Map(entries(value.lanes).map(([key, name]) => [key, colorOf(name)]));
 }
 
 // A bar out of sight would cost Plotly as much as one in sight.
@@ -230,5 +234,5 @@ function table(value) {
   const counted = shared ? ["counted for it (ms)"] : [];
   const head = ["round", "lane", "stage", "start (ms)", "duration (ms)", ...counted, "drafted ahead"];
   const caption = `What every worker did, round by round${shared ? `. ${TOGETHER}` : ""}`;
-  return [aheadTable(value), { caption, head, rows }];
+  return [aheadTable(value), nodesTable(value), { caption, head, rows }];
 }

@@ -3,7 +3,7 @@
 import { MARKS } from "./ahead.js";
 import { ms, prose } from "./text.js";
 
-const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "|", combine: "", verify: "", commit: "", load: "" };
+const PATTERNS = { draft: "", catch_up: "/", forward: "", prefill: "|", combine: "", verify: "", commit: "", load: "", wire: ".", late: "x" };
 // What became of a draft made ahead; its outline says that it is one.
 const FILLED = { hit: ".", miss: "x", open: "" };
 const FATES = {

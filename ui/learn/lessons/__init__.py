@@ -7,16 +7,18 @@ from ui.learn.lessons.answers import judge
 from ui.learn.lessons.choosing import ACCEPTANCE, LENGTH, VOTE
 from ui.learn.lessons.fitting import FITTING
 from ui.learn.lessons.guessing import MEMORY_BOUND, ONE_SSM, TREE
+from ui.learn.lessons.halves import HALVES
 from ui.learn.lessons.lesson import Lesson, missing_reason, request_of
 from ui.learn.lessons.routing import ROUTING
 from ui.learn.lessons.sharing import SHARING
 from ui.learn.lessons.time import LOSES, PIPELINE
+from ui.learn.lessons.wire import WIRE
 
 __all__ = ["LESSONS", "Lesson", "judge", "lesson_of", "missing_reason", "request_of"]
 
 LESSONS = (
     *(MEMORY_BOUND, ONE_SSM, TREE, VOTE, ACCEPTANCE, LENGTH, PIPELINE, LOSES),
-    *(ROUTING, SHARING, FITTING),
+    *(ROUTING, SHARING, FITTING, WIRE, HALVES),
 )
 
 

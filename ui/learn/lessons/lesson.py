@@ -53,7 +53,8 @@ class Setup:
     """One run of a lesson. `label`: its row in the table of runs; `drafters` replaces those of
     `speculation`. `beside`: prompts of requests that run at the same time; `schedule`: the schedule
     of all of them, empty to keep the present one. `stream_mbps`: the rate at which the LLM's layers
-    are copied from memory in each pass, as if they did not fit; 0: not at all."""
+    are copied from memory in each pass, as if they did not fit; `wire_ms`: the round trip to the
+    SSMs, as if they were on another machine; 0: not at all."""
 
     label: str
     prompt: str
@@ -64,6 +65,12 @@ class Setup:
     beside: tuple[str, ...] = ()
     schedule: str = ""
     stream_mbps: float = 0.0
+    wire_ms: float = 0.0
+
+    @property
+    def slows(self) -> bool:
+        """Whether the run slows the engine down, for everybody's requests."""
+        return self.stream_mbps > 0 or self.wire_ms > 0
 
 
 def request_of(setup: Setup, loaded: Sequence[str]) -> Request:
@@ -123,9 +130,9 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """A lesson. `example`: its runs in order; the last stays on the board. `pictures`: the relevant
-    ones of the board; `columns`: those of the table of runs. `ssms`: how many it needs. `short`:
-    its title among the others'. `outcome`: what its runs came to, where that may be another thing
-    than its text says; empty before them."""
+    ones of the board; `columns`: those of the table of runs. `ssms`, `ranks`: how many SSMs and
+    processes of the LLM it needs. `short`: its title among the others'. `outcome`: what its runs
+    came to, where that may be another thing than its text says; empty before them."""
 
     key: str
     title: str
@@ -140,6 +147,7 @@ class Lesson:
     columns: tuple[str, ...]
     ssms: int = 1
     outcome: Callable[[Evidence], str] = lambda _: ""
+    ranks: int = 1
 
     @property
     def setups(self) -> tuple[Setup, ...]:
@@ -148,8 +156,14 @@ class Lesson:
         return (*self.example, *((tried,) if tried else ()))
 
 
-def missing_reason(lesson: Lesson, loaded: Sequence[str]) -> str:
-    """Why the lesson cannot run with the loaded SSMs; empty if it can."""
+def missing_reason(lesson: Lesson, loaded: Sequence[str], ranks: int = 1) -> str:
+    """Why the lesson cannot run with the loaded SSMs and an LLM in so many processes; empty if it
+    can."""
+    if ranks < lesson.ranks:
+        return (
+            f"This lesson cannot run here: it needs an LLM in {lesson.ranks} parts. Start the page "
+            f"with `python app.py --llm-ranks tp={lesson.ranks}`."
+        )
     if len(loaded) >= lesson.ssms:
         return ""
     needed = "a small model (SSM)" if lesson.ssms == 1 else f"{lesson.ssms} small models (SSMs)"

@@ -36,7 +36,8 @@ class Measured:
     round, `most_written`: the most tokens written in one. `weights`: of each SSM at the end.
     `hits`: drafts made ahead that were used, `early`: all of them. `scores`: of routing, at the
     end. `drafted`: drafted tokens in a round, `granted`: those that the LLM verified, both
-    means."""
+    means. `exchanges`: of an LLM over ranks in a pass, `exchange_ms`: the time of rank 0 in
+    them."""
 
     label: str
     run_id: str
@@ -52,6 +53,8 @@ class Measured:
     scores: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     drafted: float = 0.0
     granted: float = 0.0
+    exchanges: int = 0
+    exchange_ms: float = 0.0
 
     @property
     def own(self) -> int:
@@ -82,6 +85,8 @@ def measured_row(label: str, view: View) -> Measured:
         scores=MappingProxyType({one.drafter: one.score for one in last.routing} if last else {}),
         drafted=statistics.mean(_num_drafted(line) for line in view.rounds),
         granted=statistics.mean(line.nodes for line in view.rounds),
+        exchanges=max((one.collectives for line in warm for one in line.traffic), default=0),
+        exchange_ms=statistics.median(line.traffic[0].ms if line.traffic else 0.0 for line in warm),
     )
 
 
@@ -127,6 +132,8 @@ COLUMNS: Mapping[str, tuple[str, str, int]] = MappingProxyType(
         "token_ms": ("ms for each token", "Time of a pass, shared by the tokens in it.", 2),
         "drafted": ("drafted a round", "Mean of the drafted tokens of this request in a round.", 1),
         "granted": ("checked a round", "Mean of those that the LLM checked.", 1),
+        "exchanges": ("exchanges a pass", "How often the parts of the LLM exchange numbers.", 0),
+        "exchange_ms": ("ms exchanging", "Median time of a pass spent on that, with waiting.", 2),
         "tokens": ("tokens", "Tokens of the text that was written.", 0),
         "passes": ("LLM passes", "How often the LLM was run: once a round.", 0),
         "per_round": ("tokens / pass", "Tokens of the text over LLM passes, one a round.", 2),
@@ -174,6 +181,8 @@ def cell(row: Measured, column: str) -> float:
         "token_ms": row.pass_ms / row.fed,
         "tokens": float(stats.num_new_tokens),
         "passes": float(stats.num_rounds),
+        "exchanges": float(row.exchanges),
+        "exchange_ms": row.exchange_ms,
         "drafted": row.drafted,
         "granted": row.granted,
         "per_round": stats.num_new_tokens / stats.num_rounds,

@@ -1,0 +1,71 @@
+"""`python -m bench.relay HOST:PORT MS`: a TCP relay that makes a wire longer, for any machine.
+
+What goes to HOST:PORT through it and back arrives half of MS later in either direction, in order.
+Prints its own address first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+__all__ = ["main"]
+
+CHUNK = 1 << 16
+
+
+async def forward(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
+) -> None:
+    """Writes what is read, each piece so much later; the delay of one holds up no other."""
+    pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+
+    async def write() -> None:
+        while True:
+            due, piece = await pieces.get()
+            await asyncio.sleep(due - time.perf_counter())
+            if not piece:
+                break
+            writer.write(piece)
+            await writer.drain()
+        writer.close()
+
+    writing = asyncio.create_task(write())
+    try:
+        while piece := await reader.read(CHUNK):
+            pieces.put_nowait((time.perf_counter() + seconds, piece))
+    except ConnectionError:
+        pass
+    pieces.put_nowait((time.perf_counter(), b""))
+    await asyncio.gather(writing, return_exceptions=True)
+
+
+async def relay(host: str, port: int, ms: float) -> None:
+    """Serves until it is cancelled."""
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there_writer = await asyncio.open_connection(host, port)
+        half = ms / 2000
+        await asyncio.gather(
+            forward(reader, there_writer, half), forward(there_reader, writer, half)
+        )
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()
+    print(f"relay on {address[0]}:{address[1]}", flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+def main(argv: list[str]) -> int:
+    host, _, port = argv[0].rpartition(":")
+    try:
+        asyncio.run(relay(host, int(port), float(argv[1])))
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,268 @@
+"""`nodes`: SSMs in other processes against the same SSMs at home, over loopback and over a relay
+that makes the wire longer; predicted tokens a second; how many clients nodes allow for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from bench.capacity import bound, most_clients
+from bench.contestants import request
+from bench.context import Context, Report, Suite
+from bench.interleave import Blocks
+from bench.results import Results
+from bench.settings import Settings
+from bench.tables import Group, Row, Table, figure, group_rows, long_rows, ratio
+from core.config import SpeculationConfig
+from core.config.nodes import NodeSettings
+from core.engine.engine import Engine
+from core.errors import ConfigError
+from core.events import RoundCompleted
+from core.events.outcome import Outcome
+from core.models.loading.load import LoadedModels
+from core.nodes.connecting import connect_nodes
+from lab.order import Block
+
+PLAIN, HOME, LOOPBACK = "plain", "at home", "loopback"
+PRESET = "specinfer"
+RELAYS_MS = (1, 5, 20)
+NODES = 16
+PARTS = 2
+MOST_ADDED, WITHIN, LEAST_OF_BOUND = 0.10, 0.20, 0.9
+CAPACITY_NODES, CLIENTS = (1, 2, 4), (4, 16)
+
+
+@dataclass(frozen=True)
+class NodesSuite(Suite):
+    name: str = "nodes"
+    about: str = "SSMs on nodes: loopback and longer wires against at home; clients by simulation"
+    defaults: Settings = Settings(prompts=5, tokens=64, repeats=3, dtypes=("float32",))
+    relays: tuple[int, ...] = RELAYS_MS
+
+    def measure(self, context: Context) -> None:
+        items = [prompt.id for prompt in context.prompts]
+        for dtype in context.settings.dtypes:
+            blocks = Blocks(context, {"dtype": dtype}, items)
+            if not blocks.missing_blocks:
+                continue
+            models = context.load(dtype)
+            with ExitStack() as leaving:
+                parts = [list(models.ssms)[n::PARTS] for n in range(PARTS)]
+                context.say(f"starting {PARTS} nodes")
+                near = [leaving.enter_context(node_process(part, dtype)) for part in parts]
+                wires = {LOOPBACK: near}
+                for ms in self.relays:
+                    relays = [leaving.enter_context(relay_process(one, ms)) for one in near]
+                    wires[relayed(ms)] = relays
+                engines = {HOME: leaving.enter_context(closing(Engine(models)))}
+                for name, addresses in wires.items():
+                    engines[name] = leaving.enter_context(closing(engine_over(models, addresses)))
+                runs = {name: partial(_text, context, one) for name, one in engines.items()}
+                runs = {
+                    PLAIN: partial(_text, context, engines[HOME], preset="autoregressive")
+                } | runs
+                blocks.measure(runs, warm=Block(items[0], 0))
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results), failures(context.results))
+
+
+def relayed(ms: int) -> str:
+    return f"relay of {ms} ms"
+
+
+def engine_over(models: LoadedModels, addresses: Sequence[str]) -> Engine:
+    """An engine with the family's LLM and all SSMs on these nodes."""
+    here = replace(models, ssms={})
+    return Engine(here, nodes=connect_nodes(NodeSettings(tuple(addresses)), here))
+
+
+@contextmanager
+def node_process(ssms: Sequence[str], dtype: str) -> Iterator[str]:
+    """A node with these bundled SSMs; its address."""
+    command = ["core.nodes", "--listen", "127.0.0.1:0", "--dtype", dtype, "--threads", "1"]
+    with _process([*command, "--ssm", *ssms], "node on ") as address:
+        yield address
+
+
+@contextmanager
+def relay_process(address: str, ms: int) -> Iterator[str]:
+    """A relay before an address; its own address."""
+    with _process(["bench.relay", address, str(ms)], "relay on ") as own:
+        yield own
+
+
+@contextmanager
+def _process(command: Sequence[str], begin: str) -> Iterator[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        if not line.startswith(begin):
+            raise ConfigError(f"{' '.join(command)} ended without serving")
+        yield line.removeprefix(begin).split()[0]
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def _text(context: Context, engine: Engine, block: Block, preset: str = PRESET) -> dict[str, Any]:
+    """One text; of its rounds after the first the mean time, its parts, and the nodes' trips."""
+    case = context.case(block.item, block.repeat, 0.0, ignore_eos=True)
+    outcome, rounds = Outcome(), list[RoundCompleted]()
+    # A budget that is given: `auto` measures, and so may differ between engines.
+    speculation = replace(SpeculationConfig.preset(preset), max_tree_nodes=NODES)
+    for event in engine.generate(request(case, speculation)):
+        outcome.observe(event)
+        if isinstance(event, RoundCompleted):
+            rounds.append(event)
+    # The first round reads the prompt in the SSMs.
+    usual = rounds[1:] or rounds
+    trips = [trip for one in usual for trip in one.nodes]
+    begins = [min(span.start_ms for span in one.spans if span.name != "prefill") for one in usual]
+    summary = outcome.summary
+    return {
+        "speed": summary["tokens_per_second"],
+        "per_round": summary["num_new_tokens"] / summary["num_rounds"],
+        "round_ms": (usual[-1].at_ms - begins[0]) / len(usual),
+        "verify_ms": [_ms(one, "forward") for one in usual],
+        "draft_ms": [_draft_ms(one) for one in usual],
+        "trip_ms": [trip.round_trip_ms for trip in trips if trip.state == "in_time"],
+        "busy_ms": [trip.busy_ms for trip in trips if trip.state == "in_time"],
+        "missed": sum(trip.state != "in_time" for trip in trips),
+        "trips": len(trips),
+        "ids": outcome.token_ids,
+    }
+
+
+def _ms(one: RoundCompleted, name: str) -> float:
+    return sum(span.ms for span in one.spans if span.name == name)
+
+
+def _draft_ms(one: RoundCompleted) -> float:
+    return _ms(one, "draft") + _ms(one, "catch_up")
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    found = []
+    for dtype in dict.fromkeys(sample["dtype"] for sample in results.samples):
+        samples = [sample for sample in results.samples if sample["dtype"] == dtype]
+        found += [_wire_table(dtype, samples), _capacity_table(dtype, samples)]
+    return tuple(found)
+
+
+def _wire_table(dtype: str, samples: Sequence[Row]) -> str:
+    rows = [{**row, "predicted": predicted(row, samples)} for row in long_rows(samples)]
+    note = (
+        f"Preset {PRESET}, greedy; {PARTS} nodes with the family's SSMs. Criteria: a round over "
+        f"loopback takes at most {1 + MOST_ADDED:.2f} of one at home; over a relay tokens a second "
+        f"are within {WITHIN:.0%} of those predicted, tokens of a round by the time of a round "
+        "over loopback and the relay's."
+    )
+    columns: dict[str, Callable[[Group], object]] = {
+        "SSMs": lambda group: group["contestant"],
+        "tokens a second": lambda group: figure(group.median("speed"), 1),
+        "by plain": lambda group: ratio(group.ratio("speed", contestant=PLAIN)),
+        "ms a round": lambda group: figure(group.median("round_ms"), 2),
+        "by at home": lambda group: ratio(group.ratio("round_ms", contestant=HOME)),
+        "predicted tokens a second": lambda group: _number(group, "predicted", 1),
+        "measured by predicted": lambda group: _by_predicted(group),
+        "late or absent": lambda group: f"{group.sum('missed'):.0f} of {group.sum('trips'):.0f}",
+    }
+    options = {"block": ("prompt", "repeat"), "over": "prompt"}
+    title = f"Nodes and wires, {dtype}"
+    return str(Table(title, rows, ("contestant",), columns, note, options))
+
+
+def predicted(row: Row, samples: Sequence[Row]) -> float:
+    """Tokens a second over a relay, from the same block over loopback; 0 for the others."""
+    if not row["contestant"].startswith("relay"):
+        return 0.0
+    wire_ms = float(row["contestant"].split()[2])
+    block = next(s for s in samples if all(s[k] == row[k] for k in ("prompt", "repeat")))
+    near = block["figures"][LOOPBACK]
+    # Both of the decoding that tokens a second count, the first round among them.
+    round_ms = 1000 * near["per_round"] / near["speed"]
+    return float(1000 * near["per_round"] / (round_ms + wire_ms))
+
+
+def _number(group: Group, field: str, places: int) -> str:
+    value = group.middle(field)
+    return f"{value:.{places}f}" if value else ""
+
+
+def _by_predicted(group: Group) -> str:
+    if not group.middle("predicted"):
+        return ""
+    return f"{group.middle(lambda row: row['speed'] / row['predicted']):.2f}"
+
+
+def _capacity_table(dtype: str, samples: Sequence[Row]) -> str:
+    home = [sample["figures"][HOME] for sample in samples]
+    near = [sample["figures"][LOOPBACK] for sample in samples]
+    draft = [ms for one in home for ms in one["draft_ms"] if ms]
+    verify = [ms for one in home for ms in one["verify_ms"]]
+    wires = [
+        trip - busy
+        for one in near
+        for trip, busy in zip(one["trip_ms"], one["busy_ms"], strict=True)
+    ]
+    wire = sorted(wires)[len(wires) // 2] if wires else 0.0
+    most = bound(draft, verify)
+    rows = [
+        {
+            "clients": clients,
+            "wire": ms,
+            "nodes": nodes,
+            "times": most_clients(nodes, draft, verify, ms, clients),
+        }
+        for clients in CLIENTS
+        for ms in (wire, *map(float, RELAYS_MS))
+        for nodes in CAPACITY_NODES
+    ]
+    note = (
+        f"Simulated with the rounds measured at home: clients for each one without nodes, at the "
+        f"same rate. Bound: 1 + drafting / verifying = {most:.2f} (arXiv 2606.25091). Criterion: "
+        f"{LEAST_OF_BOUND} of it. The first wire is loopback's. 0: over that wire not even one "
+        "client has the rate."
+    )
+    columns: dict[str, Callable[[Group], object]] = {
+        "clients without nodes": lambda group: group["clients"],
+        "wire, ms": lambda group: f"{group['wire']:.2f}",
+        "nodes": lambda group: group["nodes"],
+        "clients for one": lambda group: f"{group['times']:.2f}",
+        "of the bound": lambda group: f"{group['times'] / most:.2f}",
+    }
+    return str(Table(f"Clients, {dtype}", rows, ("clients", "wire", "nodes"), columns, note))
+
+
+def failures(results: Results) -> tuple[str, ...]:
+    """A sentence for each text that is not plain decoding's."""
+    rows = long_rows(results.samples)
+    plain: Mapping[tuple[Any, ...], Any] = {
+        _block(row): row["ids"] for row in rows if row["contestant"] == PLAIN
+    }
+    return tuple(
+        f"{group['contestant']}, {group['prompt']}: its ids are not plain decoding's"
+        for group in group_rows(rows, ("dtype", "prompt", "repeat", "contestant"))
+        if group["ids"] != plain[_block(group)]
+    )
+
+
+def _block(row: Any) -> tuple[Any, ...]:
+    return row["dtype"], row["prompt"], row["repeat"]

@@ -1,0 +1,177 @@
+"""`split`: passes of an LLM over ranks against one process, each contestant in processes of its own
+that wait while another one is measured. With `--grown` also for a grown LLM of 0.43 B.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.context import Context, Report, Suite
+from bench.grown.command import Wish, family_of, write_family
+from bench.interleave import Blocks
+from bench.results import Results
+from bench.settings import Settings
+from bench.tables import Group, Row, Table, claim_row, claims_table, figure, group_rows, long_rows
+from bench.tables import ratio as ratio_cell
+from core.models.loading.catalog import BUNDLED, bundled_llm
+from lab.order import Block
+
+__all__ = ["SplitSuite", "tables"]
+
+GROWN, GROWN_PARAMS = "grown", 430_000_000
+ONE = "one process"
+# What an LLM of 0.4 B over two ranks is to reach, in passes over a tree.
+TARGET, TREE = 1.4, 16
+
+
+@dataclass(frozen=True)
+class SplitSuite(Suite):
+    name: str = "split"
+    about: str = "passes of an LLM over ranks (tp 2, pp 2) against one process"
+    defaults: Settings = Settings(prompts=1, tokens=1, repeats=5, dtypes=("float32", "bfloat16"))
+    widths: tuple[int, ...] = (1, TREE)
+
+    def measure(self, context: Context) -> None:
+        for dtype in context.settings.dtypes:
+            for name, folder in _llms(context, dtype).items():
+                key = {"model": name, "dtype": dtype}
+                blocks = Blocks(context, key, list(map(str, self.widths)), "tokens", "passes")
+                if blocks.missing_blocks:
+                    with ExitStack() as leaving:
+                        context.say(f"{name}, {dtype}: loading every contestant")
+                        workers = {
+                            title: leaving.enter_context(_Worker(folder, dtype, *how))
+                            for title, how in contestants().items()
+                        }
+                        runs = {title: one.measure for title, one in workers.items()}
+                        blocks.measure(runs)
+
+    def report(self, context: Context) -> Report:
+        return Report(tables(context.results))
+
+
+def contestants() -> dict[str, tuple[str, int]]:
+    """By title: ranks (`-` for none) and threads of a process. One process leaves a core free, as
+    everywhere in this project; it is also measured with all."""
+    cores = os.cpu_count() or 1
+    each = max(1, cores // 2)
+    one = max(1, cores - 1)
+    return {
+        ONE: ("-", one),
+        **({f"{ONE}, all cores": ("-", cores)} if cores > one else {}),
+        "tp=2": ("tp=2", each),
+        "pp=2": ("pp=2", each),
+    }
+
+
+def _llms(context: Context, dtype: str) -> dict[str, Path]:
+    folders = {BUNDLED: bundled_llm()}
+    if context.grown is not None:
+        family = family_of(Wish(GROWN_PARAMS, 0, dtype=dtype))
+        folders[GROWN] = write_family(family, context.grown / dtype, context.say)[0]
+    return folders
+
+
+class _Worker:
+    """A process of `bench.split_worker`."""
+
+    def __init__(self, folder: Path, dtype: str, ranks: str, threads: int) -> None:
+        command = [sys.executable, "-m", "bench.split_worker", str(folder), dtype, ranks]
+        self._process = subprocess.Popen(
+            [*command, str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
+
+    def __enter__(self) -> _Worker:
+        self._answer()  # it is loaded
+        return self
+
+    def measure(self, block: Block) -> dict[str, float]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{block.item}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        found: dict[str, float] = json.loads(self._process.stdout.readline() or "null")
+        if found is None:
+            raise RuntimeError(f"a contestant has ended with {self._process.wait()}")
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+# -- tables --
+
+
+def tables(results: Results) -> tuple[str, ...]:
+    """A table for each LLM and dtype; then what was to be reached, if it was measured."""
+    keys = dict.fromkeys((s["model"], s["dtype"]) for s in results.samples)
+    found = [
+        _table(key, [s for s in results.samples if (s["model"], s["dtype"]) == key]) for key in keys
+    ]
+    reached = [s for s in results.samples if (s["model"], s["dtype"]) == (GROWN, "float32")]
+    return (*found, *([_claims(reached)] if reached else []))
+
+
+OPTIONS: dict[str, Any] = {"block": ("tokens", "repeat"), "over": "repeat"}
+
+
+def _table(key: tuple[str, str], samples: Sequence[Row]) -> str:
+    rows = long_rows(samples, "passes")
+    columns: dict[str, Callable[[Group], object]] = {"LLM in": lambda group: group["contestant"]}
+    for n in sorted({row["tokens"] for row in rows}):
+        title = f"{n} token{'s' * (n > 1)}"
+        columns[f"{title}, ms"] = partial(_milliseconds, n)
+        columns[f"{title}, speed / one process"] = partial(_speed_up, n)
+        columns[f"{title}, ms exchanging"] = partial(_exchanged, n)
+    note = (
+        "Medians over repeats, contestants interleaved, ratios within a repeat. Exchanging: of the "
+        "rank that was longest in it, waiting for the others included."
+    )
+    title = "Passes of the {} LLM, {}".format(*key)
+    return str(Table(title, rows, ("contestant",), columns, note, OPTIONS))
+
+
+def _milliseconds(tokens: int, group: Group) -> str:
+    return figure(group.of(tokens=tokens).median(lambda row: 1000 * row["value"]), 1)
+
+
+def _speed_up(tokens: int, group: Group) -> str:
+    return ratio_cell(_ratio(group.of(tokens=tokens)))
+
+
+def _ratio(group: Group) -> Any:
+    return group.ratio(lambda row: 1 / row["value"], contestant=ONE)
+
+
+def _exchanged(tokens: int, group: Group) -> str:
+    return f"{group.of(tokens=tokens).middle('exchanged_ms'):.1f}"
+
+
+def _claims(samples: Sequence[Row]) -> str:
+    rows = [row for row in long_rows(samples, "passes") if row["tokens"] == TREE]
+    groups = group_rows(rows, ("contestant",), **OPTIONS)
+    two: Mapping[str, Group] = {group["contestant"]: group for group in groups}
+    what = f"0.43 B, float32, {TREE} tokens: tp=2 / one process"
+    return claims_table([claim_row(what, _ratio(two["tp=2"]), TARGET)])

@@ -1,0 +1,72 @@
+"""NodeSettings: which nodes draft for an engine, and who may speak with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.errors import ConfigError
+
+__all__ = ["BUNDLED", "NodeSettings", "address_of", "check_encrypted", "node_settings"]
+
+BUNDLED = "bundled"
+MOST_NODES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
+    the same for engine and nodes; None: nothing is encrypted, loopback addresses only. `cluster`:
+    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` are placed."""
+
+    addresses: tuple[str, ...] = ()
+    key_file: str | None = None
+    cluster: str = ""
+    ssms: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.cluster and (self.addresses or self.key_file is not None):
+            raise ConfigError.of("cluster", self.cluster, "without --node and --node-key-file")
+        if len(self.addresses) > MOST_NODES:
+            raise ConfigError.of("node", len(self.addresses), f"at most {MOST_NODES} nodes")
+        if len({*self.addresses}) < len(self.addresses):
+            raise ConfigError.of("node", self.addresses, "name each node once")
+        for address in self.addresses:
+            host, _ = address_of("node", address)
+            check_encrypted("node", host, self.key_file)
+
+
+def address_of(field: str, address: str) -> tuple[str, int]:
+    """Host and port. Raises ConfigError."""
+    host, separator, port = address.rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit():
+        raise ConfigError.of(field, address, "HOST:PORT")
+    if not 0 <= int(port) <= 65535:
+        raise ConfigError.of(field, address, "HOST:PORT, a port from 0 to 65535")
+    return host, int(port)
+
+
+def check_encrypted(field: str, host: str, key_file: str | None) -> None:
+    """Raises ConfigError for an address that others reach, without a key."""
+    if key_file is None and host not in ("127.0.0.1", "localhost", "[::1]"):
+        raise ConfigError.of(
+            field, host, "127.0.0.1 without a key file: --node-key-file FILE, which "
+            "`python -m core.nodes --new-key FILE` writes"
+        )  # fmt: skip
+
+
+def node_settings(
+    addresses: Sequence[str], key_file: str | None, cluster: str | None, ssms: Sequence[str] | None
+) -> NodeSettings | None:
+    """From the arguments of a command line, None without a node. Raises ConfigError."""
+    if ssms is not None and cluster is None:
+        raise ConfigError.of("node_ssm", list(ssms), "only with --cluster ADDRESS")
+    if cluster is not None:
+        if not cluster:
+            raise ConfigError.of("cluster", cluster, "auto, HOST:PORT or ray://HOST:PORT")
+        return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or (BUNDLED,)))
+    if not addresses:
+        if key_file is not None:
+            raise ConfigError.of("node_key_file", key_file, "only with --node HOST:PORT")
+        return None
+    return NodeSettings(tuple(addresses), key_file)

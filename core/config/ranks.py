@@ -1,0 +1,43 @@
+"""RankSplit: how an LLM is divided among processes, one a rank, on one machine or several."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.config.checks import choice, integer
+from core.config.offload import Offload
+from core.errors import ConfigError
+
+__all__ = ["RankSplit", "SPLITS", "ranks_of"]
+
+SPLITS = ("tp", "pp")
+MOST_RANKS = 64
+ALLOWED = "tp=N or pp=N (tensor parallel or pipeline stages over N processes)"
+
+
+@dataclass(frozen=True, slots=True)
+class RankSplit:
+    """`split`: `tp`, each layer's matrices are divided among `count` ranks, which add up their
+    products; `pp`, each rank has some of the layers."""
+
+    split: str
+    count: int
+
+    def __post_init__(self) -> None:
+        choice("llm_ranks", self.split, SPLITS)
+        integer("llm_ranks", self.count, 2, MOST_RANKS)
+
+    def __str__(self) -> str:
+        return f"{self.split}={self.count}"
+
+
+def ranks_of(text: str | None, offload: Offload | None = None) -> RankSplit | None:
+    """From the argument of a command line, None where it was not given. ConfigError."""
+    if text is None:
+        return None
+    split, separator, count = text.partition("=")
+    if not separator or split not in SPLITS or not count.isdecimal():
+        raise ConfigError.of("llm_ranks", text, ALLOWED)
+    if offload is not None:
+        raise ConfigError.of("llm_ranks", text, "only without --offload")
+    return RankSplit(split, int(count[:4]))

@@ -1,0 +1,135 @@
+"""A round's drafts of SSMs on nodes: what its requests want of them, and what became of it.
+
+Between `begin` and `finish` the nodes work; the engine's own SSMs draft meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from core.config.budget import cut_shape
+from core.config.mechanisms import draft_kind, drafts_together
+from core.drafters.base import Drafter, DraftRequest
+from core.engine.round_state import ActiveRequest, RoundState
+from core.errors import DrafterError
+
+if TYPE_CHECKING:
+    from core.nodes.client import RemotePool, RemoteRun
+
+__all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
+
+PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
+
+
+@dataclass(slots=True)
+class PartialAudition:
+    """An audition whose SSMs are partly on nodes: those to be `heard` there on the last `window`
+    tokens; `log_probs` and `ms` of the SSMs here; `observe` takes it when all is in."""
+
+    heard: tuple[str, ...]
+    window: int
+    observe: Callable[[Mapping[str, Many[float]], float], None]
+    log_probs: dict[str, list[float]] = field(default_factory=dict)
+    ms: float = 0.0
+
+
+class RemoteDrafting:
+    """`plain_ms`: the predicted time of a round without drafts, in milliseconds."""
+
+    def __init__(self, pool: RemotePool, plain_ms: Callable[[], float]) -> None:
+        self._pool = pool
+        self._plain_ms = plain_ms
+        self._auditions: dict[str, PartialAudition] = {}
+        self._states: list[RoundState] = []
+
+    @property
+    def drafters(self) -> Mapping[str, Drafter]:
+        """The nodes' SSMs by name."""
+        return self._pool.drafters
+
+    def context_length(self, name: str) -> int:
+        """That of an SSM on a node, in tokens."""
+        return self._pool.drafters[name].info.context_length
+
+    def expects_audition(self, request: ActiveRequest) -> bool:
+        """Whether its next message asks for one already."""
+        return request.sequence.run_id in self._auditions
+
+    def add_audition(self, request: ActiveRequest, audition: PartialAudition) -> None:
+        """Asks for an audition with the request's next drafts: the message is the same one."""
+        self._auditions[request.sequence.run_id] = audition
+
+    def forget(self, request: ActiveRequest) -> None:
+        """Drops what is kept of a request that has ended."""
+        self._auditions.pop(request.sequence.run_id, None)
+
+    def begin(self, planned: PlannedDrafts) -> PlannedDrafts:
+        """Sends the nodes' part of the draft requests; returns the part of the drafters here."""
+        here: PlannedDrafts = []
+        runs, self._states = [], []
+        for state, requests in planned:
+            requests = self._within_budget(state, requests)
+            here.append((state, [one for one in requests if one.name not in self.drafters]))
+            there = tuple(one for one in requests if one.name in self.drafters)
+            audition = self._auditions.get(state.request.sequence.run_id)
+            if there or audition:
+                runs.append(self._remote_run(state, there, audition))
+                self._states.append(state)
+        if runs:
+            self._pool.begin(runs)
+        return here
+
+    def _remote_run(
+        self,
+        state: RoundState,
+        requests: tuple[DraftRequest, ...],
+        audition: PartialAudition | None,
+    ) -> RemoteRun:
+        from core.nodes.client import RemoteRun
+
+        return RemoteRun(
+            state.request.sequence,
+            requests,
+            state.vote_weights.weights,
+            audition.heard if audition else (),
+            audition.window if audition else 0,
+            state.speculation.record_top_k,
+        )
+
+    def _within_budget(self, state: RoundState, requests: list[DraftRequest]) -> list[DraftRequest]:
+        """Where SSMs draft one tree together, each place makes one of its own SSMs, and the places
+        divide the nodes."""
+        if not drafts_together(state.speculation.draft, state.speculation.combine):
+            return requests
+        places = [self._pool.place_of(one.name) for one in requests]
+        divided = []
+        for request, place in zip(requests, places, strict=True):
+            budget = request.budget * places.count(place) // len(places)
+            # What spends its nodes by score is cut where it is made.
+            free = draft_kind(request.kind).by_score or draft_kind(request.kind).fused
+            shape = request.shape if free else cut_shape(request.shape, budget)
+            if budget:
+                divided.append(replace(request, budget=budget, shape=shape))
+        return divided
+
+    def finish(self) -> None:
+        """Waits for the nodes, and fills in their drafts; an SSM that failed there is dropped."""
+        states, self._states = self._states, []
+        if not states:
+            return
+        answers, plain_ms = self._pool.finish(), self._plain_ms()
+        for state in states:
+            request = state.request
+            answer = answers[request.sequence.run_id]
+            state.drafts |= answer.drafts
+            state.nodes = tuple(replace(trip, plain_ms=plain_ms) for trip in answer.trips)
+            request.notes += answer.notes
+            for index, error in answer.errors.items():
+                request.drop_drafter(index, DrafterError(request.drafters[index].name, error))
+            audition = self._auditions.pop(request.sequence.run_id, None)
+            if audition is not None:
+                log_probs = {**audition.log_probs, **answer.auditions}
+                audition.observe(log_probs, audition.ms + answer.audition_ms)

@@ -1,0 +1,166 @@
+"""A follower: one rank of an LLM, which repeats on its part what the leader does on its own.
+
+The leader starts it, or a person on another machine (`python -m core.models.ranks`, with torch's
+variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). It ends when the leader says so, when the
+leader is gone, or by an error, which it reports.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from core.config.ranks import RankSplit
+from core.errors import MODEL_FAULTS, ConfigError, RankError
+from core.models.hf_model import HfModel
+from core.models.loading.catalog import ModelSource
+from core.models.loading.checkpoint import module_without_weights
+from core.models.loading.placing import DTYPES
+from core.models.loading.reading import quiet_transformers, read_config
+from core.models.machine import use_threads
+from core.models.protocol import Feed
+from core.models.ranks.group import RankGroup
+from core.models.ranks.messages import (
+    FORMAT,
+    CloseRow,
+    CommitRow,
+    EndRank,
+    FromFollower,
+    LoadShard,
+    MeetRanks,
+    OpenRow,
+    PassDone,
+    RankArrived,
+    RankFailed,
+    RankJoined,
+    RunPass,
+    ShardReady,
+    ToFollower,
+    decode_call,
+    encode,
+)
+from core.models.ranks.sharding import checked_shard, info_of, read_shard
+from core.models.ranks.store import ENDS_WITH_INPUT, RankPlace, device_of_rank, given_place
+
+__all__ = ["Words", "follow"]
+
+IDLE_MS = 2000
+
+
+class Words:
+    """A follower's connection to the leader."""
+
+    def __init__(self, place: RankPlace) -> None:
+        import zmq
+
+        self._place = place
+
+        self._context: Any = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.identity = str(place.rank).encode()
+        self._socket.linger = 1000
+        self._socket.connect(place.address())
+
+    def receive(self) -> ToFollower:
+        """The next message. Raises ValueError for one that cannot be read, and RuntimeError where
+        the leader is gone."""
+        while not self._socket.poll(IDLE_MS):
+            self._place.check()
+        return decode_call(self._socket.recv())
+
+    def send(self, message: FromFollower) -> None:
+        self._socket.send(encode(message))
+
+    def close(self) -> None:
+        self._context.destroy(1000)
+
+
+@dataclass
+class _Follower:
+    """What a follower holds: its place, and after loading its part of the model."""
+
+    words: Words
+    place: RankPlace
+    group: RankGroup | None = None
+    model: HfModel | None = None
+
+    def run(self) -> None:
+        while not isinstance(message := self.words.receive(), EndRank):
+            self._do(message)
+
+    def _do(self, message: ToFollower) -> None:
+        if isinstance(message, LoadShard):
+            self._load(message)
+            return
+        if (model := self.model) is None:
+            raise RankError(f"message is {type(message).__name__}: LoadShard comes first")
+        match message:
+            case OpenRow():
+                model.open_row()
+            case CloseRow(row):
+                model.close_row(row)
+            case CommitRow(row, nodes, keep):
+                model.commit(row, nodes, keep)
+            case RunPass(number, feeds):
+                model.forward([Feed(f.row, f.token_ids, f.parents, f.last_only) for f in feeds])
+                assert self.group is not None
+                traffic = self.group.take_traffic()
+                self.words.send(
+                    PassDone(number, traffic.collectives, traffic.bytes, traffic.seconds)
+                )
+
+    def _load(self, message: LoadShard) -> None:
+        torch.set_grad_enabled(False)
+        use_threads(message.threads)
+        source = ModelSource(message.name, message.local, message.file)
+        split = RankSplit(message.split, message.count)
+        dtype = DTYPES[message.dtype]
+        local = int(os.environ.get("LOCAL_RANK", 0))
+        device = device_of_rank(torch.device(message.device), local)
+        self.group = RankGroup(self.place, device, message.timeout_s)
+        config = read_config(source)
+        module = read_shard(source, config, dtype, split)
+        info = info_of(module_without_weights(config), source, dtype, device, "")
+        self.model = checked_shard(module, info, split, self.group, self._meet)
+        self.group.take_traffic()
+        self.words.send(ShardReady(self.model.weight_bytes))
+
+    def _meet(self) -> None:
+        self.words.send(RankArrived())
+        if not isinstance(message := self.words.receive(), MeetRanks):
+            raise RankError(f"message is {type(message).__name__}: MeetRanks comes next")
+
+
+def follow() -> int:
+    """Runs one rank until its leader ends it; returns the process's exit code."""
+    if os.environ.get(ENDS_WITH_INPUT):
+        threading.Thread(target=_end_with_input, name="leader", daemon=True).start()
+    place = given_place()
+    if place is None:
+        raise ConfigError("RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT name a rank: set all four")
+    words = Words(place)
+    follower = _Follower(words, place)
+    words.send(RankJoined(place.rank, FORMAT, platform.node()))
+    try:
+        with quiet_transformers():
+            follower.run()
+    except (*MODEL_FAULTS, KeyboardInterrupt) as error:
+        words.send(RankFailed(f"{type(error).__name__}: {error}"[:2000]))
+        if ENDS_WITH_INPUT not in os.environ:  # else the leader says it
+            print(f"rank {place.rank}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        words.close()
+    return 0
+
+
+def _end_with_input() -> None:
+    """The pipe ends however the leader's process does, also while this one is in a collective."""
+    sys.stdin.buffer.read()
+    os._exit(0)

@@ -1,0 +1,157 @@
+"""What the leader tells followers, and what they answer: msgspec, a tagged union of arrays.
+
+Tensors never travel here. Messages come from processes of one user or one trusted network; still
+nothing in them is executed, and a message of unknown form is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "FORMAT",
+    "MeetRanks",
+    "CloseRow",
+    "CommitRow",
+    "EndRank",
+    "FromFollower",
+    "LoadShard",
+    "OpenRow",
+    "PassDone",
+    "PassFeed",
+    "RankFailed",
+    "RankJoined",
+    "RunPass",
+    "RankArrived",
+    "ShardReady",
+    "ToFollower",
+    "decode_call",
+    "decode_reply",
+    "encode",
+]
+
+FORMAT = 1
+"""Of these messages. Another one is another program: its follower is refused."""
+LONGEST = 1 << 26
+
+
+class _Word(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The base of all messages."""
+
+
+class LoadShard(_Word, tag="load"):
+    """Read this rank's part of a model. `name`, `local`, `file`: its ModelSource."""
+
+    name: str
+    local: bool
+    file: str
+    split: str
+    count: int
+    dtype: str
+    device: str
+    threads: int
+    timeout_s: float
+
+
+class MeetRanks(_Word, tag="meet"):
+    """All ranks have arrived at the next step of loading."""
+
+
+class OpenRow(_Word, tag="open"):
+    pass
+
+
+class CloseRow(_Word, tag="close"):
+    row: int
+
+
+class PassFeed(_Word):
+    """A Feed."""
+
+    row: int
+    token_ids: list[int]
+    parents: list[int]
+    last_only: bool
+
+
+class RunPass(_Word, tag="pass"):
+    """`number`: counts the passes, so that an answer is matched to its pass."""
+
+    number: int
+    feeds: list[PassFeed]
+
+
+class CommitRow(_Word, tag="commit"):
+    row: int
+    nodes: list[int]
+    keep: list[int]
+
+
+class EndRank(_Word, tag="end"):
+    pass
+
+
+ToFollower = LoadShard | MeetRanks | OpenRow | CloseRow | RunPass | CommitRow | EndRank
+
+
+class RankJoined(_Word, tag="joined"):
+    """A follower is there. `format`: FORMAT."""
+
+    rank: int
+    format: int
+    host: str
+
+
+class RankArrived(_Word, tag="arrived"):
+    """At the next step of loading: it waits for MeetRanks."""
+
+
+class ShardReady(_Word, tag="ready"):
+    """Its passes are checked. `weight_bytes`: what its part of the weights takes."""
+
+    weight_bytes: int
+
+
+class PassDone(_Word, tag="done"):
+    """Collectives of one pass: how many, bytes of their tensors, seconds in them."""
+
+    number: int
+    collectives: int
+    bytes: int
+    seconds: float
+
+
+class RankFailed(_Word, tag="failed"):
+    """The rank ends by an error."""
+
+    error: str
+
+
+FromFollower = RankJoined | RankArrived | ShardReady | PassDone | RankFailed
+
+
+def encode(message: ToFollower | FromFollower) -> bytes:
+    return msgspec.msgpack.encode(message)
+
+
+def decode_call(data: bytes) -> ToFollower:
+    """What a follower is told. Raises ValueError for anything else."""
+    call: ToFollower = _decode(data, ToFollower)
+    return call
+
+
+def decode_reply(data: bytes) -> FromFollower:
+    """What a follower answers. Raises ValueError for anything else."""
+    reply: FromFollower = _decode(data, FromFollower)
+    return reply
+
+
+def _decode(data: bytes, kind: Any) -> Any:
+    if len(data) > LONGEST:
+        raise ValueError(f"message has {len(data)} bytes: at most {LONGEST} are allowed")
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:  # text that is no UTF-8 is a ValueError
+        raise ValueError(f"message cannot be read ({error})") from error

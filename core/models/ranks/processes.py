@@ -1,0 +1,225 @@
+"""The followers' processes, and the leader's side of the messages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from core.config.ranks import RankSplit
+from core.errors import ConfigError, RankError
+from core.models.ranks.messages import (
+    FORMAT,
+    EndRank,
+    FromFollower,
+    RankFailed,
+    RankJoined,
+    ToFollower,
+    decode_reply,
+    encode,
+)
+from core.models.ranks.store import (
+    ENDS_WITH_INPUT,
+    STORE_VARIABLE,
+    RankPlace,
+    file_place,
+    given_place,
+)
+
+__all__ = ["Followers"]
+
+# How long a process that was told to end may take to, and how long its end is waited for when a
+# collective has failed.
+END_S, DYING_S = 3.0, 1.0
+POLL_MS = 200
+Reply = TypeVar("Reply", bound=FromFollower)
+
+
+class Followers:
+    """Ranks 1 and up. On this machine they are started here, one process each; where the
+    environment names ranks (`given_place`) they are waited for."""
+
+    def __init__(self, split: RankSplit) -> None:
+        """Starts them. Raises ConfigError where pyzmq is missing."""
+        try:
+            import zmq
+        except ImportError as error:
+            raise ConfigError.of(
+                "llm_ranks", str(split), "needs pip install -r requirements-cluster.txt"
+            ) from error
+        self.count, self._failed_send = split.count, zmq.ZMQError
+        self._context: Any = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.linger = 0
+        # A message to a rank that is not there is an error, not dropped.
+        self._socket.router_mandatory = True
+        self._folder = Path(tempfile.mkdtemp(prefix="specscope-ranks-"))  # of this user alone
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        # The latest of each kind: figures of passes come unasked.
+        self._replies: dict[int, dict[type, FromFollower]] = {rank: {} for rank in self.ranks}
+        given = given_place(split)
+        self.local = given is None
+        if given is None:
+            file = self._folder / "store"
+            self._socket.bind(f"ipc://{self._folder / 'words'}")
+            self.place: RankPlace = file_place(file, 0, split.count)
+            for rank in self.ranks:
+                self._processes[rank] = _start(rank, split.count, file)
+        else:
+            self._socket.bind_to_random_port(f"tcp://{os.environ['MASTER_ADDR']}")
+            self.place = given
+        address: Any = self._socket.last_endpoint
+        self.place.publish(address.decode())
+
+    @property
+    def ranks(self) -> range:
+        """Of the followers."""
+        return range(1, self.count)
+
+    def tell(self, message: ToFollower) -> None:
+        """To each follower, in order. Raises RankError where one has ended."""
+        self.check()
+        data = encode(message)
+        for rank in self.ranks:
+            try:
+                self._socket.send_multipart([str(rank).encode(), data])
+            except self._failed_send as error:
+                raise self.error_of(error) from error
+
+    def collect(self, kind: type[Reply], wait_s: float | None = None) -> dict[int, Reply]:
+        """The latest message of this kind from each follower; with `wait_s` of those that have sent
+        one by then. Raises RankError where one has ended or says that it failed."""
+        found: dict[int, Reply] = {}
+        until = None if wait_s is None else time.monotonic() + wait_s
+        while True:
+            if failure := self._failure():
+                raise failure
+            for rank in self.ranks:
+                reply = self._replies[rank].pop(kind, None)
+                if isinstance(reply, kind):
+                    found[rank] = reply
+            if len(found) == len(self.ranks):
+                return found
+            left = POLL_MS
+            if until is not None:
+                left = min(left, int(1000 * (until - time.monotonic())))
+                if left <= 0:
+                    return found
+            if not self.receive(left):
+                self.check()
+
+    def check(self) -> None:
+        """Raises RankError where a process has ended."""
+        if (words := self._ended()) or self._is_closed():
+            raise RankError(words or "the ranks of the LLM have ended")
+
+    def error_of(self, error: BaseException) -> RankError:
+        """What an error of a collective means: which rank has ended, or that none answers."""
+        until = time.monotonic() + DYING_S
+        while True:
+            self.receive(0)
+            # What a rank says of its own end comes first.
+            if failure := self._failure():
+                return failure
+            if words := self._ended():
+                return RankError(words)
+            if time.monotonic() > until:
+                break
+            time.sleep(0.02)
+        some = ", ".join(map(str, self.ranks))
+        reason = " ".join(str(error).split())[:200]
+        return RankError(f"a rank of the LLM among {some} did not answer in time ({reason})")
+
+    def end(self) -> None:
+        """Ends the processes, those that do not answer too. Idempotent."""
+        if self._is_closed():
+            return
+        for rank in self.ranks:
+            with suppress(self._failed_send):  # it never came, or is gone
+                self._socket.send_multipart([str(rank).encode(), encode(EndRank())])
+        until = time.monotonic() + END_S
+        for process in self._processes.values():
+            try:
+                process.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+        # Words to ranks on other machines are still on their way.
+        self._context.destroy(0 if self.local else 1000)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """Ends the processes at once, as after an error: a rank may be in a collective."""
+        for process in self._processes.values():
+            process.kill()
+        self.end()
+
+    def pids(self) -> Sequence[int]:
+        """Process ids of the followers of this machine."""
+        return [process.pid for process in self._processes.values()]
+
+    def _is_closed(self) -> bool:
+        return bool(self._context.closed)
+
+    def _failure(self) -> RankError | None:
+        for rank in self.ranks:
+            reply = self._replies[rank].get(RankFailed)
+            if isinstance(reply, RankFailed):
+                return RankError(f"rank {rank} of the LLM failed ({reply.error})")
+        return None
+
+    def receive(self, wait_ms: int = 0) -> bool:
+        """Takes in what has come, waiting for a first message; whether one came."""
+        came = False
+        while self._socket.poll(0 if came else wait_ms):
+            came = True
+            identity, data = self._socket.recv_multipart()
+            try:
+                rank, reply = int(identity), decode_reply(data)
+            except ValueError:
+                continue  # no follower of ours
+            if rank not in self._replies:
+                continue
+            if isinstance(reply, RankJoined) and reply.format != FORMAT:
+                reply = RankFailed(f"its messages have format {reply.format}, here {FORMAT}")
+            self._replies[rank][type(reply)] = reply
+        return came
+
+    def _ended(self) -> str:
+        for rank, process in self._processes.items():
+            code = process.poll()
+            if code is not None:
+                how = f"by signal {-code}" if code < 0 else f"with code {code}"
+                return f"rank {rank} of the LLM (process {process.pid}) has ended {how}"
+        return ""
+
+
+def _start(rank: int, count: int, store: Path) -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).resolve().parents[3])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    own = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(count),
+        STORE_VARIABLE: str(store),
+        ENDS_WITH_INPUT: "1",
+        "PYTHONPATH": path,
+    }
+    # `stdin`: see ENDS_WITH_INPUT. Nothing that a rank prints may be part of the leader's output.
+    return subprocess.Popen(
+        [sys.executable, "-m", "core.models.ranks"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, **own},
+        # A terminal's interrupt is the leader's: it ends its followers itself.
+        start_new_session=True,
+    )

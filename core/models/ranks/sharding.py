@@ -1,0 +1,266 @@
+"""One rank's part of an LLM. transformers reads and divides the weights; its own passes through the
+module are the reference of the check at load.
+
+Tensor parallel: each rank has some heads and some of the MLP's units of every layer, and the pass
+is this project's own (compiled, else in torch calls) over those parts; the residual stream is on
+every rank, and after each half of a layer the ranks add up their products. The embedding is on
+every rank, the head's outputs are divided. Pipeline stages: transformers' pass, each rank has some
+layers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+
+from core.config.ranks import RankSplit
+from core.errors import ConfigError, UnsupportedModelError
+from core.events import ModelInfo
+from core.models.fastest import compile_forward, compiled_of
+from core.models.forward import Forward, MaskKind
+from core.models.fusing import ARCHITECTURES, lean_weights
+from core.models.hf_model import HfModel
+from core.models.kv_cache import KVArena
+from core.models.layer_ops import Projection
+from core.models.lean import LeanForward, LeanWeights
+from core.models.loading.catalog import ModelSource
+from core.models.loading.differences import context_length_of
+from core.models.loading.reading import architecture_of, read_module, reading_model
+from core.models.loading.tree_check import (
+    checked_model,
+    difference,
+    plain_logits,
+    tolerance,
+    tree_logits,
+)
+from core.models.ranks.group import RankGroup
+from core.models.rows import Batch
+
+if TYPE_CHECKING:
+    from core.models.native.forward import CompiledForward
+
+__all__ = ["RankForward", "check_split", "checked_shard", "info_of", "read_shard"]
+
+
+def check_split(config: Any, name: str, split: RankSplit) -> None:
+    """Whether a model can be divided so, by its configuration alone. Raises ConfigError for a
+    number that does not divide it, UnsupportedModelError for a kind that cannot be divided."""
+    kind = architecture_of(config)
+    if getattr(config, "quantization_config", None) is not None:
+        raise UnsupportedModelError(
+            f"model {name} has quantized weights: it cannot be divided among ranks; whole weights "
+            "are allowed"
+        )
+    if split.split == "pp":
+        layers = int(getattr(config, "num_hidden_layers", 0))
+        if getattr(config, "base_model_pp_plan", None) is None:
+            raise UnsupportedModelError(
+                f"model {name} has architecture {kind}: transformers has no pipeline plan for it; "
+                "without --llm-ranks, or a Llama, Mistral or Qwen is allowed"
+            )
+        if split.count > layers:
+            raise ConfigError.of("llm_ranks", str(split), f"pp=2 to pp={layers} for {name}, which "
+                                 f"has {layers} layers")  # fmt: skip
+        return
+    if kind not in ARCHITECTURES:
+        raise UnsupportedModelError(
+            f"model {name} has architecture {kind}: its layers cannot be divided among ranks; "
+            "without --llm-ranks, or a Llama, Mistral, Qwen 2 or Qwen 3 is allowed"
+        )
+    heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
+    sizes = [n for n in range(2, heads + 1) if heads % n == 0 and kv_heads % n == 0]
+    if split.count not in sizes:
+        allowed = " or ".join(f"tp={n}" for n in sizes) or "pp=N alone"
+        raise ConfigError.of(
+            "llm_ranks",
+            str(split),
+            f"{allowed} for {name}, which has {heads} heads and {kv_heads} KV heads: each rank has "
+            "whole heads",
+        )
+
+
+def info_of(
+    whole: Any, source: ModelSource, dtype: torch.dtype, device: torch.device, fingerprint: str
+) -> ModelInfo:
+    """Of the whole model. `whole`: without weights."""
+    return ModelInfo(
+        name=source.title,
+        role="llm",
+        parameters=sum(p.numel() for p in whole.parameters()),
+        architecture=type(whole).__name__,
+        vocab_size=whole.get_output_embeddings().weight.shape[0],
+        context_length=context_length_of(whole),
+        dtype=str(dtype).removeprefix("torch."),
+        device=str(device),
+        fingerprint=fingerprint,
+    )
+
+
+def read_shard(source: ModelSource, config: Any, dtype: torch.dtype, split: RankSplit) -> Any:
+    """This rank's module, in eval mode; every rank reads at once. Raises ModelLoadError."""
+    from transformers.distributed.configuration_utils import DistributedConfig
+
+    tensor = split.split == "tp"
+    sizes = (
+        DistributedConfig(tp_size=split.count) if tensor else DistributedConfig(pp_size=split.count)
+    )
+    with reading_model(source):
+        module = read_module(source, config, dtype, sizes).eval()
+    # Else it would be part of what tells models apart.
+    vars(module.config).pop("distributed_config", None)
+    return module
+
+
+def checked_shard(
+    module: Any, info: ModelInfo, split: RankSplit, group: RankGroup, meet: Callable[[], None]
+) -> HfModel:
+    """The model behind LanguageModel, on every rank at once: each makes the same passes in the same
+    order. `meet` returns when all ranks have called it, however long that takes: a collective has a
+    timeout, and ranks read and compile at their own pace. Raises what `checked_model` does."""
+    meet()
+    if split.split == "pp":
+        stage = module._pp_stage
+        stage.communicate = _counted(stage.communicate, group)
+        stage.broadcast_from_last = _counted(stage.broadcast_from_last, group)
+        return checked_model(module, info, lambda model, _: model)
+    return checked_model(module, info, partial(_divided, group=group, meet=meet))
+
+
+def _counted(communicate: Any, group: RankGroup) -> Any:
+    """A stage's communication, counted. A rank that receives counts what it gets."""
+
+    def counted(*args: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        found = communicate(*args, **options)
+        passed = (found, options.get("tensor"), *args)
+        num_bytes = next((part.nbytes for part in passed if isinstance(part, torch.Tensor)), 0)
+        group.count_one(num_bytes, began)
+        return found
+
+    return counted
+
+
+def _divided(model: HfModel, module: Any, group: RankGroup, meet: Callable[[], None]) -> HfModel:
+    """The same rank by this project's pass over its own part, which must give what transformers'
+    passes give. Rank 0 has the logits, and decides for all."""
+    paths = tree_logits(model)
+    plain = [plain_logits(module, model.device, path) for _, path in paths]
+    weights = _local_weights(module, group)
+    compiled = compile_forward(weights, model.masks)
+    meet()
+    forward = _forward(weights, model.masks, model.vocab_size, group, compiled)
+    divided = HfModel(module, model.info, model.masks, None, forward)
+    found = [got for got, _ in tree_logits(divided)]
+    worst = 0.0
+    if group.rank == 0:
+        worst = max(difference(p, g) for p, g in zip(plain, found, strict=True))
+    if (worst := group.of_leader(worst)) > tolerance(model.dtype):
+        raise UnsupportedModelError(
+            f"model {model.info.name} has architecture {model.info.architecture} (a pass over "
+            f"ranks and one through transformers differ by {worst:.2g}): without --llm-ranks it "
+            "may be allowed"
+        )
+    # The pass has what it needs of the layers.
+    if compiled_of(forward.inner):
+        module.model.layers = torch.nn.ModuleList()
+        module.lm_head.weight = torch.nn.Parameter(weights.head.to("meta").t(), requires_grad=False)
+    return divided
+
+
+@torch.no_grad()
+def _local_weights(module: Any, group: RankGroup) -> LeanWeights:
+    """This rank's heads, MLP units and outputs of the head. The module's divided parameters become
+    plain ones of this rank's part."""
+    from torch.distributed.tensor import DTensor
+
+    embedding, head = module.get_input_embeddings(), module.get_output_embeddings()
+    tied = bool(module.config.tie_word_embeddings)
+    if isinstance(embedding.weight, DTensor):
+        _set(embedding, "weight", embedding.weight.full_tensor())
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            if isinstance(parameter, DTensor):
+                _set(part, name, parameter.to_local())
+    if tied or len(head.weight) == len(embedding.weight):
+        whole = embedding.weight if tied else head.weight
+        first, end = outputs_of(len(whole), group.count, group.rank)
+        _set(head, "weight", whole[first:end])
+    weights = lean_weights(module)
+    if weights is None:
+        raise UnsupportedModelError(
+            f"model {type(module).__name__} has parts that cannot be divided among ranks: without "
+            "--llm-ranks it may be allowed"
+        )
+    return replace(
+        weights, heads=weights.heads // group.count, kv_heads=weights.kv_heads // group.count
+    )
+
+
+def _set(part: Any, name: str, value: torch.Tensor) -> None:
+    # In `_parameters` directly: hooks that divide the module are gone from here on.
+    part._parameters[name] = torch.nn.Parameter(value.detach(), requires_grad=False)
+
+
+def outputs_of(total: int, count: int, rank: int) -> tuple[int, int]:
+    """First and end of a rank's outputs of the head, as torch divides tensors: the last ranks may
+    have fewer."""
+    each = -(-total // count)
+    return min(total, rank * each), min(total, (rank + 1) * each)
+
+
+def _forward(
+    weights: LeanWeights,
+    masks: MaskKind,
+    vocabulary: int,
+    group: RankGroup,
+    compiled: CompiledForward | None,
+) -> RankForward:
+    """The fastest pass that every rank has."""
+    everywhere = group.all_reduce(torch.tensor([float(compiled is not None)], device=group.device))
+    if compiled is not None and int(everywhere) == group.count:
+        return RankForward(compiled.over_ranks(group.all_reduce), vocabulary, group)
+
+    def summed(matrix: torch.Tensor, bias: torch.Tensor | None) -> Projection:
+        return SummedProjection(matrix, bias, group)
+
+    return RankForward(LeanForward(weights, masks, output=summed), vocabulary, group)
+
+
+class SummedProjection(Projection):
+    """Of inputs that are divided among ranks: `matrix` has this rank's rows; `bias` is on all."""
+
+    def __init__(self, matrix: torch.Tensor, bias: torch.Tensor | None, group: RankGroup) -> None:
+        super().__init__(matrix, bias)
+        self._group, self._own_bias = group, bias
+
+    def residual(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        total = self._group.all_reduce(torch.mm(y, self.matrix)).add_(x)
+        return total if self._own_bias is None else total.add_(self._own_bias)
+
+
+class RankForward:
+    """See Forward. `inner` computes this rank's part of the logits; rank 0 gets those of all, the
+    others keep their own. `vocabulary`: outputs of the whole head."""
+
+    def __init__(self, inner: Forward, vocabulary: int, group: RankGroup) -> None:
+        self.inner, self._group, self._vocabulary = inner, group, vocabulary
+        self._outputs = outputs_of(vocabulary, group.count, 0)[1]
+        self.device, self.dtype = inner.device, inner.dtype
+        self.shapes: Sequence[Any] = inner.shapes
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.inner.weight_bytes
+
+    def logits(self, batch: Batch, arena: KVArena) -> torch.Tensor:
+        part = self.inner.logits(batch, arena)
+        # Ranks with fewer outputs pad theirs: what is gathered has one shape.
+        padded = F.pad(part, (0, self._outputs - part.shape[-1])).contiguous()
+        parts = self._group.to_leader(padded)
+        return part if parts is None else torch.cat(parts, -1)[..., : self._vocabulary]

@@ -1,0 +1,80 @@
+"""A node's reply as a Draft: its times on this machine's clock, and what makes it unusable."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+from core.config.mechanisms import draft_kind
+from core.drafters.base import DraftRequest
+from core.drafters.own import draft_fault
+from core.events.parts import Timed
+from core.nodes.messages import DraftReply
+from core.trees.draft import Draft
+
+__all__ = ["DraftClock", "draft_of", "fault_of"]
+
+
+@dataclass(slots=True)
+class DraftClock:
+    """When a round was sent to a node and its answer came, in seconds of time.perf_counter;
+    `busy_s`: what the node worked on it. `share`: of this time, where nodes worked side by side and
+    their times are to add up to that of the round. Clocks of two machines are not compared: the
+    way there is taken to be as long as the way back."""
+
+    sent: float = field(default_factory=time.perf_counter)
+    came: float = 0.0
+    busy_s: float = 0.0
+    share: float = 1.0
+
+    def stop(self, busy_s: float) -> None:
+        """The answer has come."""
+        self.came, self.busy_s = time.perf_counter(), busy_s
+
+    def here(self, ms: float) -> float:
+        """A time of the node's, in milliseconds since it received the round, as one of here."""
+        way = max(0.0, self.came - self.sent - self.busy_s) / 2
+        return min(self.came, max(self.sent, self.sent + way + ms / 1000))
+
+
+def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Draft:
+    """The draft of the SSM that is called `name` here, one of `count` in the same answer."""
+    stages = tuple(
+        Timed(
+            name,
+            stage.name,
+            clock.here(stage.start_ms),
+            clock.here(stage.end_ms),
+            stage.share * clock.share,
+        )
+        for stage in reply.stages
+    )
+    # Both ways belong to all drafts of the answer: the times of a round's drafts add up to it.
+    first, last = (stages[0].start, stages[-1].end) if stages else (clock.came, clock.came)
+    there = Timed(name, "wire", clock.sent, first, clock.share / count)
+    back = Timed(name, "wire", last, clock.came, clock.share / count)
+    return Draft(
+        reply.token_ids,
+        reply.parents,
+        reply.scores,
+        [1.0] * len(reply.token_ids),
+        reply.ranks,
+        timings=(there, *stages, back),
+        passes=reply.passes,
+        origins=tuple(reply.origins),
+        top={row.node: (tuple(row.token_ids), tuple(row.probabilities)) for row in reply.top},
+    )
+
+
+def fault_of(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
+    """Why the LLM's pass or the rules cannot take a draft; empty for a good one."""
+    kind = draft_kind(request.kind)
+    if kind.fused or kind.by_score:
+        # Their branches are no part of the shape, which bounds the depth alone.
+        request = replace(request, shape=tuple(max(2, width) for width in request.shape))
+    if draft.origins and len(draft.origins) != len(draft):
+        return "origins are not of its length"
+    for ids, probabilities in draft.top.values():
+        if len(ids) != len(probabilities) or any(token >= vocab_size for token in ids):
+            return "its likeliest tokens are no tokens"
+    return draft_fault(request, draft, vocab_size)

@@ -1,0 +1,67 @@
+"""From settings to connected nodes. Importable without the packages of requirements-cluster.txt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.config.nodes import BUNDLED, NodeSettings
+from core.errors import ConfigError
+from core.models.loading.catalog import vocabulary_hash
+from core.models.loading.load import RESERVED_NAMES, LoadedModels
+from core.models.loading.placing import expand_bundled
+
+if TYPE_CHECKING:
+    from core.nodes.client import RemotePool
+
+__all__ = ["connect_nodes"]
+
+
+def _names_of(ssms: Iterable[str]) -> list[str]:
+    """Each SSM by itself, so that they can be divided; a bundled one by its name, since its folder
+    is elsewhere on another machine."""
+    named = []
+    for ssm in ssms:
+        folders = expand_bundled(ssm) if ssm == BUNDLED else ()
+        named += [Path(folder).name for folder in folders] or [ssm]
+    return named
+
+
+def connect_nodes(
+    settings: NodeSettings | None, models: LoadedModels, say: Callable[[str], None] | None = None
+) -> RemotePool | None:
+    """The nodes' SSMs for an engine over these models; None without nodes. `say`: see
+    `load_models`. Raises NodeError naming a node that does not answer or whose SSMs cannot be used,
+    and ConfigError."""
+    if settings is None:
+        return None
+    try:
+        from core.nodes.client import RemotePool
+        from core.nodes.keys import read_keys
+        from core.nodes.zmq_transport import ZmqTransport
+    except ImportError as error:
+        raise ConfigError.of(
+            "node",
+            settings.cluster or settings.addresses[0],
+            "none where `pip install -r requirements-cluster.txt` was not run "
+            f"({error.name} is missing)",
+        ) from error
+    addresses, keys = settings.addresses, read_keys(settings.key_file)
+    actors: list[object] = []
+    if settings.cluster:
+        from core.nodes.cluster import place_nodes
+
+        if say is not None:
+            say(f"Placing nodes in {settings.cluster}")
+        addresses, keys, actors = place_nodes(settings.cluster, _names_of(settings.ssms))
+    vocabulary = vocabulary_hash(models.tokenizer)
+    transport = ZmqTransport(addresses, keys)
+    pool = RemotePool(transport, addresses, vocabulary, models.llm.vocab_size)
+    pool.actors = actors
+    with ExitStack() as undone:
+        undone.callback(pool.close)
+        pool.connect({*models.ssms, *RESERVED_NAMES}, say=say)
+        undone.pop_all()
+    return pool

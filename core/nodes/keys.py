@@ -1,0 +1,69 @@
+"""Key files: one file that an engine and its nodes share. Who has it may connect, nobody else.
+
+It holds the secret keys of both ends; CURVE encrypts and authenticates with them, so that an
+engine cannot be given a false node, nor a node a false engine.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+
+from core.errors import ConfigError
+
+__all__ = ["CurveKeys", "read_keys", "write_keys"]
+
+_LINES = re.compile(r"node-secret (\S{40})\nengine-secret (\S{40})\n?")
+ALLOWED = "a file that `python -m core.nodes --new-key FILE` wrote"
+
+
+@dataclass(frozen=True, slots=True)
+class CurveKeys:
+    """Secret keys in Z85, 40 characters each."""
+
+    node_secret: bytes
+    engine_secret: bytes
+
+    def __repr__(self) -> str:
+        return "CurveKeys()"  # no secret in a log
+
+    @property
+    def node_public(self) -> bytes:
+        return zmq.curve_public(self.node_secret)
+
+    @property
+    def engine_public(self) -> bytes:
+        return zmq.curve_public(self.engine_secret)
+
+
+def write_keys(path: str) -> None:
+    """Writes a new key file that its owner alone can read. Raises ConfigError where there is one
+    already."""
+    secrets = [zmq.curve_keypair()[1].decode() for _ in range(2)]
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise ConfigError.of("new_key", path, f"a file that can be made ({error})") from error
+    with os.fdopen(number, "w", encoding="ascii") as file:
+        file.write("node-secret {}\nengine-secret {}\n".format(*secrets))
+
+
+def read_keys(path: str | None) -> CurveKeys | None:
+    """The keys of a file; None without one. Raises ConfigError."""
+    if path is None:
+        return None
+    try:
+        found = _LINES.fullmatch(Path(path).read_text(encoding="ascii"))
+        if found is None:
+            raise ConfigError.of("node_key_file", path, ALLOWED)
+        keys = CurveKeys(found[1].encode(), found[2].encode())
+        _ = keys.node_public, keys.engine_public
+    except (OSError, UnicodeDecodeError, zmq.ZMQError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError.of("node_key_file", path, f"{ALLOWED} ({error})") from error
+    return keys

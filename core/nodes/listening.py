@@ -1,0 +1,101 @@
+"""The socket of a node: a ROUTER with CURVE in front of a NodeServer. One thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+
+from core.config.nodes import address_of, check_encrypted
+from core.errors import ConfigError
+from core.nodes.keys import CurveKeys
+from core.nodes.messages import LARGEST_FRAME
+from core.nodes.server import NodeServer
+
+__all__ = ["Listening"]
+
+QUEUED = 64
+HEARTBEAT_MS, SILENCE_MS = 1000, 3000
+HANDSHAKE_MS = 3000
+ZAP_ADDRESS, ZAP_VERSION = "inproc://zeromq.zap.01", b"1.0"
+POLL_MS = 500
+"""How often `serve` looks whether it is to end."""
+
+
+class Listening:
+    """Bound when made. Raises ConfigError for an address that cannot be had."""
+
+    def __init__(self, server: NodeServer, address: str, keys: CurveKeys | None) -> None:
+        host, _ = address_of("listen", address)
+        check_encrypted("listen", host, None if keys is None else "given")
+        self._server = server
+        self._keys = keys
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._router = self._context.socket(zmq.ROUTER)
+        self._gate = self._context.socket(zmq.REP)
+        router = self._router
+        router.linger = 0
+        router.maxmsgsize = LARGEST_FRAME
+        router.sndhwm = router.rcvhwm = QUEUED
+        # An engine that reconnects takes its own place, before its old connection is given up.
+        router.router_handover = True
+        router.heartbeat_ivl, router.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
+        router.handshake_ivl = HANDSHAKE_MS
+        if keys is not None:
+            self._gate.bind(ZAP_ADDRESS)  # first: without it every key would be let in
+            router.curve_server = True
+            router.curve_secretkey = keys.node_secret
+            router.curve_publickey = keys.node_public
+            router.zap_domain = b"nodes"
+        try:
+            router.bind(f"tcp://{address}")
+        except zmq.ZMQError as error:
+            self.close()
+            raise ConfigError.of("listen", address, f"an address to be had ({error})") from error
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT; the port that was found where 0 was asked for."""
+        endpoint = self._router.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(endpoint, bytes)
+        return endpoint.decode().removeprefix("tcp://").rstrip("\0")
+
+    def serve(self, ended: Callable[[], bool]) -> None:
+        """Serves until `ended`."""
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        if self._keys is not None:
+            poller.register(self._gate, zmq.POLLIN)
+        while not ended():
+            ready = dict(poller.poll(POLL_MS))
+            if self._gate in ready:
+                self._admit()
+            if self._router in ready:
+                self._answer()
+
+    def close(self) -> None:
+        """Gives the address back."""
+        self._router.close()
+        self._gate.close(linger=0)
+        self._context.term()
+
+    def _answer(self) -> None:
+        parts = self._router.recv_multipart()
+        if len(parts) != 2:
+            return  # no engine sends such
+        client, frame = parts
+        answer = self._server.handle(client, frame)
+        if answer is not None:
+            # A client that is gone, or does not read: dropped, as the default of ROUTER is.
+            self._router.send_multipart([client, answer], zmq.NOBLOCK)
+
+    def _admit(self) -> None:
+        """Answers ZAP (RFC 27): the engine's key of the file is let in, no other."""
+        assert self._keys is not None
+        parts = self._gate.recv_multipart()
+        request_id, key = parts[1], parts[-1]
+        known = parts[5] == b"CURVE" and z85.encode(key) == self._keys.engine_public
+        status = (b"200", b"OK") if known else (b"400", b"another key")
+        self._gate.send_multipart([ZAP_VERSION, request_id, *status, b"engine", b""])

@@ -1,0 +1,278 @@
+"""What travels between an engine and a node: msgspec structs in MessagePack, bounded and versioned.
+
+An engine sends Hello, Round and Free; a node answers with Welcome, Drafts or Refused. A Round holds
+the commit of the last round and the requests of this one, so a round is one message there and one
+back. A message is data and no more: decoding never calls anything, and what is not exactly one of
+these structs, of these types and within these bounds, is refused.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+from msgspec import Meta, MsgspecError, Struct
+from msgspec.msgpack import Decoder, Encoder
+
+from core.config.checks import MAX_SPECULATION_LENGTH, MAX_TREE_NODES
+from core.config.config import MAX_TOKEN_ID
+
+__all__ = [
+    "LARGEST_FRAME",
+    "VERSION",
+    "Audition",
+    "DraftAsk",
+    "DraftReply",
+    "Drafts",
+    "Free",
+    "FromNode",
+    "Hello",
+    "Limits",
+    "MessageError",
+    "Open",
+    "Refused",
+    "Round",
+    "RunAsk",
+    "RunReply",
+    "ServedSsm",
+    "Stage",
+    "ToNode",
+    "TopRow",
+    "Welcome",
+    "encode",
+    "from_node",
+    "to_node",
+]
+
+M = TypeVar("M")
+VERSION = 1
+LARGEST_FRAME = 8 << 20
+"""Bytes; a longer message is refused before it is read."""
+MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 256, 16, 300, 1 << 20
+
+Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
+Position = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+Index = Annotated[int, Meta(ge=0, le=255)]
+Nodes = Annotated[int, Meta(ge=1, le=MAX_TREE_NODES)]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Hash = Annotated[str, Meta(min_length=1, max_length=64)]
+TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
+Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
+Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
+Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
+Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
+Probabilities = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
+
+
+class MessageError(ValueError):
+    """Bytes that are no message of this version."""
+
+
+class _Message(Struct, array_like=True, forbid_unknown_fields=True):
+    """The form of all structs here: an array of exactly these fields."""
+
+
+# -- from an engine --
+
+
+class Hello(_Message, tag="hello"):
+    """First message of an engine. `tokenizer`: see `tokenizer_hash`; `vocab_size`: the LLM's."""
+
+    version: Count
+    tokenizer: Hash
+    vocab_size: Position
+
+
+class Open(_Message):
+    """A run that the node may not hold: what its drafts depend on besides the text. Noise is a
+    function of seed and position, so the seed alone travels."""
+
+    temperature: float
+    top_k: Count
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    seed: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    draft: Name
+    combine: Name
+    weights: Name
+    routing: Name
+    carry_over: bool
+    eos_ids: Annotated[list[TokenId], Meta(max_length=256)]
+
+
+class Limits(_Message):
+    """See `core.length.StopLimits`."""
+
+    least: float
+    longest: Count | None
+    scores: Scores | None
+
+
+class DraftAsk(_Message):
+    """See `core.drafters.base.DraftRequest`. `weight`: of an SSM that drafts with others."""
+
+    ssm: Name
+    index: Index
+    kind: Name
+    shape: Shape
+    budget: Nodes
+    weight: float
+    stop: Limits | None
+
+
+class RunAsk(_Message):
+    """One run's part of a round. `tokens`: its text from position `start` on, as far as the node
+    may lack it. `audition`: how many of the last tokens the SSMs `heard` are to be scored on
+    (0: none). `top_k`: so many of each row's likeliest tokens are wanted."""
+
+    run: Name
+    start: Position
+    tokens: TokenIds
+    opened: Open | None
+    asks: Annotated[list[DraftAsk], Meta(max_length=MOST_SSMS)]
+    audition: Annotated[int, Meta(ge=0, le=512)]
+    heard: Annotated[list[Name], Meta(max_length=MOST_SSMS)]
+    top_k: Annotated[int, Meta(ge=0, le=50)]
+
+
+class Round(_Message, tag="round"):
+    """One round. `number` comes back with the drafts."""
+
+    number: Count
+    runs: Annotated[list[RunAsk], Meta(max_length=MOST_RUNS)]
+
+
+class Free(_Message, tag="free"):
+    """Runs that have ended; there is no answer."""
+
+    runs: Annotated[list[Name], Meta(max_length=MOST_RUNS)]
+
+
+# -- from a node --
+
+
+class ServedSsm(_Message):
+    """See `core.events.ModelInfo`."""
+
+    name: Name
+    parameters: Count
+    architecture: Name
+    vocab_size: Position
+    context_length: Position
+    dtype: Name
+    device: Name
+    fingerprint: Annotated[str, Meta(max_length=200)]
+
+
+class Welcome(_Message, tag="welcome"):
+    """Answer to Hello. `started`: differs after each start of the node."""
+
+    version: Count
+    tokenizer: Hash
+    started: Name
+    ssms: Annotated[list[ServedSsm], Meta(min_length=1, max_length=MOST_SSMS)]
+
+
+class Stage(_Message):
+    """A span of a draft, in milliseconds since the node received the round."""
+
+    name: Name
+    start_ms: float
+    end_ms: float
+    share: float
+
+
+class TopRow(_Message):
+    """The likeliest tokens after a node of a draft (-1: after the root)."""
+
+    node: int
+    token_ids: Annotated[list[TokenId], Meta(max_length=50)]
+    probabilities: Annotated[list[float], Meta(max_length=50)]
+
+
+class DraftReply(_Message):
+    """See `core.trees.draft.Draft`. `temperature`: of the SSM's scores; `likelihoods`: of the
+    text's tokens since its last report, the newest last. An `error` says why the SSM failed."""
+
+    ssm: Name
+    index: Index
+    token_ids: Integers
+    parents: Integers
+    scores: Floats
+    ranks: Integers
+    origins: Integers
+    passes: Count
+    stages: Annotated[list[Stage], Meta(max_length=1024)]
+    temperature: float
+    likelihoods: Probabilities
+    top: Annotated[list[TopRow], Meta(max_length=MAX_TREE_NODES + 1)]
+    error: Text = ""
+
+
+class Audition(_Message):
+    """Log-probabilities that an SSM gives the text's last tokens."""
+
+    ssm: Name
+    log_probs: Annotated[list[float], Meta(max_length=512)]
+    ms: float
+
+
+class RunReply(_Message):
+    """One run's drafts. `length`: tokens of its text that the node holds now. `need`: the node
+    lacks the text before this position and has drafted nothing; -1: it lacks nothing."""
+
+    run: Name
+    length: Position
+    need: Annotated[int, Meta(ge=-1, le=MOST_TOKENS)]
+    drafts: Annotated[list[DraftReply], Meta(max_length=MOST_SSMS)]
+    auditions: Annotated[list[Audition], Meta(max_length=MOST_SSMS)]
+
+
+class Drafts(_Message, tag="drafts"):
+    """Answer to Round. `busy_ms`: what the node worked on it."""
+
+    number: Count
+    busy_ms: float
+    runs: Annotated[list[RunReply], Meta(max_length=MOST_RUNS)]
+
+
+class Refused(_Message, tag="refused"):
+    """Why a message was not served; `number` of the round, 0 where there is none."""
+
+    number: Count
+    reason: Text
+
+
+ToNode = Hello | Round | Free
+FromNode = Welcome | Drafts | Refused
+
+_ENCODER = Encoder()
+_TO_NODE: Decoder[ToNode] = Decoder(ToNode)
+_FROM_NODE: Decoder[FromNode] = Decoder(FromNode)
+
+
+def encode(message: ToNode | FromNode) -> bytes:
+    """The message as bytes."""
+    return _ENCODER.encode(message)
+
+
+def to_node(frame: bytes) -> ToNode:
+    """What an engine sent. Raises MessageError."""
+    return _decoded(_TO_NODE, frame)
+
+
+def from_node(frame: bytes) -> FromNode:
+    """What a node sent. Raises MessageError."""
+    return _decoded(_FROM_NODE, frame)
+
+
+def _decoded(decoder: Decoder[M], frame: bytes) -> M:
+    if len(frame) > LARGEST_FRAME:
+        raise MessageError(f"message of {len(frame)} bytes: at most {LARGEST_FRAME} are read")
+    try:
+        return decoder.decode(frame)
+    # A text that is not UTF-8 is a UnicodeDecodeError, nesting without end a RecursionError.
+    except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"no message of version {VERSION}: {error}"[:MOST_TEXT]) from error

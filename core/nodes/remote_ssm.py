@@ -1,0 +1,63 @@
+"""RemoteSsm: an SSM of a node as a Drafter of the engine's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Many
+
+from core.drafters.base import DraftRequest
+from core.errors import EngineError
+from core.events import ModelInfo
+from core.events.parts import Timed
+from core.sequence import Sequence
+from core.trees.draft import Draft
+
+__all__ = ["RemoteSsm"]
+
+
+class RemoteSsm:
+    """See Drafter. Its drafts are asked for by RemotePool, for all SSMs and runs in one message;
+    the text that was committed goes along with the next one, so `commit` sends nothing."""
+
+    def __init__(self, name: str, info: ModelInfo, free: Callable[[Sequence], None]) -> None:
+        self._name = name
+        self.info = info
+        self._free = free
+        # By run.
+        self._temperatures: dict[str, float] = {}
+        self._likelihoods: dict[str, list[float]] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def open(self, sequence: Sequence) -> tuple[Timed, ...]:
+        """Nothing yet: the node reads the text when it is first asked for a draft."""
+        self._temperatures[sequence.run_id] = 1.0
+        return ()
+
+    def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
+        """Never by itself: RemoteDrafting asks for all of a round's drafts at once."""
+        raise EngineError(
+            f"drafter {self._name} is on a node: RemotePool.begin asks for its drafts"
+        )
+
+    def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
+        """See the class."""
+
+    def close(self, sequence: Sequence) -> None:
+        if self._temperatures.pop(sequence.run_id, None) is not None:
+            self._likelihoods.pop(sequence.run_id, None)
+            self._free(sequence)
+
+    def temperature(self, sequence: Sequence) -> float:
+        return self._temperatures.get(sequence.run_id, 1.0)
+
+    def likelihoods(self, sequence: Sequence) -> list[float]:
+        return self._likelihoods.pop(sequence.run_id, [])
+
+    def observe(self, run: str, temperature: float, likelihoods: list[float]) -> None:
+        """Takes what the node reported with a draft that came in time."""
+        if run in self._temperatures:
+            self._temperatures[run] = temperature
+            self._likelihoods[run] = likelihoods

@@ -1,0 +1,359 @@
+"""NodeServer: the SSMs of one node behind messages. One frame in, at most one frame out.
+
+It holds the text of every run that it has been asked about, so that a round brings only the tokens
+committed since. What it lacks it says (`RunReply.need`), and is sent the text again: a node that
+has been started anew loses time and nothing else. Knows no socket (`core.nodes.listening`).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Many
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from core.config.budget import shape_nodes
+from core.config.checks import MAX_TREE_NODES
+from core.config.mechanisms import DRAFT_KINDS, draft_kind, drafts_together
+from core.drafters.base import DraftRequest
+from core.drafters.pooled_drafting import PooledRequest
+from core.drafters.ssm_pool import SsmPool
+from core.errors import MODEL_FAULTS, ConfigError, DrafterError
+from core.models.protocol import LanguageModel
+from core.nodes.messages import (
+    VERSION,
+    Audition,
+    DraftAsk,
+    DraftReply,
+    Drafts,
+    Free,
+    Hello,
+    MessageError,
+    Refused,
+    Round,
+    RunAsk,
+    RunReply,
+    ServedSsm,
+    Stage,
+    TopRow,
+    Welcome,
+    encode,
+    to_node,
+)
+from core.nodes.served_run import ServedRun, draft_request, sequence_from
+from core.trees.draft import Draft
+from core.trees.sampling import unprocessed_probabilities
+
+__all__ = ["NodeServer"]
+
+# Bounds of what clients can make it hold: runs, vocabulary sizes, clients that have introduced
+# themselves. The oldest goes first.
+MOST_RUNS, MOST_VOCABULARIES, MOST_CLIENTS = 64, 4, 64
+UNUSED_S = 600.0
+"""A run that was not asked for so long is forgotten: its engine may be gone."""
+Clock = Callable[[], float]
+
+
+class NodeServer:
+    """`models`: SSMs by name; `tokenizer_hash`: of their tokenizer. `clock` in seconds."""
+
+    def __init__(
+        self,
+        models: Mapping[str, LanguageModel],
+        tokenizer: Any,
+        tokenizer_hash: str,
+        clock: Clock = time.perf_counter,
+    ) -> None:
+        self._models = models
+        self._tokenizer, self._tokenizer_hash = tokenizer, tokenizer_hash
+        self._clock = clock
+        self._started = secrets.token_hex(8)
+        # By the size of an LLM's vocabulary: drafts are padded to it.
+        self._pools: dict[int, SsmPool] = {}
+        # By client: the vocabulary size of its LLM.
+        self._clients: dict[bytes, int] = {}
+        self._runs: dict[tuple[bytes, str], ServedRun] = {}
+        self.rounds = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its SSMs."""
+        return tuple(self._models)
+
+    @property
+    def num_runs(self) -> int:
+        """Runs whose text it holds."""
+        return len(self._runs)
+
+    def handle(self, client: bytes, frame: bytes) -> bytes | None:
+        """Serves one message of a client; its answer, None where there is none."""
+        try:
+            message = to_node(frame)
+        except MessageError as error:
+            return encode(Refused(0, str(error)[:300]))
+        if isinstance(message, Hello):
+            return encode(self._welcome(client, message))
+        if client not in self._clients:
+            number = message.number if isinstance(message, Round) else 0
+            return encode(Refused(number, "no hello came before: introduce yourself first"))
+        if isinstance(message, Free):
+            for run in message.runs:
+                self._free((client, run))
+            return None
+        return encode(self._round(client, message))
+
+    def close(self) -> None:
+        """Frees the rows of all runs."""
+        for key in list(self._runs):
+            self._free(key)
+
+    # -- introductions --
+
+    def _welcome(self, client: bytes, hello: Hello) -> Welcome | Refused:
+        if hello.version != VERSION:
+            return Refused(0, f"version is {hello.version}: {VERSION} is spoken here")
+        if hello.tokenizer != self._tokenizer_hash:
+            theirs, ours = hello.tokenizer[:12], self._tokenizer_hash[:12]
+            return Refused(0, f"tokenizer is {theirs}: that of the SSMs here, {ours}")
+        if hello.vocab_size not in self._pools:
+            if not hello.vocab_size:
+                return Refused(0, "vocab_size is 0: at least 1")
+            if len(self._pools) >= MOST_VOCABULARIES:
+                return Refused(0, f"vocab_size is {hello.vocab_size}: one of {sorted(self._pools)}")
+            self._pools[hello.vocab_size] = SsmPool(self._models, hello.vocab_size)
+        if self._clients.get(client, hello.vocab_size) != hello.vocab_size:
+            return Refused(0, f"vocab_size is {hello.vocab_size}: that of your first hello")
+        while len(self._clients) >= MOST_CLIENTS and client not in self._clients:
+            self._forget(next(iter(self._clients)))
+        self._clients[client] = hello.vocab_size
+        return Welcome(
+            VERSION,
+            self._tokenizer_hash,
+            self._started,
+            [_served(*one) for one in self._models.items()],
+        )
+
+    def _forget(self, client: bytes) -> None:
+        for key in [key for key in self._runs if key[0] == client]:
+            self._free(key)
+        del self._clients[client]
+
+    # -- one round --
+
+    @torch.inference_mode()
+    def _round(self, client: bytes, message: Round) -> Drafts | Refused:
+        began, clocked = time.perf_counter(), self._clock()
+        self.rounds += 1
+        for key in [k for k, run in self._runs.items() if clocked - run.used > UNUSED_S]:
+            self._free(key)
+        pool = self._pools[self._clients[client]]
+        try:
+            for ask in message.runs:
+                _check(ask, pool)
+            followed = {ask.run: self._followed(client, ask, pool) for ask in message.runs}
+        except ConfigError as error:
+            return Refused(message.number, str(error)[:300])
+        served = [(ask, run) for ask in message.runs if (run := followed[ask.run]) is not None]
+        drafts = _RoundDrafting(pool, began).draft(served)
+        replies = [RunReply(name, 0, 0, [], []) for name, run in followed.items() if run is None]
+        for ask, run in served:
+            auditions = self._audition(ask, run, pool)
+            length = len(run.sequence.tokens)
+            replies.append(RunReply(ask.run, length, -1, drafts.get(ask.run, []), auditions))
+        return Drafts(message.number, (time.perf_counter() - began) * 1000, replies)
+
+    def _followed(self, client: bytes, ask: RunAsk, pool: SsmPool) -> ServedRun | None:
+        """The run with its text brought up to date, committed in its SSMs; None where the text
+        before `start` is missing here. Raises ConfigError for what no engine would send."""
+        key = (client, ask.run)
+        run = self._runs.get(key)
+        if run is not None and run.holds(ask.start, ask.tokens):
+            run.used = self._clock()
+            fresh = ask.tokens[len(run.sequence.tokens) - ask.start :]
+            _commit(run, pool, tuple(fresh))
+            return run
+        # Another text, or a gap: what is known of the run is of no use.
+        self._free(key)
+        if ask.start or ask.opened is None or not ask.tokens:
+            return None
+        while len(self._runs) >= MOST_RUNS:
+            self._free(min(self._runs, key=lambda one: self._runs[one].used))
+        vocab_size = self._clients[client]
+        # Rows are by run id, and another client may use the same one.
+        own_id = f"{client.hex()}:{ask.run}"
+        sequence = sequence_from(own_id, ask.opened, ask.tokens, vocab_size, self._tokenizer)
+        self._runs[key] = ServedRun(sequence, self._clock())
+        return self._runs[key]
+
+    def _audition(self, ask: RunAsk, run: ServedRun, pool: SsmPool) -> list[Audition]:
+        if not ask.audition:
+            return []
+        log_probs, timings = pool.audition(ask.heard, run.sequence.tokens, window=ask.audition)
+        ms = {timing.lane: timing.seconds * 1000 for timing in timings}
+        return [Audition(name, values, ms.get(name, 0.0)) for name, values in log_probs.items()]
+
+    def _free(self, key: tuple[bytes, str]) -> None:
+        run = self._runs.pop(key, None)
+        if run is not None:
+            pool = self._pools[self._clients[key[0]]]
+            for name in run.open_ssms:
+                pool.ssms[name].close(run.sequence)
+
+
+class _RoundDrafting:
+    """The drafts of one round. `began`: when it was received, in seconds of time.perf_counter."""
+
+    def __init__(self, pool: SsmPool, began: float) -> None:
+        self._pool = pool
+        self._began = began
+        self._replies: dict[str, list[DraftReply]] = {}
+
+    def draft(self, served: Many[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
+        """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
+        by_ssm: dict[str, list[tuple[RunAsk, ServedRun, DraftRequest]]] = {}
+        for ask, run in served:
+            requests = [
+                (one, draft_request(one, run.sequence))
+                for one in ask.asks
+                if self._ensure_open(ask, run, one)
+            ]
+            if not requests:
+                continue
+            speculation = run.sequence.speculation
+            if drafts_together(requests[0][0].kind, speculation.combine):
+                self._draft_together(ask, run, requests)
+                continue
+            for one, request in requests:
+                by_ssm.setdefault(one.ssm, []).append((ask, run, request))
+        if by_ssm:
+            drafts = self._pool.draft({n: [r for _, _, r in all_] for n, all_ in by_ssm.items()})
+            for name, result in drafts.items():
+                for i, (ask, run, request) in enumerate(by_ssm[name]):
+                    if isinstance(result, BaseException):
+                        self._fail(ask, run, request, result)
+                    else:
+                        self._add(ask, run, request, result[i])
+        return self._replies
+
+    def _draft_together(
+        self, ask: RunAsk, run: ServedRun, asked: Many[tuple[DraftAsk, DraftRequest]]
+    ) -> None:
+        """One tree of all SSMs of this node."""
+        requests = tuple(request for _, request in asked)
+        pooled = PooledRequest(requests, tuple(one.weight for one, _ in asked))
+        kind = draft_kind(requests[0].kind)
+        try:
+            drafts = (
+                self._pool.draft_fused(pooled, weighted=kind.by_credit)
+                if kind.fused
+                else self._pool.draft_pooled(pooled)
+            )
+        except MODEL_FAULTS as error:
+            culprit = error.name if isinstance(error, DrafterError) else None
+            for request in requests:
+                if culprit in (None, request.name):
+                    self._fail(ask, run, request, error)
+            return
+        for request, draft in zip(requests, drafts, strict=True):
+            self._add(ask, run, request, draft)
+
+    def _ensure_open(self, ask: RunAsk, run: ServedRun, one: DraftAsk) -> bool:
+        """Opens the run in an SSM unless it is open; False if the SSM fails."""
+        if one.ssm not in run.open_ssms:
+            run.open_ssms.add(one.ssm)
+            try:
+                self._pool.ssms[one.ssm].open(run.sequence)
+            except MODEL_FAULTS as error:
+                self._fail(ask, run, draft_request(one, run.sequence), error)
+        return one.ssm in run.open_ssms
+
+    def _fail(
+        self, ask: RunAsk, run: ServedRun, request: DraftRequest, error: BaseException
+    ) -> None:
+        _close_ssm(run, self._pool, request.name)
+        said = f"{type(error).__name__}: {error}"[:300]
+        reply = DraftReply(
+            request.name, request.index, [], [], [], [], [], 0, [], 1.0, [], [], error=said
+        )
+        self._replies.setdefault(ask.run, []).append(reply)
+
+    def _add(self, ask: RunAsk, run: ServedRun, request: DraftRequest, draft: Draft) -> None:
+        run.drafts[request.name] = draft
+        ssm = self._pool.ssms[request.name]
+        reply = DraftReply(
+            ssm=request.name,
+            index=request.index,
+            token_ids=draft.token_ids,
+            parents=draft.parents,
+            scores=draft.scores,
+            ranks=draft.ranks,
+            origins=list(draft.origins),
+            passes=draft.passes,
+            stages=[
+                Stage(t.name, self._ms(t.start), self._ms(t.end), t.share) for t in draft.timings
+            ],
+            temperature=ssm.temperature(run.sequence),
+            likelihoods=ssm.likelihoods(run.sequence),
+            top=_top_rows(draft, ask.top_k),
+        )
+        self._replies.setdefault(ask.run, []).append(reply)
+
+    def _ms(self, at: float) -> float:
+        return (at - self._began) * 1000
+
+
+def _check(ask: RunAsk, pool: SsmPool) -> None:
+    """Raises ConfigError for an ask that would not be bounded, or names what is not here."""
+    for one in ask.asks:
+        if one.kind not in DRAFT_KINDS or draft_kind(one.kind).drawn or one.kind == "auto":
+            raise ConfigError.of("draft", one.kind, "a kind whose tokens are not drawn")
+        if not draft_kind(one.kind).by_score and shape_nodes(tuple(one.shape)) > MAX_TREE_NODES:
+            raise ConfigError.of("shape", one.shape, f"at most {MAX_TREE_NODES} nodes")
+    for name in (*(one.ssm for one in ask.asks), *ask.heard):
+        if name not in pool.ssms:
+            raise ConfigError.of("ssm", name, f"one of {', '.join(pool.ssms)}")
+    vocab_size = next(iter(pool.ssms.values())).vocab_size
+    if ask.tokens and max(ask.tokens) >= vocab_size:
+        raise ConfigError.of("tokens", max(ask.tokens), f"ids from 0 to {vocab_size - 1}")
+
+
+def _commit(run: ServedRun, pool: SsmPool, token_ids: tuple[int, ...]) -> None:
+    """Takes the tokens committed since the last drafts, in every SSM that has read the run."""
+    run.sequence.tokens += token_ids
+    for name in sorted(run.open_ssms):
+        # Without new tokens a draft that was never verified is dropped.
+        draft = run.drafts.pop(name, None) if token_ids else None
+        try:
+            pool.ssms[name].commit(run.sequence, draft, token_ids)
+        except MODEL_FAULTS:
+            _close_ssm(run, pool, name)  # opened again by its next draft
+    run.drafts.clear()
+
+
+def _close_ssm(run: ServedRun, pool: SsmPool, name: str) -> None:
+    run.open_ssms.discard(name)
+    run.drafts.pop(name, None)
+    pool.ssms[name].close(run.sequence)
+
+
+def _top_rows(draft: Draft, count: int) -> list[TopRow]:
+    """The likeliest tokens after each node that was fed, before sampling's processors."""
+    if not count or draft.logits is None or not draft.rows:
+        return []
+    nodes = list(draft.rows)
+    shown = unprocessed_probabilities(draft.logits[[draft.rows[node] for node in nodes]])
+    values, ids = shown.topk(min(count, shown.shape[-1]), dim=-1)
+    rows = zip(nodes, ids.tolist(), values.tolist(), strict=True)
+    return [TopRow(node, token_ids, numbers) for node, token_ids, numbers in rows]
+
+
+def _served(name: str, model: LanguageModel) -> ServedSsm:
+    info = replace(model.info, name=name)
+    return ServedSsm(
+        info.name, info.parameters, info.architecture, info.vocab_size, info.context_length,
+        info.dtype, info.device, info.fingerprint,
+    )  # fmt: skip

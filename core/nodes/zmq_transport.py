@@ -1,0 +1,133 @@
+"""ZmqTransport: one DEALER socket a node, encrypted with CURVE, one poller over all of them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from collections.abc import Sequence as Many
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from core.nodes.keys import CurveKeys
+from core.nodes.messages import LARGEST_FRAME
+from core.nodes.transport import Arrival
+
+__all__ = ["ZmqTransport"]
+
+RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
+# A link that went silent is given up after this; a stopped node's rounds end by their own deadline.
+HEARTBEAT_MS, SILENCE_MS = 1000, 3000
+QUEUED = 16
+"""Frames that wait for a node; a round is sent only when the last one was answered."""
+EVENTS = (
+    zmq.EVENT_HANDSHAKE_SUCCEEDED
+    | zmq.EVENT_DISCONNECTED
+    | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+)
+CHANGES: Mapping[int, str] = MappingProxyType(
+    {
+        zmq.EVENT_HANDSHAKE_SUCCEEDED: "up",
+        zmq.EVENT_DISCONNECTED: "down",
+        zmq.EVENT_HANDSHAKE_FAILED_AUTH: "refused",
+        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: "refused",
+    }
+)
+
+
+class ZmqTransport:
+    """See Transport. Nothing is opened before the first call."""
+
+    def __init__(self, addresses: Many[str], keys: CurveKeys | None) -> None:
+        self._addresses = tuple(addresses)
+        self._keys = keys
+        # The same after a reconnection, so that a node knows the texts it holds for this engine.
+        self._identity = secrets.token_bytes(16)
+        self._context: zmq.Context[Any] | None = None
+        self._sockets: list[zmq.Socket[Any]] = []
+        self._monitors: list[zmq.Socket[Any]] = []
+        self._poller = zmq.Poller()
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def send(self, node: int, frame: bytes) -> None:
+        self._open()
+        with suppress(zmq.Again):  # not connected: the round goes on without this node
+            self._sockets[node].send(frame, zmq.NOBLOCK)
+
+    def poll(self, until: float) -> list[Arrival]:
+        self._open()
+        left_ms = max(0.0, until - self.now()) * 1000
+        # Rounded up: poll's milliseconds are whole, and 0 would spin until the deadline.
+        ready = dict(self._poller.poll(int(left_ms) + (left_ms % 1 > 0)))
+        arrivals: list[Arrival] = []
+        for node, monitor in enumerate(self._monitors):
+            if monitor in ready:
+                arrivals += self._changes(node, monitor)
+        for node, socket in enumerate(self._sockets):
+            if socket in ready:
+                arrivals += [Arrival(node, frame) for frame in _frames(socket)]
+        return arrivals
+
+    def close(self) -> None:
+        for socket in self._sockets:
+            self._poller.unregister(socket)
+            socket.disable_monitor()
+            socket.close()
+        for monitor in self._monitors:
+            self._poller.unregister(monitor)
+            monitor.close()
+        self._sockets, self._monitors = [], []
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+
+    def _changes(self, node: int, monitor: zmq.Socket[Any]) -> list[Arrival]:
+        changes = []
+        while monitor.poll(0):
+            event = int(recv_monitor_message(monitor)["event"])
+            if event in CHANGES:
+                changes.append(Arrival(node, change=CHANGES[event]))
+        return changes
+
+    def _open(self) -> None:
+        if self._context is not None:
+            return
+        self._context = zmq.Context()
+        for address in self._addresses:
+            socket = self._context.socket(zmq.DEALER)
+            socket.identity = self._identity
+            socket.linger = 0
+            socket.maxmsgsize = LARGEST_FRAME
+            socket.sndhwm = socket.rcvhwm = QUEUED
+            # Nothing is queued for a node that is not connected: it would come too late.
+            socket.immediate = True
+            socket.reconnect_ivl, socket.reconnect_ivl_max = RECONNECT_MS, LONGEST_RECONNECT_MS
+            socket.heartbeat_ivl, socket.heartbeat_timeout = HEARTBEAT_MS, SILENCE_MS
+            socket.handshake_ivl = SILENCE_MS
+            if self._keys is not None:
+                socket.curve_serverkey = self._keys.node_public
+                socket.curve_secretkey = self._keys.engine_secret
+                socket.curve_publickey = self._keys.engine_public
+            # Before the connection, or its first event would be missed.
+            monitor = socket.get_monitor_socket(EVENTS)
+            socket.connect(f"tcp://{address}")
+            self._sockets.append(socket)
+            self._monitors.append(monitor)
+            self._poller.register(socket, zmq.POLLIN)
+            self._poller.register(monitor, zmq.POLLIN)
+
+
+def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
+    """All that has come; of a message of several parts, which no node sends, each one."""
+    frames: list[bytes] = []
+    with suppress(zmq.Again):
+        while len(frames) < QUEUED:
+            frames.append(socket.recv(zmq.NOBLOCK))
+    return frames

@@ -1,0 +1,90 @@
+"""The tables of suite `nodes`, the simulation of clients, the relay; and the suite, nightly."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.capacity import bound, most_clients, rate_of
+from bench.context import Context
+from bench.prompts import load_prompts
+from bench.results import Results
+from bench.settings import Settings
+from bench.suites.nodes import HOME, LOOPBACK, PLAIN, NodesSuite, failures, relayed, tables
+from core.models.loading.load import load_models
+
+
+def text(speed: float, round_ms: float, ids: list[int], trip: float = 0.0) -> dict[str, Any]:
+    return {
+        "speed": speed, "per_round": 2.0, "round_ms": round_ms, "verify_ms": [4.0],
+        "draft_ms": [2.0], "trip_ms": [trip] * bool(trip), "busy_ms": [1.0] * bool(trip),
+        "missed": 0, "trips": 1 if trip else 0, "ids": ids,
+    }  # fmt: skip
+
+
+def results(last: list[int]) -> Results:
+    found = Results(Path("unused"), {}, [])
+    figures = {
+        PLAIN: text(250.0, 4.0, [1, 2]),
+        HOME: text(320.0, 6.2, [1, 2]),
+        LOOPBACK: text(312.5, 6.4, [1, 2], 1.5),
+        relayed(5): text(170.0, 11.6, last, 6.5),
+    }
+    found.samples.append({"dtype": "float32", "prompt": "p", "repeat": 0, "figures": figures})
+    return found
+
+
+def test_wires_are_compared_with_home_and_prediction() -> None:
+    wires, clients = tables(results([1, 2]))
+    lines = {line.split(" | ")[0].strip("| "): line for line in wires.splitlines()}
+    # Two tokens in 6.4 ms over loopback, in 11.4 ms over the relay: 175.4 a second.
+    assert "175.4 | 0.97 |" in lines["relay of 5 ms"] and "0 of 1" in lines["relay of 5 ms"]
+    assert "1.03x" in lines[LOOPBACK]
+    assert "= 1.50 (arXiv 2606.25091)" in clients and "| 16 | 20.00 | 4 |" in clients
+
+
+def test_another_text_fails_the_suite() -> None:
+    assert failures(results([1, 2])) == ()
+    (failure,) = failures(results([1, 3]))
+    assert failure.startswith("relay of 5 ms, p")
+
+
+@pytest.mark.parametrize(("draft", "verify"), [(2.0, 4.0), (6.0, 3.0), (9.0, 3.0)])
+def test_enough_nodes_come_near_the_bound_and_too_few_do_not(draft: float, verify: float) -> None:
+    most = bound([draft], [verify])
+    assert most == 1 + draft / verify
+    by_nodes = [most_clients(n, [draft], [verify], 0.1, 4) for n in (1, 2, 8)]
+    assert by_nodes == sorted(by_nodes) and 0.9 * most <= by_nodes[-1] <= most + 1e-9
+    if draft > 2 * verify:
+        assert by_nodes[0] < 0.9 * most, "one node is the bottleneck"
+    # A long wire is waited for: the rate can be kept with fewer clients.
+    assert most_clients(8, [draft], [verify], 20.0, 4) < by_nodes[-1]
+
+
+def test_many_clients_hide_a_long_wire() -> None:
+    times = [most_clients(8, [4.0], [4.0], 20.0, alone) for alone in (1, 4, 16)]
+    assert times == sorted(times) and times[0] == 0 and times[-1] >= 0.9 * 2
+
+
+def test_a_lone_client_waits_for_each_step_in_turn() -> None:
+    assert rate_of(1, 0, [2.0], [3.0], 0.0) == pytest.approx(1000 / 5)
+    assert rate_of(1, 4, [2.0], [3.0], 5.0) == pytest.approx(1000 / 10)
+    # Eight clients share the LLM, which never waits.
+    assert rate_of(8, 8, [2.0], [3.0], 5.0) == pytest.approx(1000 / (8 * 3), rel=0.05)
+
+
+@pytest.mark.nightly
+def test_the_suite_measures_over_processes_and_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = load_prompts()[:1]
+    found = Results(Path("unused"), {}, [])
+    monkeypatch.setattr(found, "add", found.samples.append)
+    settings = Settings(1, 12, 1, ("float32",))
+    context = Context(
+        settings, prompts, prompts, found, lambda dtype: load_models(dtype=dtype), print
+    )
+    suite = NodesSuite(relays=(5,))
+    suite.measure(context)
+    assert suite.report(context).failures == ()
+    figures = found.samples[0]["figures"]
+    assert min(figures[relayed(5)]["trip_ms"]) >= 5, "the relay delays"
+    assert min(figures[LOOPBACK]["trip_ms"]) < 5

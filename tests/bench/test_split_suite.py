@@ -1,0 +1,62 @@
+"""The tables of suite `split`, and the suite itself, nightly."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.context import Context
+from bench.prompts import load_prompts
+from bench.results import Results
+from bench.settings import Settings
+from bench.suites.split import GROWN, ONE, SplitSuite, contestants, tables
+from core.models.loading.load import load_models
+
+
+def passes(model: str, tokens: int, repeat: int, one: float, two: float) -> dict[str, Any]:
+    figures = {
+        name: {"value": seconds, "exchanged_ms": 5.0}
+        for name, seconds in ((ONE, one), ("tp=2", two))
+    }
+    key = {"model": model, "dtype": "float32", "tokens": tokens, "repeat": repeat}
+    return {**key, "passes": figures}
+
+
+def results(*samples: dict[str, Any]) -> Results:
+    found = Results(Path("unused"), {}, [])
+    found.samples.extend(samples)
+    return found
+
+
+def test_speeds_are_compared_within_a_repeat_and_with_the_target() -> None:
+    samples = [passes(GROWN, 16, i, 0.3 * (1 + i), 0.2 * (1 + i)) for i in range(3)]
+    table, claims = tables(results(*samples))
+    lines = {line.split(" | ")[0].strip("| "): line for line in table.splitlines()}
+    assert "400.0" in lines["tp=2"] and "1.50x" in lines["tp=2"] and "5.0" in lines["tp=2"]
+    assert "1.00x" in lines[ONE]
+    assert "at least 1.40x | 1.50x" in claims and "| reached |" in claims
+    slower = [passes(GROWN, 16, i, 0.2, 0.2) for i in range(2)]
+    assert "not reached, by 0.40" in tables(results(*slower))[1]
+
+
+def test_without_a_grown_llm_nothing_is_claimed() -> None:
+    assert len(tables(results(passes("bundled", 1, 0, 0.002, 0.02)))) == 1
+
+
+@pytest.mark.nightly
+def test_the_suite_measures_each_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(
+        Settings(1, 4, 1, ("float32",)),
+        load_prompts()[:1],
+        load_prompts()[:1],
+        results(),
+        lambda _: load_models(),
+        print,
+    )
+    monkeypatch.setattr(context.results, "add", context.results.samples.append)
+    suite = SplitSuite(widths=(1,))
+    suite.measure(context)
+    (sample,) = context.results.samples
+    assert set(sample["passes"]) == set(contestants())
+    assert sample["passes"]["tp=2"]["exchanged_ms"] > 0 == sample["passes"][ONE]["exchanged_ms"]
+    assert "pp=2" in suite.report(context).tables[0]

@@ -1,0 +1,58 @@
+"""Models over ranks, and what tests ask of them."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from core import load_models
+from core.config.ranks import ranks_of
+from core.models.hf_model import HfModel
+from core.models.protocol import Feed, chain
+from core.models.ranks.leader import RankedModel
+
+NODES = [-1, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+
+
+@contextmanager
+def over_ranks(name: str, split: str, dtype: str = "float32") -> Iterator[RankedModel]:
+    model = load_models(name, [], dtype, "cpu", ranks=ranks_of(split)).llm
+    assert isinstance(model, RankedModel)
+    try:
+        yield model
+    finally:
+        model.close()
+
+
+def said(model: HfModel) -> torch.Tensor:
+    """Logits of three trees, each with a path committed before it."""
+    row, found = model.open_row(), []
+    model.forward([chain(row, range(10, 50), last_only=True)])
+    model.commit(row, range(40))
+    for _ in range(3):
+        found += model.forward([Feed(row, list(range(16, 32)), NODES)])
+        model.commit(row, [0, 1, 3, 6])
+    model.close_row(row)
+    return torch.cat(found)
+
+
+def error_of(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is a process that is no zombie."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def all_end(pids: list[int], within_s: float) -> bool:
+    until = time.monotonic() + within_s
+    while any(map(is_running, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    return not any(map(is_running, pids))

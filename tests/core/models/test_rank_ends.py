@@ -1,0 +1,168 @@
+"""Whatever ends or does not answer, a rank or the leader, nothing hangs and no process stays."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.config.ranks import ranks_of
+from core.errors import RankError
+from core.models.ranks import leader
+from core.models.ranks.leader import RankedModel
+from tests.core.engines import ids_of_events, texts_of
+from tests.core.models.over_ranks import all_end, is_running
+from tests.fakes import tiny_module, word_tokenizer
+
+pytestmark = pytest.mark.nightly
+ROOT = Path(__file__).resolve().parents[3]
+TIMEOUT_S = 3.0
+
+
+# -- ranks that end or do not answer: a tiny LLM --
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LoadedModels]:
+    module = tiny_module("llama", 3, torch.float32, num_key_value_heads=2)
+    module.save_pretrained(tmp_path / "llm")
+    word_tokenizer(64).save_pretrained(tmp_path / "llm")
+    short = partial(leader.load_ranked, timeout_s=TIMEOUT_S)
+    monkeypatch.setattr(leader, "load_ranked", short)
+    models = load_models(str(tmp_path / "llm"), [], "float32", "cpu", ranks=ranks_of("tp=2"))
+    model: Any = models.llm
+    yield models
+    model.close()
+    assert all_end(list(model.pids), 1.0)
+
+
+def request(tokens: int = 24) -> Request:
+    plain = SpeculationConfig.preset("autoregressive")
+    return Request("w", SamplingParams(tokens), plain, prompt_token_ids=(3, 9, 27, 17))
+
+
+@pytest.mark.parametrize(
+    ("sent", "within_s", "said"),
+    [
+        (signal.SIGKILL, 2.0, r"rank 1 of the LLM \(process \d+\) has ended by signal 9"),
+        (signal.SIGSTOP, TIMEOUT_S + 2.0, "a rank of the LLM among 1 did not answer in time"),
+    ],
+)
+def test_a_rank_that_is_gone_ends_the_run_and_the_next_one_works(
+    tiny: LoadedModels, sent: int, within_s: float, said: str
+) -> None:
+    engine, model = Engine(tiny), tiny.llm
+    assert isinstance(model, RankedModel)
+    wanted = ids_of_events(engine.generate(request()))
+    (pid,) = model.pids
+    events = engine.generate(request())
+    for _ in range(9):  # the run's start, two rounds
+        next(events)
+    os.kill(pid, sent)
+    began = time.monotonic()
+    with pytest.raises(RankError, match=said):
+        list(events)
+    assert time.monotonic() - began < within_s
+    assert all_end([pid], 1.0)
+    assert ids_of_events(engine.generate(request())) == wanted  # over new ranks
+    assert model.pids != [pid]
+
+
+def test_of_several_requests_each_fails_and_the_next_one_works(tiny: LoadedModels) -> None:
+    engine, model = Engine(tiny), tiny.llm
+    assert isinstance(model, RankedModel)
+    wanted = texts_of(engine.generate_many([request()]))
+    events = engine.generate_many([request(), replace(request(), prompt_token_ids=(5, 6))])
+    seen = [next(events) for _ in range(6)]
+    os.kill(model.pids[0], signal.SIGKILL)
+    seen += list(events)
+    failed = [event for event in seen if type(event).__name__ == "RunFailed"]
+    assert len(failed) == 2 and all("rank 1" in e.message for e in failed)  # type: ignore[union-attr]
+    assert texts_of(engine.generate_many([request()])) == wanted
+
+
+def test_ranks_may_idle_for_longer_than_a_collective_may_take(tiny: LoadedModels) -> None:
+    engine = Engine(tiny)
+    wanted = ids_of_events(engine.generate(request()))
+    time.sleep(TIMEOUT_S + 1.0)
+    assert ids_of_events(engine.generate(request())) == wanted
+
+
+# -- the leader's end --
+
+
+def children_of(pid: int) -> list[int]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [int(child) for child in found]
+
+
+@pytest.mark.parametrize("sent", [None, signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_no_rank_outlives_the_leader(sent: int | None) -> None:
+    tokens = "8" if sent is None else "700"
+    command = [sys.executable, "-m", "core", "--llm-ranks", "tp=2", "--ssm", "ssm-stories"]
+    command += ["--prompt", "Once", "--max-new-tokens", tokens, "--ignore-eos", "--events"]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert '"RunStarted"' in process.stdout.readline()
+        (follower,) = children_of(process.pid)
+        assert is_running(follower)
+        if sent is not None:
+            process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert all_end([follower], 10.0)
+    if sent in (None, signal.SIGINT):
+        assert (process.returncode, errors) == (0 if sent is None else 130, "")
+
+
+@pytest.mark.parametrize("sent", [None, signal.SIGKILL])
+def test_ranks_that_a_person_starts_end_with_the_leader(sent: int | None) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    tokens = "8" if sent is None else "700"
+    command = ["--llm-ranks", "tp=2", "--ssm", "ssm-stories", "--prompt", "Once", "--events"]
+    begun = [
+        subprocess.Popen(
+            [sys.executable, "-m", *words],
+            cwd=ROOT,
+            env={**os.environ, **place, "RANK": str(rank)},
+            stdout=subprocess.DEVNULL if rank else subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank, words in enumerate(
+            (
+                ("core", *command, "--max-new-tokens", tokens, "--ignore-eos"),
+                ("core.models.ranks",),
+            )
+        )
+    ]
+    try:
+        lead, follower = begun
+        assert lead.stdout is not None and '"RunStarted"' in lead.stdout.readline()
+        assert not children_of(lead.pid)
+        if sent is not None:
+            lead.send_signal(sent)
+        lead.communicate(timeout=60)
+        assert follower.wait(30) == (0 if sent is None else 1)
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()

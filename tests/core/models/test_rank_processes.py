@@ -1,0 +1,108 @@
+"""The bundled LLM over real processes: its logits and texts are those of one process."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import Engine, LoadedModels, Request, SamplingParams, SpeculationConfig, load_models
+from core.config.ranks import ranks_of
+from core.errors import ConfigError
+from core.events import Combined, RoundCompleted, RunStarted
+from core.models.ranks.messages import CommitRow
+from tests.core.engines import ids_of_events, texts_of
+from tests.core.models.over_ranks import error_of, over_ranks, said
+from tests.laws.runs import bundled_engine, prompts
+
+pytestmark = pytest.mark.nightly
+GREEDY = SamplingParams(24)
+DRAWN = SamplingParams(24, temperature=0.8, seed=3)
+TREE = SpeculationConfig.preset("specinfer")
+
+
+@pytest.fixture(scope="module", params=["tp=2", "pp=2"])
+def ranked(request: pytest.FixtureRequest) -> Iterator[LoadedModels]:
+    one = bundled_engine().models
+    with over_ranks("bundled", request.param) as model:
+        yield replace(one, llm=model)
+
+
+def test_logits_are_those_of_one_process(ranked: LoadedModels) -> None:
+    one: Any = bundled_engine().models.llm
+    assert ranked.llm.info == one.info  # the fingerprint too
+    assert error_of(said(ranked.llm), said(one)) < 1e-4  # type: ignore[arg-type]
+
+
+def test_a_rank_that_misses_a_commit_is_noticed(
+    ranked: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The negative control of the comparisons."""
+    model: Any = ranked.llm
+    tell, seen = model._tell, []
+
+    def tell_less(message: Any) -> None:
+        if isinstance(message, CommitRow) and len(seen) < 2:
+            seen.append(message)
+            if len(seen) == 2:  # of the first tree
+                message = CommitRow(message.row, [0, 2, 5, 8], [])
+        tell(message)
+
+    one: Any = bundled_engine().models.llm
+    monkeypatch.setattr(model, "_tell", tell_less)
+    assert error_of(said(model), said(one)) > 1e-3
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, DRAWN], ids=["greedy", "match"])
+@pytest.mark.parametrize(
+    ("preset", "schedule"), [("autoregressive", "each"), ("specinfer", "each"), ("best", "cosine")]
+)
+def test_laws_1_and_2(
+    ranked: LoadedModels, sampling: SamplingParams, preset: str, schedule: str
+) -> None:
+    speculation = SpeculationConfig.preset(preset, sampling.temperature)
+    requests = [Request(prompt, sampling, speculation) for prompt in prompts(5)]
+    one, engine = bundled_engine(), Engine(ranked, schedule=schedule)
+    plain = SpeculationConfig.preset("autoregressive")
+    expected = [
+        ids_of_events(one.generate(replace(request, speculation=plain))) for request in requests
+    ]
+    if schedule == "each":
+        assert [ids_of_events(engine.generate(request)) for request in requests] == expected
+    assert texts_of(engine.generate_many(requests)) == expected
+
+
+def test_events_say_what_the_ranks_exchanged(ranked: LoadedModels) -> None:
+    model: Any = ranked.llm
+    events = list(Engine(ranked).generate(Request(prompts(1)[0], GREEDY, TREE)))
+    start = events[0]
+    assert isinstance(start, RunStarted) and start.ranks == model.ranks
+    layers, hidden, vocabulary = 16, 256, model.vocab_size
+    for event in events:
+        if not isinstance(event, RoundCompleted):
+            continue
+        assert [one.rank for one in event.traffic] == [0, 1]
+        fed = 1 + next(
+            len(e.token_ids) for e in events if isinstance(e, Combined) and e.round == event.round
+        )
+        for one in event.traffic:
+            assert one.ms > 0
+            if model.ranks.split == "tp":  # two sums a layer, and a half of the logits
+                assert one.collectives == 2 * layers + 1
+                assert one.bytes == 4 * fed * (2 * layers * hidden + vocabulary // 2)
+            else:
+                assert one.collectives == 2 and one.bytes == 4 * fed * (hidden + vocabulary)
+
+
+def test_each_rank_has_its_part_of_the_weights(ranked: LoadedModels) -> None:
+    one, info = bundled_engine().models.llm.info, ranked.llm.ranks  # type: ignore[attr-defined]
+    embedding = 4 * one.vocab_size * 256
+    whole = 4 * one.parameters
+    assert info.count == 2
+    assert all(size <= whole / 2 + embedding for size in info.weight_bytes)
+
+
+def test_a_second_one_is_refused(ranked: LoadedModels) -> None:
+    with pytest.raises(ConfigError, match="one LLM over ranks in a process"):
+        load_models("bundled", [], "float32", "cpu", ranks=ranks_of("tp=2"))
+    assert said(ranked.llm).isfinite().all()  # type: ignore[arg-type]

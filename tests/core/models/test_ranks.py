@@ -1,0 +1,256 @@
+"""An LLM over ranks without processes: what is refused and when, messages, and the arithmetic of a
+divided pass with ranks that are threads."""
+
+import random
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+
+from core import load_models
+from core.config.offload import Offload
+from core.config.ranks import RankSplit, ranks_of
+from core.errors import ConfigError, OutOfMemoryError, UnsupportedModelError
+from core.models.fastest import compile_forward
+from core.models.hf_model import HfModel
+from core.models.lean import LeanForward, LeanLayer, LeanWeights
+from core.models.loading import load
+from core.models.loading.tree_check import checked_model
+from core.models.native.forward import CompiledForward
+from core.models.ranks import leader
+from core.models.ranks.messages import (
+    CommitRow,
+    LoadShard,
+    PassFeed,
+    RunPass,
+    decode_call,
+    decode_reply,
+    encode,
+)
+from core.models.ranks.sharding import RankForward, SummedProjection, outputs_of
+from tests.core.models.test_lean import said
+from tests.fakes import info_of, tiny_module, word_tokenizer
+
+# -- what is refused --
+
+
+@pytest.mark.parametrize(
+    "text", ["tp", "tp=", "tp=two", "tp=-2", "dp=2", "tp=1", "tp=65", "", "2", "tp=2.0"]
+)
+def test_values_that_are_no_split_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="llm_ranks"):
+        ranks_of(text)
+
+
+def test_a_split_is_read_and_goes_with_no_offload() -> None:
+    assert ranks_of(None) is None
+    assert ranks_of("pp=3") == RankSplit("pp", 3)
+    with pytest.raises(ConfigError, match="without --offload"):
+        ranks_of("tp=2", Offload("disk"))
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "text", "said"),
+    [
+        ("llama", {"num_key_value_heads": 2}, "tp=3", "4 heads and 2 KV heads"),
+        ("llama", {"num_key_value_heads": 2}, "tp=4", "tp=2 for llm"),
+        ("llama", {"hidden_size": 36, "num_attention_heads": 3, "num_key_value_heads": 1}, "tp=3",
+         "pp=N alone"),
+        ("llama", {"num_hidden_layers": 2}, "pp=3", "pp=2 to pp=2 for llm"),
+    ],
+)  # fmt: skip
+def test_a_number_that_does_not_divide_is_refused_before_weights_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, changes: Any, text: str, said: str
+) -> None:
+    path = saved(tmp_path, family, **changes)
+    monkeypatch.setattr(leader, "Followers", forbidden)
+    monkeypatch.setattr(leader, "read_shard", forbidden)
+    monkeypatch.setattr(load, "read_module", forbidden)
+    with pytest.raises(ConfigError, match=said) as caught:
+        load_models(path, [], "float32", ranks=ranks_of(text))
+    assert f"llm_ranks is '{text}'" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["tp=2", "pp=2"])
+def test_other_architectures_are_refused(tmp_path: Path, text: str) -> None:
+    path = saved(tmp_path, "gpt2")
+    with pytest.raises(UnsupportedModelError, match="without --llm-ranks"):
+        load_models(path, [], "float32", ranks=ranks_of(text))
+
+
+def test_more_memory_than_is_free_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU all ranks are in one memory, each with the embedding."""
+    path = saved(tmp_path, "llama")
+    one = load.need_of(path, "float32", torch.device("cpu")).bytes
+    config = tiny_module("llama").config
+    needed = 2 * (one // 2 + 4 * config.vocab_size * config.hidden_size)
+    monkeypatch.setattr(leader, "Followers", forbidden)
+    monkeypatch.setattr("core.models.loading.placing.available_bytes", lambda _: needed - 1)
+    with pytest.raises(OutOfMemoryError, match="are free on cpu"):
+        load_models(path, [], "float32", ranks=ranks_of("tp=2"))
+
+
+def saved(tmp_path: Path, family: str, **changes: Any) -> str:
+    tiny_module(family, 3, torch.float32, **changes).save_pretrained(tmp_path / "llm")
+    word_tokenizer(64).save_pretrained(tmp_path / "llm")
+    return str(tmp_path / "llm")
+
+
+def forbidden(*_: Any) -> Any:
+    raise AssertionError("it is too late")
+
+
+# -- messages --
+
+CALLS = (
+    LoadShard("name", True, "", "tp", 2, "float32", "cpu", 1, 20.0),
+    RunPass(7, [PassFeed(0, [1, 2], [-1, 0], True)]),
+    CommitRow(0, [0, 1], [2]),
+)
+
+
+@pytest.mark.parametrize("decode", [decode_call, decode_reply])
+def test_whatever_comes_is_a_message_or_refused(decode: Callable[[bytes], object]) -> None:
+    dice = random.Random(5)
+    whole = [encode(call) for call in CALLS]
+    assert [decode_call(data) for data in whole] == list(CALLS)
+    pieces = [data[:end] for data in whole for end in range(len(data))]
+    noise = [dice.randbytes(dice.randrange(200)) for _ in range(1000)]
+    unknown = [msgspec.msgpack.encode(["shell", "ls"]), msgspec.msgpack.encode({"type": "pass"})]
+    for data in (*pieces, *noise, *unknown):
+        with pytest.raises(ValueError, match="message"):
+            decode(data)
+
+
+# -- arithmetic --
+
+
+class Threads:
+    """A group whose ranks are threads of this process."""
+
+    def __init__(self, count: int) -> None:
+        self._parts: list[Any] = [None] * count
+        self._barrier, self.count = threading.Barrier(count, timeout=10), count
+
+    def as_rank(self, rank: int) -> Any:
+        return _ThreadRank(self, rank)
+
+    def exchange(self, rank: int, part: torch.Tensor) -> list[torch.Tensor]:
+        self._parts[rank] = part.clone()
+        self._barrier.wait()
+        every = list(self._parts)
+        self._barrier.wait()
+        return every
+
+
+class _ThreadRank:
+    def __init__(self, threads: Threads, rank: int) -> None:
+        self._threads, self.rank, self.count = threads, rank, threads.count
+
+    def all_reduce(self, part: torch.Tensor) -> torch.Tensor:
+        return part.copy_(sum(self._threads.exchange(self.rank, part)))  # type: ignore[arg-type]
+
+    def to_leader(self, part: torch.Tensor) -> list[torch.Tensor] | None:
+        every = self._threads.exchange(self.rank, part)
+        return every if self.rank == 0 else None
+
+
+def sliced(weights: LeanWeights, rank: int, count: int) -> LeanWeights:
+    """A rank's part, by hand."""
+
+    def part_of(matrix: torch.Tensor, sizes: list[int], dim: int) -> torch.Tensor:
+        parts = matrix.split(sizes, dim)
+        own = [part.tensor_split(count, dim)[rank] for part in parts]
+        return torch.cat(own, dim).contiguous()
+
+    def layer_of(layer: LeanLayer) -> LeanLayer:
+        size = weights.head_size
+        heads = [weights.heads * size, weights.kv_heads * size, weights.kv_heads * size]
+        inner = 2 * [layer.gate_up.shape[1] // 2]
+        biases = {
+            name: part_of(bias, sizes, 0)
+            for name, sizes in (("qkv_bias", heads), ("gate_up_bias", inner))
+            if (bias := getattr(layer, name)) is not None
+        }
+        return replace(
+            layer,
+            qkv=part_of(layer.qkv, heads, 1),
+            out=part_of(layer.out, [len(layer.out)], 0),
+            gate_up=part_of(layer.gate_up, inner, 1),
+            down=part_of(layer.down, [len(layer.down)], 0),
+            **biases,
+        )
+
+    first, end = outputs_of(weights.head.shape[1], count, rank)
+    return replace(
+        weights,
+        layers=tuple(layer_of(layer) for layer in weights.layers),
+        head=weights.head[:, first:end].contiguous(),
+        heads=weights.heads // count,
+        kv_heads=weights.kv_heads // count,
+    )
+
+
+SHAPES: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"num_key_value_heads": 2}),
+    ("llama", {"attention_bias": True, "mlp_bias": True, "intermediate_size": 53}),
+    ("qwen2", {"num_key_value_heads": 4, "vocab_size": 71}),
+    ("qwen3", {"num_key_value_heads": 2, "tie_word_embeddings": True}),
+    ("mistral", {"num_key_value_heads": 2}),
+]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize(("family", "changes"), SHAPES)
+def test_parts_add_up_to_the_whole_pass(
+    family: str, changes: dict[str, Any], compiled: bool
+) -> None:
+    module = tiny_module(family, 3, torch.float32, **changes)
+    whole = checked_model(module, info_of(module, family, role="llm"))
+    assert whole.lean_weights is not None
+    threads, weights = Threads(2), whole.lean_weights
+
+    def model_of(rank: int) -> HfModel:
+        part, group = sliced(weights, rank, 2), threads.as_rank(rank)
+        inner: Any
+        if compiled:
+            native = compile_forward(part, whole.masks)
+            assert native is not None
+            inner = native.over_ranks(group.all_reduce)
+        else:
+            inner = LeanForward(
+                part, whole.masks, output=lambda m, b: SummedProjection(m, b, group)
+            )
+        forward = RankForward(inner, weights.head.shape[1], group)
+        return HfModel(module, whole.info, whole.masks, None, forward)
+
+    models = [model_of(rank) for rank in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        found, _ = pool.map(said, models)
+    for got, wanted in zip(found, said(whole), strict=True):
+        assert got.shape == wanted.shape
+        assert float((got - wanted).abs().max() / wanted.abs().max().clamp(min=1.0)) < 1e-4
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_pass_in_halves_gives_the_same_bits(
+    dtype: torch.dtype, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one rank, whose products are the sums: nothing but the calls is divided."""
+    monkeypatch.setattr("core.models.native.forward.WORTH_A_THREAD", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: workers)
+    module = tiny_module("llama", 3, dtype, attention_bias=True, mlp_bias=True)
+    whole = checked_model(module, info_of(module, "llama", role="llm"))
+    assert isinstance(whole._forward, CompiledForward) and whole._forward.workers == workers
+    halves = HfModel(module, whole.info, whole.masks, None, whole._forward.over_ranks(lambda _: 0))
+    for got, wanted in zip(said(halves), said(whole), strict=True):
+        assert torch.equal(got, wanted)

@@ -1,0 +1,418 @@
+"""Nodes in this process, on a clock of the test: texts, messages, and nodes that are missing."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as replace_fields
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.errors import ConfigError, NodeError
+from core.events import Drafted, Event, RoundCompleted
+from core.nodes.client import RemotePool
+from core.nodes.messages import Drafts, Round, encode, from_node, to_node
+from core.nodes.transport import FakeTransport
+from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
+from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
+from tests.fakes import loaded_tables
+
+GREEDY = SamplingParams(24, seed=1)
+WARM = SamplingParams(24, temperature=0.8, seed=1)
+PARTS = (("same", "ssm-2"), ("ssm-3",))
+BEST = SpeculationConfig.preset("best")
+SETTINGS = {
+    "specinfer": SpeculationConfig.preset("specinfer"),
+    "cosine": SpeculationConfig.preset("cosine"),
+    "log_pool": SpeculationConfig(combine="log_pool"),
+    "best": BEST,
+    "credit": SpeculationConfig(routing="credit", routed_drafters=1),
+    "minions": SpeculationConfig.preset("minions"),
+    "best_first": SpeculationConfig(draft="best_first", length="confidence"),
+    "weighted": SpeculationConfig(combine="vote", draft="auto"),
+}
+
+
+@pytest.fixture
+def models():
+    llm, ssms = tables(3)
+    return loaded_tables(llm, ssms)
+
+
+def sent_rounds(transport: FakeTransport, node: int) -> list[Round]:
+    messages = [to_node(frame) for frame in transport.sent[node]]
+    return [message for message in messages if isinstance(message, Round)]
+
+
+def states(events: Sequence[Event], node: int) -> list[str]:
+    address = f"10.0.0.{node + 1}:7000"
+    return [trip.state for one in rounds_of(events) for trip in one.nodes if trip.node == address]
+
+
+# -- texts --
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "match"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_text_is_that_of_one_process(models, name: str, sampling: SamplingParams) -> None:
+    engine, transport = engine_over(models, PARTS)
+    asked = request(sampling=sampling, config=SETTINGS[name])
+    plain = request(sampling=sampling, config=SpeculationConfig.preset("autoregressive"))
+    expected = ids_of_events(Engine(models).generate(plain))
+    events = list(engine.generate(asked))
+    assert ids_of_events(events) == expected
+    assert {trip.state for one in rounds_of(events) for trip in one.nodes} == {"in_time"}
+    drafts = [draft for e in events if isinstance(e, Drafted) for draft in e.drafts]
+    assert any(draft.token_ids for draft in drafts)
+    transport.close()
+
+
+@pytest.mark.parametrize("name", ["specinfer", "minions", "best_first", "weighted"])
+def test_drafts_are_those_of_one_process(models, name: str) -> None:
+    """Not only the text: what a node drafts is what the SSM would have drafted here."""
+    engine, _ = engine_over(models, PARTS)
+    # A budget that is given: `auto` measures.
+    asked = request(sampling=WARM, config=replace(SETTINGS[name], max_tree_nodes=24))
+
+    def drafts(events: Iterator[Event]) -> list[list[tuple]]:
+        return [
+            [(d.drafter, d.token_ids, d.parents, d.scores, d.ranks) for d in e.drafts]
+            for e in events
+            if isinstance(e, Drafted)
+        ]
+
+    assert drafts(engine.generate(asked)) == drafts(Engine(models).generate(asked))
+
+
+@pytest.mark.parametrize("schedule", ["each", "cosine", "shared"])
+def test_several_requests_share_messages(models, schedule: str) -> None:
+    engine, transport = engine_over(models, PARTS, schedule=schedule)
+    asked = [
+        request(f"w{i} w2", SamplingParams(12 + i, temperature=0.8, seed=i), SETTINGS[name])
+        for i, name in enumerate(("cosine", "specinfer", "cosine", "minions"))
+    ]
+    expected = texts_of(Engine(models).generate_many(asked))
+    assert texts_of(engine.generate_many(asked)) == expected
+    assert max(len(one.runs) for one in sent_rounds(transport, 0)) > 1
+
+
+def test_drafters_here_and_on_nodes_draft_together(models) -> None:
+    pool, _ = pool_over(models, [server_of(models, ["ssm-2", "ssm-3"])])
+    here = loaded_tables(models.llm, [models.ssms["same"]])
+    engine = Engine(here, nodes=pool)
+    for name in ("specinfer", "cosine", "credit"):
+        asked = request(sampling=WARM, config=SETTINGS[name])
+        events = list(engine.generate(asked))
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    names = {d.drafter for e in events if isinstance(e, Drafted) for d in e.drafts}
+    assert engine.models.drafter_names == ("same", "ssm-2", "ssm-3") and names
+
+
+def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
+    config = SpeculationConfig(record_top_k=3, expansion=(2, 2), speculation_length=3)
+    engine, _ = engine_over(models, PARTS)
+
+    def top(engine: Engine) -> list[list[tuple]]:
+        return [
+            [(t.node, t.source, t.token_ids, t.probabilities) for t in e.top_k]
+            for e in engine.generate(request(config=config))
+            if hasattr(e, "top_k")
+        ]
+
+    found, expected = top(engine), top(Engine(models))
+    assert len(found) == len(expected) > 2
+    for ours, theirs in zip(found, expected, strict=True):
+        assert [one[:3] for one in ours] == [one[:3] for one in theirs]
+        assert any(source != "llm" for _, source, _, _ in ours)
+
+
+# -- messages --
+
+
+def test_one_message_a_node_a_round(models) -> None:
+    """The commit of the last round is in the ask of this one, and so is the opening."""
+    engine, transport = engine_over(models, PARTS)
+    for name in ("specinfer", "minions"):
+        before = [len(sent_rounds(transport, node)) for node in range(2)]
+        events = list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
+        drafted = sum(any(d.token_ids for d in e.drafts) for e in events if isinstance(e, Drafted))
+        for node in range(2):
+            rounds = sent_rounds(transport, node)[before[node] :]
+            assert drafted <= len(rounds) <= len(rounds_of(events))
+    # A hello at the start, and a farewell for each of two runs.
+    extra = [len(transport.sent[n]) - len(sent_rounds(transport, n)) for n in range(2)]
+    assert extra == [3, 3]
+
+
+def test_a_round_brings_the_new_tokens_alone(models) -> None:
+    engine, transport = engine_over(models, [("same",)])
+    events = list(engine.generate(request(config=SETTINGS["specinfer"])))
+    first, *others = sent_rounds(transport, 0)
+    assert first.runs[0].start == 0 and first.runs[0].opened is not None
+    assert all(one.runs[0].opened is None for one in others)
+    committed = [len(e.token_ids) for e in rounds_of(events)]
+    assert [len(one.runs[0].tokens) for one in others] == committed[: len(others)]
+
+
+# -- who is missing --
+
+
+def rounds_while(
+    engine: Engine,
+    config: SpeculationConfig,
+    changes: dict[int, Callable[[], object]],
+    length: int = 40,
+) -> list[Event]:
+    """The events of a run; `changes[n]` is called after its n-th round."""
+    events: list[Event] = []
+    done = 0
+    sampling = SamplingParams(length, temperature=0.8, seed=4)
+    for event in engine.generate(request(sampling=sampling, config=config)):
+        events.append(event)
+        if isinstance(event, RoundCompleted):
+            done += 1
+            if done in changes:
+                changes[done]()
+    return events
+
+
+@pytest.mark.parametrize("name", ["specinfer", "cosine"])
+@pytest.mark.parametrize("how", ["kill", "cut", "slow"])
+def test_a_missing_node_changes_no_text(models, name: str, how: str) -> None:
+    engine, transport = engine_over(models, PARTS)
+    config = SETTINGS[name]
+    sampling = SamplingParams(40, temperature=0.8, seed=4)
+    expected = ids_of_events(Engine(models).generate(request(sampling=sampling, config=config)))
+    change = {
+        "kill": lambda: transport.kill(0),
+        "cut": lambda: transport.cut(0),
+        "slow": lambda: transport.delay(0, 5.0),
+    }[how]
+    back = {
+        "kill": lambda: transport.start(0, server_of(models, PARTS[0])),
+        "cut": lambda: (transport.cut(0, cut=False), transport.reconnect(0)),
+        "slow": lambda: (transport.delay(0, 0.0), transport.pass_time(5.0)),
+    }[how]
+    events = rounds_while(engine, config, {3: change, 6: back})
+    assert ids_of_events(events) == expected
+    found = states(events, 0)
+    assert found[:2] == ["in_time"] * 2 and found[-1] == "in_time"
+    assert ("late" if how == "slow" else "absent" if how == "kill" else "late") in found
+    assert set(states(events, 1)) == {"in_time"}, "the other node's drafts are used"
+    notes = [note for one in rounds_of(events) for note in one.notes if "10.0.0.1" in note]
+    assert len(notes) == 2 and "drafts again" in notes[1], notes
+
+
+def test_a_round_ends_at_the_deadline_of_a_silent_node(models) -> None:
+    engine, transport = engine_over(models, PARTS)
+    times: list[float] = []
+    config = SETTINGS["specinfer"]
+
+    def note() -> None:
+        times.append(transport.now())
+
+    changes = dict.fromkeys(range(1, 9), note)
+    changes[3] = lambda: (note(), transport.cut(0))
+    rounds_while(engine, config, changes)
+    took = [after - before for before, after in zip(times, times[1:], strict=False)]
+    # One round waits, to the deadline and no longer; then the node is not asked until it answers.
+    assert max(took) == pytest.approx(0.05) and sum(one > 0 for one in took) == 1
+
+
+def test_the_deadline_follows_the_round_trips(models) -> None:
+    engine, transport = engine_over(models, [("same", "ssm-2", "ssm-3")])
+    transport.delay(0, 0.04)
+    events = rounds_while(engine, SETTINGS["specinfer"], {})
+    (link,) = engine.nodes.links
+    assert link.deadline_s == pytest.approx(0.12) and set(states(events, 0)) == {"in_time"}
+    trips = [trip for one in rounds_of(events) for trip in one.nodes]
+    assert all(trip.round_trip_ms == pytest.approx(40) for trip in trips)
+    transport.delay(0, 0.1)
+    assert set(states(rounds_while(engine, SETTINGS["specinfer"], {}), 0)) == {"in_time"}
+
+
+def test_a_node_slower_than_its_deadline_is_learned(models) -> None:
+    """Late at first; its late answers tell how long it takes, and the deadline grows."""
+    engine, transport = engine_over(models, [("same",)])
+    transport.delay(0, 0.2)
+    events = rounds_while(
+        engine, SETTINGS["specinfer"], {n: lambda: transport.pass_time(0.2) for n in (1, 3)}
+    )
+    found = states(events, 0)
+    assert found[0] == "late" and found[-1] == "in_time"
+
+
+@pytest.mark.loses_drafters
+def test_a_failing_ssm_is_dropped_by_name(models) -> None:
+    engine, _ = engine_over(models, PARTS)
+
+    def fail(feeds: object) -> None:
+        raise RuntimeError("out of memory")
+
+    models.ssms["ssm-3"].forward = fail
+    events = list(engine.generate(request(config=SETTINGS["specinfer"])))
+    (note,) = [note for one in rounds_of(events) for note in one.notes]
+    assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.2:7000: RuntimeError: out")
+    names = [{d.drafter for d in e.drafts} for e in events if isinstance(e, Drafted)]
+    assert all("ssm-3" not in one for one in names)
+
+
+# -- refusals --
+
+
+@pytest.mark.parametrize("verify", ["mss", "traversal"])
+def test_rules_that_read_q_are_refused_by_name(models, verify: str) -> None:
+    engine, _ = engine_over(models, PARTS)
+    config = SpeculationConfig(verify=verify)
+    with pytest.raises(ConfigError, match=f"verify is '{verify}': greedy or match .*same, ssm-2"):
+        list(engine.generate(request(sampling=WARM, config=config)))
+
+
+def test_nodes_of_another_kind_are_refused_by_name(models) -> None:
+    for tokenizer, vocab, words in (("aa" * 32, 8, "tokenizer is aaaa"), (HASH, 0, "vocab_size")):
+        transport = FakeTransport([server_of(models)])
+        pool = RemotePool(transport, ["10.0.0.1:7000"], tokenizer, vocab)
+        with pytest.raises(NodeError, match=f"node is '10.0.0.1:7000': .*{words}"):
+            pool.connect(())
+
+
+def test_another_version_is_refused_by_name(models, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.nodes.client.VERSION", 2)
+    with pytest.raises(NodeError, match="version is 2: 1 is spoken here"):
+        pool_over(models, [server_of(models)])
+
+
+def test_a_node_that_is_not_there_is_named(models) -> None:
+    transport = FakeTransport([server_of(models)])
+    transport.kill(0)
+    pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, 8)
+    with pytest.raises(NodeError, match="no node answered there within 60 s"):
+        pool.connect(())
+    assert transport.now() == pytest.approx(60)
+
+
+def test_a_node_may_come_later(models) -> None:
+    transport = FakeTransport([server_of(models)])
+    transport.kill(0)
+    pool = RemotePool(transport, ["10.0.0.1:7000"], HASH, 8)
+    said: list[str] = []
+
+    def say(stage: str) -> None:
+        said.append(stage)
+        if len(said) == 5:
+            transport.start(0, server_of(models))
+
+    assert pool.connect((), say=say).drafters.keys() == models.ssms.keys()
+    assert set(said) == {"Waiting for node 10.0.0.1:7000"}
+
+
+def test_a_node_that_comes_back_with_other_ssms_is_left_out(models) -> None:
+    engine, transport = engine_over(models, PARTS)
+    changes = {
+        2: lambda: transport.kill(0),
+        4: lambda: transport.start(0, server_of(models, ["ssm-3"])),
+    }
+    events = rounds_while(engine, SETTINGS["specinfer"], changes)
+    assert states(events, 0)[-1] == "absent"
+    assert "other SSMs: ssm-3" in engine.nodes.links[0].refusal
+
+
+def test_ssms_of_one_name_are_told_apart(models) -> None:
+    pool, _ = pool_over(models, [server_of(models), server_of(models)])
+    assert [*pool.drafters] == ["same", "ssm-2", "ssm-3", "same-2", "ssm-2-2", "ssm-3-2"]
+    engine = Engine(loaded_tables(models.llm), nodes=pool)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+    assert ids_of_events(engine.generate(asked)) == ids_of_events(Engine(models).generate(asked))
+
+
+def test_nothing_is_left_on_a_node(models) -> None:
+    servers = [server_of(models, part) for part in PARTS]
+    pool, transport = pool_over(models, servers)
+    engine = Engine(loaded_tables(models.llm), nodes=pool)
+    for name in SETTINGS:
+        list(engine.generate(request(sampling=WARM, config=SETTINGS[name])))
+    events = engine.generate(request(sampling=WARM, config=SETTINGS["cosine"]))
+    next(one for one in events if isinstance(one, RoundCompleted))
+    events.close()  # cancelled
+    pool.begin([])
+    assert [server.num_runs for server in servers] == [0, 0]
+    assert all(model.open_rows == () for model in models.ssms.values())
+    assert open_rows(engine) == [()]
+
+
+def test_random_runs_with_random_failures(models) -> None:
+    """Twenty runs in which nodes die, stall and return at random: the text never changes."""
+    chance = random.Random(5)
+    servers = [server_of(models, part) for part in PARTS]
+    pool, transport = pool_over(models, servers)
+    engine = Engine(loaded_tables(models.llm), nodes=pool)
+
+    def change() -> None:
+        node = chance.randrange(2)
+        what = chance.randrange(5)
+        if what == 0:
+            transport.kill(node)
+        elif what == 1:
+            transport.kill(node)
+            transport.start(node, server_of(models, PARTS[node]))
+        elif what == 2:
+            transport.cut(node, cut=chance.random() < 0.5)
+            transport.reconnect(node)
+        elif what == 3:
+            transport.delay(node, chance.choice([0.0, 0.04, 0.3]))
+        else:
+            transport.pass_time(0.3)
+
+    for seed in range(20):
+        name = chance.choice([*SETTINGS])
+        sampling = SamplingParams(20, temperature=chance.choice([0.0, 0.8]), seed=seed)
+        asked = Request("w1 w2 w3", sampling, SETTINGS[name])
+        events: list[Event] = []
+        for event in engine.generate(asked):
+            events.append(event)
+            if isinstance(event, RoundCompleted) and chance.random() < 0.5:
+                change()
+        assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked)), name
+
+
+# -- a node that lies --
+
+
+LIES: dict[str, dict[str, object]] = {
+    "a token that is none": {"token_ids": [8]},
+    "a parent that is later": {"parents": [1]},
+    "no number": {"scores": [float("nan")]},
+    "lists of different lengths": {"ranks": []},
+    "more nodes than asked for": {
+        "token_ids": [1] * 99, "parents": [*range(-1, 98)], "scores": [0.5] * 99, "ranks": [0] * 99,
+    },
+    "origins of other nodes": {"origins": [0, 0]},
+}  # fmt: skip
+
+
+@pytest.mark.loses_drafters
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, object]) -> None:
+    server = server_of(models, ["ssm-3"])
+    honest = server.handle
+    reply = {"token_ids": [1], "parents": [-1], "scores": [0.5], "ranks": [0], "origins": []}
+
+    def handle(client: bytes, frame: bytes) -> bytes | None:
+        answer = honest(client, frame)
+        message = None if answer is None else from_node(answer)
+        if not isinstance(message, Drafts):
+            return answer
+        runs = [
+            replace_fields(run, drafts=[replace_fields(d, **(reply | lie)) for d in run.drafts])
+            for run in message.runs
+        ]
+        return encode(replace_fields(message, runs=runs))
+
+    server.handle = handle
+    pool, _ = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    asked = request(sampling=WARM, config=SETTINGS["specinfer"])
+    events = list(engine.generate(asked))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    (note,) = [note for one in rounds_of(events) for note in one.notes]
+    assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.1:7000: ")

@@ -1,0 +1,268 @@
+"""Nodes over real sockets on loopback: CURVE, wrong keys, processes that are killed and stopped."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import zmq
+
+from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes
+from core.__main__ import main as core_main
+from core.config.nodes import NodeSettings
+from core.errors import ConfigError, NodeError
+from core.events import Event, RoundCompleted
+from core.models.loading.catalog import vocabulary_hash
+from core.models.loading.load import LoadedModels
+from core.nodes.__main__ import main as node_main
+from core.nodes.client import RemotePool
+from core.nodes.keys import CurveKeys, read_keys, write_keys
+from core.nodes.listening import Listening
+from core.nodes.messages import LARGEST_FRAME, VERSION, Hello, Refused, encode, from_node
+from core.nodes.zmq_transport import ZmqTransport
+from tests.core.engines import ids_of_events, request, rounds_of, tables
+from tests.core.nodes.served import HASH, listening, node_process, server_of
+from tests.fakes import loaded_tables
+
+WARM = SamplingParams(24, temperature=0.8, seed=1)
+
+
+@pytest.fixture
+def models() -> LoadedModels:
+    llm, ssms = tables(3)
+    return loaded_tables(llm, ssms)
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> CurveKeys:
+    write_keys(str(tmp_path / "key"))
+    found = read_keys(str(tmp_path / "key"))
+    assert found is not None
+    return found
+
+
+def pool_to(addresses: list[str], keys: CurveKeys | None, vocab: int = 8) -> RemotePool:
+    # A test's machine may be busy: what is late is another test's.
+    return RemotePool(ZmqTransport(addresses, keys), addresses, HASH, vocab, 10.0)
+
+
+def test_the_text_over_sockets_is_that_of_one_process(
+    models: LoadedModels, keys: CurveKeys
+) -> None:
+    one, two = server_of(models, ["same", "ssm-2"]), server_of(models, ["ssm-3"])
+    with listening(one, keys) as first, listening(two, keys) as second:
+        pool = pool_to([first, second], keys).connect(())
+        engine = Engine(loaded_tables(models.llm), nodes=pool)
+        for name in ("specinfer", "cosine"):
+            for sampling in (SamplingParams(24, seed=1), WARM):
+                asked = request(sampling=sampling, config=SpeculationConfig.preset(name))
+                events = list(engine.generate(asked))
+                assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+                trips = [trip for each in rounds_of(events) for trip in each.nodes]
+                assert {trip.state for trip in trips} == {"in_time"}
+                assert all(trip.round_trip_ms >= trip.busy_ms > 0 for trip in trips)
+        engine.close()
+        # Closed and used again: the connections are opened anew.
+        assert pool.connect(()).links[0].ready
+        pool.close()
+
+
+def test_another_key_is_refused(models: LoadedModels, keys: CurveKeys, tmp_path: Path) -> None:
+    write_keys(str(tmp_path / "other"))
+    other = read_keys(str(tmp_path / "other"))
+    assert other is not None
+    mixed = [
+        other,
+        CurveKeys(keys.node_secret, other.engine_secret),  # knows the node, is not known to it
+        None,
+    ]
+    server = server_of(models)
+    with listening(server, keys) as address:
+        for wrong in mixed:
+            pool = pool_to([address], wrong)
+            with pytest.raises(NodeError, match=f"node is '{address}': "):
+                pool.connect((), wait_s=0.5)
+            pool.close()
+        with closing(pool_to([address], keys)) as pool:
+            assert pool.connect(()).infos
+    assert not server._runs
+
+
+def test_the_wrong_key_is_said_to_be_one(models: LoadedModels, keys: CurveKeys) -> None:
+    write = CurveKeys(keys.node_secret, zmq.curve_keypair()[1])
+    with listening(server_of(models), keys) as address:
+        pool = pool_to([address], write)
+        with pytest.raises(NodeError, match="another key: --node-key-file"):
+            pool.connect((), wait_s=5)
+        pool.close()
+
+
+def test_frames_of_any_kind_leave_a_node_serving(models: LoadedModels) -> None:
+    server = server_of(models)
+    with listening(server, None) as address:
+        context = zmq.Context()
+        socket = context.socket(zmq.DEALER)
+        socket.linger = 0
+        socket.connect(f"tcp://{address}")
+        socket.send(b"\xc1")
+        assert isinstance(from_node(socket.recv()), Refused)
+        socket.send_multipart([b"a", b"b", b"c"])  # dropped
+        socket.send(encode(Hello(VERSION, HASH, 8)))
+        assert not isinstance(from_node(socket.recv()), Refused)
+        socket.send(bytes(LARGEST_FRAME + 1))  # the connection is ended
+        context.destroy(linger=0)
+        with closing(pool_to([address], None)) as pool:
+            assert pool.connect(()).infos
+
+
+def test_a_node_that_starts_again_is_taken_in_again(models: LoadedModels) -> None:
+    asked = request(sampling=SamplingParams(60, temperature=0.8, seed=2))
+    expected = ids_of_events(Engine(models).generate(asked))
+    with listening(server_of(models), None) as address:
+        pool = pool_to([address], None).connect(())
+        engine = Engine(loaded_tables(models.llm), nodes=pool)
+        stream = engine.generate(asked)
+        events: list[Event] = until_rounds(stream, 3)
+    with listening(server_of(models), None, address):
+        until = time.monotonic() + 10
+        while not pool.links[0].ready and time.monotonic() < until:
+            events += until_rounds(stream, 1) or [next(stream)]
+            time.sleep(0.05)
+        events += stream
+    assert ids_of_events(events) == expected
+    engine.close()
+
+
+def until_rounds(stream: Iterator[Event], count: int) -> list[Event]:
+    """The events of the next `count` rounds, fewer where the run ends."""
+    events: list[Event] = []
+    for event in stream:
+        events.append(event)
+        count -= isinstance(event, RoundCompleted)
+        if not count:
+            break
+    return events
+
+
+# -- settings --
+
+
+def test_settings_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = str(tmp_path / "key")
+    assert node_main(["--new-key", key]) == 0 and os.stat(key).st_mode & 0o077 == 0
+    assert "CurveKeys()" in repr(read_keys(key))
+    (tmp_path / "bad").write_text("node-secret x")
+    for arguments, words in (
+        (["--new-key", key], "new_key is"),
+        ([], "listen is None"),
+        (["--listen", "127.0.0.1:0"], "ssm is None"),
+        (["--listen", "127.0.0.1:0", "--ssm", "x", "--key-file", str(tmp_path / "bad")], "wrote"),
+        (["--no-such"], "unrecognized"),
+    ):
+        assert node_main(arguments) == 2
+        assert words in capsys.readouterr().err
+    for address in ("10.0.0.1:7000", "127.0.0.1", ":7000", "127.0.0.1:70000", "h:x"):
+        assert core_main(["--prompt", "x", "--node", address]) == 2
+        assert "node is" in capsys.readouterr().err
+    for words, said in (
+        (["--cluster", "auto", "--node", "127.0.0.1:1"], "cluster is 'auto': without --node"),
+        (["--cluster", ""], "cluster is ''"),
+        (["--node-ssm", "x"], "only with --cluster"),
+    ):
+        assert core_main(["--prompt", "x", *words]) == 2
+        assert said in capsys.readouterr().err
+    assert core_main(["--prompt", "x", "--node-key-file", key]) == 2
+    assert "only with --node" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="each node once"):
+        NodeSettings(("127.0.0.1:1", "127.0.0.1:1"))
+    NodeSettings(("10.0.0.1:7000",), key)
+
+
+def test_a_node_may_not_listen_to_others_without_a_key(models: LoadedModels) -> None:
+    with pytest.raises(ConfigError, match="listen is '0.0.0.0': 127.0.0.1 without a key file"):
+        Listening(server_of(models), "0.0.0.0:0", None)
+
+
+def test_an_address_that_is_taken_is_named(models: LoadedModels) -> None:
+    with (
+        listening(server_of(models), None) as address,
+        pytest.raises(ConfigError, match=f"listen is '{address}'"),
+    ):
+        Listening(server_of(models), address, None)
+
+
+def test_without_the_packages_nodes_are_refused(
+    models: LoadedModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert connect_nodes(None, models) is None
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    monkeypatch.delitem(sys.modules, "core.nodes.keys")
+    with pytest.raises(ConfigError, match="requirements-cluster.txt"):
+        connect_nodes(NodeSettings(("127.0.0.1:7000",)), models)
+
+
+# -- processes --
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["kill", "stop"])
+def test_a_node_process_is_ended_in_mid_run(bundled: Engine, how: signal.Signals) -> None:
+    """The text is unchanged, the round is over when the deadline is, the other node's drafts are
+    used, and the node drafts again within ten seconds of its return."""
+    models = bundled.models
+    here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+    asked = Request(
+        "Once upon a time",
+        SamplingParams(900, temperature=0.8, seed=3, ignore_eos=True),
+        SpeculationConfig.preset("specinfer"),
+    )
+    expected = ids_of_events(bundled.generate(asked))
+    with (
+        node_process("127.0.0.1:0", "ssm-code", "ssm-stories") as (first, one),
+        node_process("127.0.0.1:0", "ssm-docs") as (_, two),
+    ):
+        settings = NodeSettings((one, two))
+        pool = connect_nodes(settings, here)
+        assert pool is not None
+        assert pool._hello.tokenizer == vocabulary_hash(models.tokenizer)
+        engine = Engine(here, nodes=pool)
+        stream = engine.generate(asked)
+        events = until_rounds(stream, 8)
+        first.send_signal(how)
+        events += until_rounds(stream, 40)
+        missed = [e.nodes for e in rounds_of(events) if e.nodes and e.nodes[0].state != "in_time"]
+        assert missed, "it is gone"
+        for trip in (each[0] for each in missed):
+            assert trip.end_ms - trip.start_ms <= trip.deadline_ms + 50
+        assert "in_time" in {each[1].state for each in missed}, "the other one's drafts are used"
+        # Once it is known to be gone, nothing waits for it.
+        assert missed[-1][0].state == "absent" and missed[-1][0].end_ms == 0
+        if how == signal.SIGSTOP:
+            first.send_signal(signal.SIGCONT)
+            events += back_within(stream, 10)
+        else:
+            first.wait()
+            with node_process(one, "ssm-code", "ssm-stories"):
+                events += back_within(stream, 10)
+                events += stream
+        events += stream
+        notes = [n for each in rounds_of(events) for n in each.notes if n.startswith("node ")]
+        assert len(notes) == 2 and one in notes[0] and "drafts again" in notes[1], notes
+        assert ids_of_events(events) == expected
+        engine.close()
+
+
+def back_within(stream: Iterator[Event], seconds: float) -> list[Event]:
+    """The events until the first node's drafts are used again."""
+    until = time.monotonic() + seconds
+    events: list[Event] = []
+    while time.monotonic() < until:
+        events += until_rounds(stream, 1)
+        if rounds_of(events)[-1].nodes[0].state == "in_time":
+            return events
+        time.sleep(0.02)
+    raise AssertionError(f"it did not draft again within {seconds} s")

@@ -1,0 +1,195 @@
+"""What a node reads from the network: data within bounds, or a refusal, and nothing grows."""
+
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import core.nodes
+from core.nodes.messages import (
+    LARGEST_FRAME,
+    VERSION,
+    DraftAsk,
+    Free,
+    Hello,
+    MessageError,
+    Open,
+    Refused,
+    Round,
+    RunAsk,
+    Welcome,
+    encode,
+    from_node,
+    to_node,
+)
+from core.nodes.server import MOST_CLIENTS, MOST_RUNS, NodeServer
+from tests.core.engines import tables
+from tests.core.nodes.served import HASH, server_of
+from tests.fakes import loaded_tables
+
+CLIENT = b"client"
+OPEN = Open(0.8, 0, 1.0, 0.0, 1.0, 3, "coupled", "union", "paper", "all", False, [])
+ASK = DraftAsk("same", 0, "coupled", [1, 1], 2, 1.0, None)
+
+
+@pytest.fixture
+def server() -> NodeServer:
+    llm, ssms = tables(2)
+    return server_of(loaded_tables(llm, ssms))
+
+
+def ask(run: str = "run", start: int = 0, tokens: tuple[int, ...] = (1, 2, 3), **changes) -> RunAsk:
+    fields = {"opened": OPEN, "asks": [ASK], "audition": 0, "heard": [], "top_k": 0}
+    return RunAsk(run, start, [*tokens], **{**fields, **changes})
+
+
+def answer(server: NodeServer, *asks: RunAsk):
+    frame = server.handle(CLIENT, encode(Round(1, [*asks])))
+    assert frame is not None
+    return from_node(frame)
+
+
+def introduced(server: NodeServer) -> NodeServer:
+    frame = server.handle(CLIENT, encode(Hello(VERSION, HASH, 8)))
+    assert frame is not None and isinstance(from_node(frame), Welcome)
+    return server
+
+
+def frames() -> list[bytes]:
+    """One of each message that an engine sends."""
+    every = [ask(), ask(start=3, tokens=(4,), opened=None, audition=8, heard=["same"], top_k=5)]
+    return [encode(m) for m in (Hello(VERSION, HASH, 8), Round(7, every), Free(["run"]))]
+
+
+def test_messages_arrive_as_they_were_sent() -> None:
+    for frame in frames():
+        assert encode(to_node(frame)) == frame
+        with pytest.raises(MessageError):
+            from_node(frame)
+
+
+def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
+    """1,000 random byte strings, every beginning of each message, and messages with random bytes
+    changed: each is answered or dropped, and nothing of them is kept."""
+    chance = random.Random(1)
+    introduced(server)
+    bad = [chance.randbytes(chance.randrange(200)) for _ in range(1000)]
+    bad += [frame[:end] for frame in frames() for end in range(len(frame))]
+    for frame in bad:
+        reply = server.handle(CLIENT, frame)
+        assert reply is not None and isinstance(from_node(reply), Refused), frame
+    changed = 0
+    for _ in range(1000):
+        frame = bytearray(chance.choice(frames()))
+        for _ in range(chance.randrange(1, 4)):
+            frame[chance.randrange(len(frame))] = chance.randrange(256)
+        reply = server.handle(chance.choice([CLIENT, b"other"]), bytes(frame))
+        changed += reply is None or not isinstance(from_node(reply), Refused)
+    assert server.num_runs <= MOST_RUNS and changed < 1000
+    assert isinstance(answer(introduced(server), ask("new")), object)
+    server.close()
+    assert server.num_runs == 0
+
+
+def test_deep_and_large_messages_are_refused() -> None:
+    for frame in (b"\x91" * 100_000, b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xc1"):
+        with pytest.raises(MessageError):
+            to_node(frame)
+    with pytest.raises(MessageError, match="at most"):
+        to_node(bytes(LARGEST_FRAME + 1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tokens": (1, 8)},
+        {"asks": [msgspec.structs.replace(ASK, ssm="other")]},
+        {"asks": [msgspec.structs.replace(ASK, kind="sampled")]},
+        {"asks": [msgspec.structs.replace(ASK, kind="no such kind")]},
+        {"asks": [msgspec.structs.replace(ASK, shape=[250, 250])]},
+        {"heard": ["other"], "audition": 8},
+        {"opened": msgspec.structs.replace(OPEN, temperature=-1.0)},
+        {"opened": msgspec.structs.replace(OPEN, combine="no such rule")},
+    ],
+)
+def test_asks_that_no_engine_sends_are_refused_by_name(server: NodeServer, changes) -> None:
+    reply = answer(introduced(server), ask(**changes))
+    assert isinstance(reply, Refused) and reply.number == 1 and " is " in reply.reason, reply
+    assert server.num_runs == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"start": -1},
+        {"tokens": [1 << 40]},
+        {"tokens": ["1"]},
+        {"top_k": 1000},
+        {"audition": 10_000},
+        {"asks": [ASK] * 17},
+        {"run": ""},
+        {"run": "r" * 201},
+    ],
+)
+def test_fields_out_of_bounds_are_no_message(change) -> None:
+    with pytest.raises(MessageError):
+        to_node(encode(Round(1, [msgspec.structs.replace(ask(), **change)])))
+
+
+def test_longer_structs_are_another_version() -> None:
+    """A field more than this version knows is refused, not ignored."""
+    fields = msgspec.msgpack.decode(encode(Hello(VERSION, HASH, 8)))
+    with pytest.raises(MessageError, match=f"version {VERSION}"):
+        to_node(msgspec.msgpack.encode([*fields, 1]))
+
+
+def test_who_did_not_say_hello_is_not_served(server: NodeServer) -> None:
+    reply = answer(server, ask())
+    assert isinstance(reply, Refused) and "hello" in reply.reason and server.num_runs == 0
+
+
+def test_what_is_kept_is_bounded(server: NodeServer) -> None:
+    introduced(server)
+    for number in range(MOST_RUNS + 10):
+        answer(server, ask(f"run {number}"))
+    assert server.num_runs == MOST_RUNS
+    for number in range(2 * MOST_CLIENTS):
+        server.handle(b"%d" % number, encode(Hello(VERSION, HASH, 8)))
+    assert len(server._clients) == MOST_CLIENTS and server.num_runs == 0
+    for vocab in range(9, 20):
+        server.handle(CLIENT, encode(Hello(VERSION, HASH, vocab)))
+    assert len(server._pools) == 4
+
+
+def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
+    llm, ssms = tables(2)
+    models = loaded_tables(llm, ssms)
+    now = [0.0]
+    server = introduced(NodeServer(models.ssms, models.tokenizer, HASH, lambda: now[0]))
+    answer(server, ask("old"))
+    now[0] = 601.0
+    answer(server, ask("new"))
+    assert server.num_runs == 1 and len(ssms[0].open_rows) == 1
+
+
+def test_a_gap_or_another_text_is_asked_for_again(server: NodeServer) -> None:
+    introduced(server)
+    assert answer(server, ask(start=3, opened=None)).runs[0].need == 0
+    assert answer(server, ask()).runs[0].length == 3
+    # Sent twice: the second time the node has it already.
+    assert answer(server, ask(tokens=(1, 2, 3, 4))).runs[0].length == 4
+    assert answer(server, ask(start=5, tokens=(6,), opened=None)).runs[0].need == 0
+    assert answer(server, ask()).runs[0].need == -1
+    # Another text under the same name, from the beginning.
+    assert answer(server, ask(tokens=(3, 2))).runs[0].length == 2
+    assert server.num_runs == 1
+
+
+def test_nothing_that_reads_from_a_network_can_call() -> None:
+    files = [*Path(core.nodes.__file__).parent.glob("*.py")]
+    assert len(files) > 8
+    for path in files:
+        text = path.read_text("utf-8")
+        for word in ("pickle", "marshal", "eval(", "exec(", "recv_pyobj", "cloudpickle"):
+            assert word not in text, (path, word)

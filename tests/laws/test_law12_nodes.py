@@ -1,0 +1,59 @@
+"""Laws 1 and 2 with the bundled SSMs on two nodes: the text is plain decoding's, greedy and under
+`match`, alone and with several requests at once under each schedule, whatever becomes of a node."""
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig
+from core.events import RoundCompleted
+from tests.core.engines import by_run, ids_of_events, rounds_of
+from tests.core.nodes.served import engine_over, server_of
+from tests.laws.runs import PLAIN, ids_of, prompts
+
+SAMPLINGS = {
+    "greedy": SamplingParams(20, ignore_eos=True),
+    "match": SamplingParams(20, temperature=0.8, seed=5, ignore_eos=True),
+}
+PRESETS = ("specinfer", "cosine", "best", "minions")
+
+
+def parts_of(engine: Engine) -> list[list[str]]:
+    names = list(engine.models.ssms)
+    return [names[:2], names[2:]]
+
+
+def plain(engine: Engine, text: str, sampling: SamplingParams) -> list[int]:
+    return ids_of(engine, Request(text, sampling, PLAIN))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_alone(bundled: Engine, preset: str, sampling: SamplingParams) -> None:
+    engine, _ = engine_over(bundled.models, parts_of(bundled))
+    for text in prompts(2):
+        events = list(engine.generate(Request(text, sampling, SpeculationConfig.preset(preset))))
+        assert ids_of_events(events) == plain(bundled, text, sampling)
+        assert any(trip.drafts for one in rounds_of(events) for trip in one.nodes)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("schedule", ["each", "cosine", "shared"])
+def test_several_at_once_with_a_node_that_is_killed_and_comes_back(
+    bundled: Engine, schedule: str, sampling: SamplingParams
+) -> None:
+    models, parts = bundled.models, parts_of(bundled)
+    engine, transport = engine_over(models, parts, schedule=schedule)
+    config = SpeculationConfig.preset("cosine")
+    asked = [Request(text, sampling, config) for text in prompts(3)]
+    done, events = 0, []
+    for event in engine.generate_many(asked):
+        events.append(event)
+        if isinstance(event, RoundCompleted):
+            done += 1
+            if done == 4:
+                transport.kill(0)
+            elif done == 10:
+                transport.start(0, server_of(models, parts[0]))
+    texts = [ids_of_events(run) for run in by_run(events)]
+    assert texts == [plain(bundled, text, sampling) for text in prompts(3)]
+    states = {trip.state for one in rounds_of(events) for trip in one.nodes}
+    assert states == {"in_time", "absent"}

@@ -1,0 +1,106 @@
+"""A node that is killed in mid-run, in Chromium: the page says so, and the text is the same."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from core import Engine, Request, SamplingParams, SpeculationConfig, connect_nodes, load_models
+from core.config.nodes import NodeSettings
+from core.engine.worker import Worker
+from core.models.loading.catalog import vocabulary_hash
+from core.nodes.server import NodeServer
+from tests.core.engines import ids_of_events
+from tests.core.nodes.served import listening, node_process
+from tests.ui import decoded, sites
+from ui.server.context import Context
+
+pytestmark = pytest.mark.browser
+
+TOKENS = 150
+MBPS = 25.0  # rounds of half a second: the page is never far behind the run
+LONG_MS = 120_000  # a node on a busy machine
+
+
+def row(page: Any, address: str) -> Any:
+    return page.locator("#live-timeline .ss-nodes-rows tbody tr").filter(has_text=address)
+
+
+def test_a_node_that_is_killed_is_seen_to_be_missing(
+    tmp_path_factory: pytest.TempPathFactory, browser_page: sites.OpenPage, bundled: Engine
+) -> None:
+    models = load_models(dtype="float32")
+    near = {name: models.ssms[name] for name in ("ssm-dialogue",)}
+    here = replace(models, ssms={})
+    with ExitStack() as leaving:
+        process, far = leaving.enter_context(node_process("127.0.0.1:0", "ssm-stories"))
+        server = NodeServer(near, models.tokenizer, vocabulary_hash(models.tokenizer))
+        other = leaving.enter_context(listening(server, None))
+        nodes = connect_nodes(NodeSettings((far, other)), here)
+        engine = Engine(here, nodes=nodes).warm_up()
+        engine.stream_mbps = MBPS
+        worker = Worker(engine)
+        served = sites.serve_page(tmp_path_factory.mktemp("nodes"), worker, ("sessions",))
+        url, context = leaving.enter_context(served)
+        page = sites.wait_ready(browser_page(url, width=1920, height=1080))
+        decoded.prepare(page, "specinfer", TOKENS)
+        sites.open_drawer(page).get_by_label("ignore_eos").check()
+        sites.close_drawer(sites.wait_form_settled(page))
+        sites.dock(page, "when")
+        page.click("#live-run")
+        # The rounds of a run that has begun: both nodes have answered.
+        for address in (far, other):
+            row(page, address).get_by_text("drafts in time").wait_for(timeout=LONG_MS)
+        process.kill()
+        row(page, far).get_by_text("not there").wait_for(timeout=LONG_MS)
+        page.locator("#live-timeline .ss-nodes-said").get_by_text(
+            f"1 node of 2 missing: {far} (not there)"
+        ).wait_for()
+        page.locator("#live-notice").get_by_text("Finished: ").first.wait_for(timeout=LONG_MS)
+        sites.wait_notice(page, f"node {far}")
+        run = finished(context)
+        assert [i for one in run.completed for i in one.token_ids] == alone(bundled, run)
+        states = [[trip.state for trip in one.nodes] for one in run.completed]
+        assert ["in_time", "in_time"] in states and ["absent", "in_time"] in states
+        check_rows(page, run)
+        sites.shot(page, "nodes-killed-1920")
+        with node_process(far, "ssm-stories"):
+            page.click("#live-run")
+            row(page, far).get_by_text("drafts in time").wait_for(timeout=LONG_MS)
+            sites.until(page, lambda: nodes is not None and nodes.links[0].starts == 2)
+
+
+def finished(context: Context) -> decoded.Recorded:
+    """The run that has just ended."""
+    context.store.flush()
+    player = sites.desk_of(context).player
+    assert player is not None
+    return decoded.recorded(context, player.source.run_id)
+
+
+def alone(engine: Engine, run: decoded.Recorded) -> list[int]:
+    """The text of the LLM alone."""
+    request = Request.from_plain(
+        {name: run.started.config[name] for name in ("sampling", "speculation")}
+        | {"prompt": run.started.prompt}
+    )
+    plain = replace(request, speculation=SpeculationConfig.preset("autoregressive"))
+    assert isinstance(plain.sampling, SamplingParams)
+    return ids_of_events(engine.generate(plain))
+
+
+def check_rows(page: Any, run: decoded.Recorded) -> None:
+    """The rows' counts are those of the recorded events."""
+    for address in {trip.node for one in run.completed for trip in one.nodes}:
+        trips = [t for one in run.completed for t in one.nodes if t.node == address]
+        cells = row(page, address).locator("td").all_inner_texts()
+        counts = [
+            str(sum(trip.state == state for trip in trips))
+            for state in ("in_time", "late", "absent")
+        ]
+        assert cells[5:8] == counts, (cells, counts)
+        assert re.search(r"predicted", cells[9]), cells

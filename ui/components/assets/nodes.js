@@ -1,0 +1,74 @@
+// The nodes that draft for a run, below the lanes: a row for each, and when it would stop paying.
+
+import { h, setText, keyed, entries } from "./dom.js";
+import { fixed, ms, percent, plural, prose } from "./text.js";
+
+const STATES = { in_time: "drafts in time", late: "late", absent: "not there", "": "not asked yet" };
+const HEAD = ["node", "SSMs", "now", "round trip", "of it wire", "deadline", "in time", "late", "absent", "starts", "pays up to a wire of"];
+const EVEN = "Pays up to a wire of: predicted from this run's times, the time on the wire at which a round takes as long "
+  + "for each token as plain decoding. A node that is late or not there is left out of that round; the text is the same.";
+
+export function createNodes(panel) {
+  const words = h("p", { class: "ss-nodes-said" });
+  const head = h("tr", {}, HEAD.map((name) => h("th", { scope: "col" }, name)));
+  const rows = h("tbody");
+  const table = h("table", { class: "ss-nodes-rows" }, h("thead", {}, head), rows);
+  const means = h("p", { class: "ss-nodes-means" }, EVEN);
+  const box = h("div", { class: "ss-nodes", role: "region", "aria-label": "Nodes", tabindex: 0, hidden: true }, words, table, means);
+  const cache = new Map();
+  panel.body.append(box);
+  return {
+    draw(value) {
+      const nodes = entries(value.nodes);
+      box.hidden = !nodes.length;
+      setText(words, nodes.length ? said(nodes.map(([, node]) => node)) : "");
+      keyed(rows, cache, nodes, {
+        key: ([key]) => key,
+        make: () => h("tr", {}, HEAD.map((_, i) => (i ? h("td") : h("th", { scope: "row" })))),
+        update: (row, [, node]) => {
+          row.dataset.state = node.state;
+          cells(node).forEach((text, i) => setText(row.children[i], prose(text)));
+        },
+      });
+    },
+  };
+}
+
+// Which are missing now, else how many rounds had all drafts in time.
+function said(nodes) {
+  const missing = nodes.filter(({ state }) => state === "late" || state === "absent");
+  if (missing.length) {
+    const which = missing.map(({ node, state }) => `${node} (${STATES[state]})`).join(", ");
+    return prose(`${plural(missing.length, "node")} of ${nodes.length} missing: ${which}. Rounds go on without its drafts.`);
+  }
+  const wanted = nodes.reduce((sum, node) => sum + node.in_time + node.late + node.absent, 0);
+  const share = wanted ? nodes.reduce((sum, node) => sum + node.in_time, 0) / wanted : 0;
+  return `${plural(nodes.length, "node")}; ${wanted ? `${percent(share)} of ${plural(wanted, "request")} answered in time` : "none asked yet"}.`;
+}
+
+const time = (value) => (value == null ? "" : ms(value));
+
+function even({ even: value }) {
+  if (value == null) return "";
+  return value > 0 ? `${ms(value)} (predicted)` : "none (predicted)";
+}
+
+function cells(node) {
+  return [
+    node.node, node.ssms, STATES[node.state] ?? node.state, time(node.trip), time(node.wire), time(node.deadline),
+    String(node.in_time), String(node.late), String(node.absent), String(node.starts), even(node),
+  ];
+}
+
+// The same as a table of the panel's table form; null without nodes.
+export function nodesTable(value) {
+  const nodes = entries(value.nodes).map(([, node]) => node);
+  if (!nodes.length) return null;
+  const cell = (own) => (own == null ? "" : fixed(own, 2));
+  const rows = nodes.map((node) => [
+    node.node, node.ssms, STATES[node.state] ?? node.state, cell(node.trip), cell(node.wire), cell(node.deadline),
+    node.in_time, node.late, node.absent, node.starts, cell(node.even),
+  ]);
+  const head = HEAD.map((name, i) => ([3, 4, 5, 10].includes(i) ? `${name} (ms)` : name));
+  return { caption: "Nodes", head, rows };
+}

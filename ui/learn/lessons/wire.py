@@ -1,0 +1,77 @@
+"""Lesson 12: small models on another machine, and what the wire between them costs."""
+
+from __future__ import annotations
+
+from ui.learn.lessons.lesson import Attempt, Lesson, Question, Setup, Step
+from ui.learn.lessons.measured import Evidence
+from ui.learn.lessons.runs import DIALOGUE, DRAFT_4, DRAFT_12, ONE
+
+__all__ = ["WIRE"]
+
+NEAR, FAR, LONG = "beside the LLM", "over a wire", "over a wire, long drafts"
+WIRE_MS, TOKENS = 20.0, 32
+
+
+def added_ms(evidence: Evidence) -> float | None:
+    """What the wire adds to a round, with drafts of the same length."""
+    rows = evidence.of(NEAR, FAR)
+    return rows[1].round_ms - rows[0].round_ms if rows else None
+
+
+def told_of_wire(evidence: Evidence) -> str:
+    rows = evidence.of(NEAR, FAR)
+    assert rows is not None
+    near, far = rows
+    return (
+        f"A round took {near.round_ms:.1f} ms beside the LLM and {far.round_ms:.1f} ms over the "
+        f"wire. Both needed {far.stats.num_rounds} rounds for the same text: the wire is paid once "
+        "a round."
+    )
+
+
+WIRE = Lesson(
+    key="wire",
+    title="A slow wire",
+    short="Slow wire",
+    text=(
+        "The small models need not be on the machine of the LLM. Another machine can draft, and "
+        "the drafts come over a wire. Then one server with a large LLM may have the help of many "
+        "small ones.",
+        "But each round has to wait for the wire: the request goes there, the draft comes back. "
+        "That is a round trip. It takes its time whether the draft has one token or twelve.",
+        "So over a slow wire a draft must bring more tokens to be worth the wait. If the trip "
+        "takes longer than the passes that it saves, the LLM alone is faster. And if a machine "
+        "does not answer in time, the round goes on without it. The text stays the same. Here all "
+        "models are on one machine. So that you see it, the second run waits as if there were a "
+        "wire.",
+    ),
+    look="In “When” the small model's lane has dotted bars: the way there and the way back. "
+    "Nobody works meanwhile.",
+    words=(
+        Step("wire", "what connects two machines"),
+        Step("round trip", "the way of a request there and of its answer back"),
+    ),
+    example=(
+        Setup(NEAR, DIALOGUE, ONE, DRAFT_4, max_new_tokens=TOKENS),
+        Setup(FAR, DIALOGUE, ONE, DRAFT_4, max_new_tokens=TOKENS, wire_ms=WIRE_MS),
+    ),
+    attempt=Attempt(
+        "Ask for longer drafts over the same wire. Compare the number of rounds, and the tokens a "
+        "second.",
+        "Run with long drafts",
+        Setup(LONG, DIALOGUE, ONE, DRAFT_12, max_new_tokens=TOKENS, wire_ms=WIRE_MS),
+    ),
+    question=Question(
+        "With drafts of the same length: how many milliseconds longer did a round take over the "
+        "wire?",
+        added_ms,
+        told_of_wire,
+        "In the table of runs, the column “ms a round”: the second row less the first.",
+        point="rows",
+        unit="ms",
+        places=0,
+        within=0.05,
+    ),
+    pictures=("figures", "strip", "timeline"),
+    columns=("passes", "per_round", "round_ms", "tps"),
+)

@@ -1,0 +1,81 @@
+"""The nodes that drafted for a run: their SSMs, round trips and misses, and when they would stop
+paying. Pure: a View in, plain JSON out."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from core.events import NodeTrip, Span
+from core.nodes.break_even import break_even_ms
+from ui.run.view import RoundView, View
+
+__all__ = ["nodes_of", "nodes_value", "trip_spans"]
+
+Value = dict[str, Any]
+
+LATELY = 64
+"""Rounds whose times are counted: a node's wire may change within a run."""
+NAMES = {"in_time": "round trip", "late": "late", "absent": "absent"}
+
+
+def nodes_of(view: View) -> tuple[str, ...]:
+    """The addresses of the nodes whose SSMs were loaded, in their order."""
+    models = view.started.models if view.started else ()
+    return tuple(dict.fromkeys(model.node for model in models if model.node))
+
+
+def trip_spans(line: RoundView) -> tuple[Span, ...]:
+    """A round's trips as stages on the nodes' lanes."""
+    return tuple(
+        Span(trip.node, NAMES[trip.state], trip.start_ms, trip.end_ms)
+        for trip in line.trips
+        if trip.end_ms > trip.start_ms
+    )
+
+
+def nodes_value(view: View) -> Value:
+    """By node: address, SSMs, its state in the latest round that wanted it, rounds in time, late
+    and absent, starts, and of the last rounds in milliseconds the median round trip (`trip`), of it
+    on the wire (`wire`), the deadline, and the wire with which it would stop paying (`even`,
+    predicted; null unknown)."""
+    models = view.started.models if view.started else ()
+    return {
+        str(i): {
+            "node": address,
+            "ssms": ", ".join(model.name for model in models if model.node == address),
+            **_figures(view, address),
+        }
+        for i, address in enumerate(nodes_of(view))
+    }
+
+
+def _figures(view: View, address: str) -> Value:
+    wanted = [(line, trip) for line in view.rounds for trip in line.trips if trip.node == address]
+    states = [trip.state for _, trip in wanted]
+    last = wanted[-1][1] if wanted else None
+    answered = [(line, trip) for line, trip in wanted if trip.state == "in_time"][-LATELY:]
+    trips = [trip.round_trip_ms for _, trip in answered]
+    wires = [trip.round_trip_ms - trip.busy_ms for _, trip in answered]
+    return {
+        "state": last.state if last else "",
+        "in_time": states.count("in_time"),
+        "late": states.count("late"),
+        "absent": states.count("absent"),
+        "starts": last.starts if last else 1,
+        "trip": round(statistics.median(trips), 3) if trips else None,
+        "wire": round(statistics.median(wires), 3) if wires else None,
+        "deadline": round(last.deadline_ms, 1) if last else None,
+        "even": _break_even(answered),
+    }
+
+
+def _break_even(answered: list[tuple[RoundView, NodeTrip]]) -> float | None:
+    """Predicted; the mean of the rounds, whose tokens and times vary together."""
+    plain_ms = answered[-1][1].plain_ms if answered else 0.0
+    if not plain_ms:
+        return None
+    tokens = statistics.fmean(line.emitted for line, _ in answered)
+    round_ms = statistics.fmean(line.time.ms for line, _ in answered)
+    wire_ms = statistics.fmean(trip.round_trip_ms - trip.busy_ms for _, trip in answered)
+    return round(break_even_ms(tokens, plain_ms, round_ms, wire_ms), 2)

@@ -1,0 +1,45 @@
+"""What dividing the LLM among processes means for a round, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.events import RanksInfo, RankTraffic
+
+__all__ = ["division_words", "ranks_words"]
+
+
+def division_words(info: RanksInfo | None) -> str:
+    """How the LLM is divided, in a few words; empty where it is in one process."""
+    if info is None:
+        return ""
+    how = "each layer divided" if info.split == "tp" else "some layers each"
+    return f"{info.count} ranks ({info.split}), {how}"
+
+
+def ranks_words(info: RanksInfo | None, traffic: Sequence[RankTraffic], pass_ms: float) -> str:
+    """What the ranks exchanged in a round's pass, and the time of each in it."""
+    if info is None or not traffic:
+        return ""
+    most = max(traffic, key=lambda one: one.bytes)
+    waits = ", ".join(f"{one.ms:.1f} ms of rank {one.rank}" for one in traffic)
+    times = "once" if most.collectives == 1 else f"{most.collectives} times"
+    return (
+        f"The LLM is in {division_words(info)}: in the latest pass of {pass_ms:.1f} ms they "
+        f"exchanged {times}, {_kilobytes(most.bytes)} a rank, and that took {waits}, waiting for "
+        f"each other included. {_worth(info, traffic, pass_ms)}"
+    )
+
+
+def _worth(info: RanksInfo, traffic: Sequence[RankTraffic], pass_ms: float) -> str:
+    """Whether one process would be faster."""
+    if info.split == "pp":
+        return "They work one after the other, so a pass is no faster than in one process."
+    # The rank that waited least has computed longest: about an N-th of the whole pass.
+    whole_ms = info.count * max(0.0, pass_ms - min(one.ms for one in traffic))
+    slower = "slower" if whole_ms < pass_ms else "faster"
+    return f"Predicted for one process: {whole_ms:.1f} ms, so the ranks are {slower}."
+
+
+def _kilobytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
