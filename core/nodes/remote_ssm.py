@@ -6,6 +6,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Many
 
 from core.drafters.base import DraftRequest
+from core.errors import EngineError
 from core.events import ModelInfo
 from core.events.parts import Timed
 from core.sequence import Sequence
@@ -36,7 +37,10 @@ class RemoteSsm:
         return ()
 
     def draft(self, requests: Many[DraftRequest]) -> list[Draft]:
-        raise NotImplementedError("drafts of nodes are asked for by RemotePool.begin")
+        """Never by itself: RemoteDrafting asks for all of a round's drafts at once."""
+        raise EngineError(
+            f"drafter {self._name} is on a node: RemotePool.begin asks for its drafts"
+        )
 
     def commit(self, sequence: Sequence, draft: Draft | None, token_ids: tuple[int, ...]) -> None:
         """See the class."""

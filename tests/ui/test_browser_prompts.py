@@ -130,7 +130,7 @@ def test_prompts_are_measured_sorted_saved_and_open_their_runs(
     name, drawing = saved_file(page, table.get_by_role("button", name=re.compile("as SVG$")).click)
     assert name == "specscope-prompts.svg"
     words = words_of(drawing)
-    assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens/s"))
+    assert all(word in words for word in ("Once", "Twice", "speed-up", "tokens / s"))
     assert "Group by" not in words
     assert "All with specinfer: temperature 0, 64 tokens." in words
     _, picture = saved_file(page, table.get_by_role("button", name=re.compile("as PNG$")).click)
@@ -206,7 +206,7 @@ def test_past_runs_are_filtered_grouped_and_sorted(lab: Stage, browser_page: Ope
     names = read(page, f"() => {{ const all = ({GROUPS})(); return all.length === 3 && all; }}")
     assert names[-1] == "no domain", "unsorted, what has no domain is last"
     assert str(page.evaluate(TABLE)).count("speculation_length=1") == 3, "once a row"
-    sort = table.locator("thead button", has_text="tokens/s")
+    sort = table.locator("thead button", has_text="tokens / s")
     for way, sign in (("descending", -1), ("ascending", 1)):
         sort.click()
         speeds = [[float(row[7]) for row in rows] for _, *rows in read(page, SORTED, way)]

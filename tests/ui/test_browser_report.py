@@ -41,7 +41,6 @@ TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
 # As wide as in the report, where two charts stand side by side.
 AS_WIDE = """#sessions-lengths, #sessions-timeline { max-width: 608px; }
-#sessions-board.sp-board { grid-template-rows: auto auto auto auto !important; }
 #sessions-board #sessions-tree .ss-viewport.ss-viewport { height: 25.5em; }
 """
 TALL = {"width": 1280, "height": 5000}

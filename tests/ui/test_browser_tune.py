@@ -302,7 +302,7 @@ def test_grids_of_one_to_three_axes_and_what_cannot_run(
         page.locator(f"{picture} td[data-mark=best]").wait_for()
     for votes in ("4", "9"):
         page.locator("#tune-speed select").select_option(votes)
-        page.locator("#tune-length").get_by_text(f"at max_tree_nodes={votes}").wait_for()
+        page.locator("#tune-length").get_by_text(f"at Max tree nodes {votes}").wait_for()
         texts(page, f"#tune-speed td[aria-label*='max_tree_nodes={votes}']", 9)
     as_table = page.locator("#tune-speed").get_by_role("button", name="as a table")
     as_table.click()

@@ -20,7 +20,7 @@ from core.length.cost_model import verify_costs
 from core.models import fastest
 from core.models.hf_model import HfModel
 from core.models.lean import LeanForward
-from core.models.loading import layer_file, offloading, placing
+from core.models.loading import checkpoint, layer_file, offloading, placing
 from core.models.loading.layer_file import FileLayers
 from core.models.loading.placing import need_of
 from core.models.native.forward import CompiledForward
@@ -269,7 +269,7 @@ def test_weights_that_cannot_be_read_are_named(
     folder: Folder, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = folder()
-    real: Any = offloading.safe_open
+    real: Any = checkpoint.safe_open
 
     class Broken:
         def __init__(self, file: Any, framework: str) -> None:
@@ -288,7 +288,7 @@ def test_weights_that_cannot_be_read_are_named(
         def get_tensor(self, name: str) -> Any:
             raise OSError(errno.EIO, "input/output error")
 
-    monkeypatch.setattr(offloading, "safe_open", Broken)
+    monkeypatch.setattr(checkpoint, "safe_open", Broken)
     with pytest.raises(ModelLoadError, match=r"weights file .*safetensors.*input/output error"):
         loaded(path)
     assert not [file for file in cache.iterdir() if file.suffix != ".lock"]
