@@ -20,7 +20,7 @@ from core.config.checks import choice, names
 from core.config.mechanisms import MODEL_FREE
 from core.config.offload import Offload
 from core.config.ranks import RankSplit
-from core.errors import MODEL_FAULTS, ModelLoadError
+from core.errors import MODEL_FAULTS, ConfigError, ModelLoadError
 from core.events import ModelInfo
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import (
@@ -235,8 +235,15 @@ def load_one(
         check_split(config, source.title, ranks)
     check_memory([_resident(need, source, offload, device, ranks)], device)
     if ranks is not None:
-        from core.models.ranks.leader import load_ranked
-
+        try:
+            from core.models.ranks.leader import load_ranked
+        except ImportError as error:
+            raise ConfigError.of(
+                "llm_ranks",
+                str(ranks),
+                "none where `pip install -r requirements-cluster.txt` was not run "
+                f"({error.name} is missing)",
+            ) from error
         return load_ranked(source, config, torch_dtype, device, ranks, say)
     if offload is not None and offload.mode == "host" and device.type == "cuda":
         check_memory([need], torch.device("cpu"))  # the streamed layers wait in host memory

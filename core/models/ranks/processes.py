@@ -13,8 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import zmq
+
 from core.config.ranks import RankSplit
-from core.errors import ConfigError, RankError
+from core.errors import RankError
 from core.models.ranks.messages import (
     FORMAT,
     EndRank,
@@ -47,13 +49,7 @@ class Followers:
     environment names ranks (`given_place`) they are waited for."""
 
     def __init__(self, split: RankSplit) -> None:
-        """Starts them. Raises ConfigError where pyzmq is missing."""
-        try:
-            import zmq
-        except ImportError as error:
-            raise ConfigError.of(
-                "llm_ranks", str(split), "needs pip install -r requirements-cluster.txt"
-            ) from error
+        """Starts them."""
         self.count, self._failed_send = split.count, zmq.ZMQError
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)

@@ -2,6 +2,7 @@
 divided pass with ranks that are threads."""
 
 import random
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,15 @@ from tests.fakes import info_of, tiny_module, word_tokenizer
 def test_values_that_are_no_split_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="llm_ranks"):
         ranks_of(text)
+
+
+def test_without_the_packages_of_a_cluster_ranks_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = saved(tmp_path, "llama", num_key_value_heads=2)
+    monkeypatch.setitem(sys.modules, "core.models.ranks.leader", None)
+    with pytest.raises(ConfigError, match="llm_ranks is 'tp=2': .*requirements-cluster.txt"):
+        load_models(path, [], "float32", ranks=ranks_of("tp=2"))
 
 
 def test_a_split_is_read_and_goes_with_no_offload() -> None:
