@@ -87,7 +87,7 @@ def runs(
     for at, setup in enumerate(setups):
         last = at == len(setups) - 1
         table = _Table(learn.board.context.store, session, lesson, follow(learn, session))
-        with _others(learn, session, setup, owner):
+        with _environment(learn, session, setup, owner):
             player = _begin(learn, session, setup, owner, pace if last else Pace())
             any_stored = yield from _play(table, setup, player)
         if session.player is not player or not any_stored:
@@ -96,20 +96,20 @@ def runs(
 
 
 @contextmanager
-def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
+def _environment(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iterator[None]:
     """Sets a run's schedule, stream of layers and wire, and starts the requests beside it; all end
     with the run."""
     context = learn.board.context
     host, before = context.model_host, context.model_host.schedule
+    request = request_of(setup, context.drafter_names)
+    if setup.slows and not session.lecture.may_schedule:
+        raise ConfigError(NOT_YOURS_TO_SLOW)
     if setup.schedule and setup.schedule != before:
         choose_schedule(context, setup.schedule, session.lecture.may_schedule)
-    if setup.slows:
-        if not session.lecture.may_schedule:
-            raise ConfigError(NOT_YOURS_TO_SLOW)
-        host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
-    request = request_of(setup, context.drafter_names)
     sources: list[LiveSource] = []
     try:
+        if setup.slows:
+            host.stream_mbps, host.wire_ms = setup.stream_mbps, setup.wire_ms
         for prompt in setup.beside:
             sources.append(context.hub.start(replace(request, prompt=prompt), owner))
         yield
@@ -118,7 +118,7 @@ def _others(learn: Learn, session: TabSession, setup: Setup, owner: str) -> Iter
             source.cancel()
         if setup.slows:
             host.stream_mbps = host.wire_ms = 0.0
-        # Somebody may have chosen another one meanwhile.
+        # Not if a visitor has chosen another schedule since.
         if setup.schedule and host.schedule == setup.schedule:
             host.schedule = before
 

@@ -43,8 +43,8 @@ TELL_S = 0.3
 def export_progress(
     context: Context, asker: Asker, run_id: str, name: str
 ) -> Iterator[tuple[dict[str, Any] | None, Line]]:
-    """Progress several times a second, then the result of `written`: a long run takes seconds.
-    ConfigError, StoreError."""
+    """Yields progress every TELL_S seconds, then the file of `write_export`. ConfigError,
+    StoreError."""
     shares = [0.0]
     with ThreadPoolExecutor(1) as pool:
         job = pool.submit(write_export, context, asker, run_id, name, shares.append)
@@ -52,7 +52,12 @@ def export_progress(
             share = shares[-1]
             del shares[:-1]
             far = f": {100 * share:.0f} %" if share else ""
-            yield None, Line("info", f"Writing {FORMATS[name]}{far}. It is saved when it is whole.")
+            yield (
+                None,
+                Line(
+                    "info", f"Writing {FORMATS[name]}{far}. The file is saved when it is complete."
+                ),
+            )
         file = job.result()
     yield file, Line("good", f"Saved as {file['name']}.")
 

@@ -25,8 +25,7 @@ __all__ = [
 ]
 
 WARMING = 1
-"""The first passes of a run are no measure of the later ones: a new size is met for the first "
-"time."""
+"""Passes at the start of a run that are left out: a new tree size is slower the first time."""
 
 
 @dataclass(frozen=True, slots=True)
