@@ -41,8 +41,10 @@ TABS = ("live", "sessions")
 OpenReport = Callable[..., Any]
 # As wide as in the report, where two charts stand side by side.
 AS_WIDE = """#sessions-lengths, #sessions-timeline { max-width: 608px; }
-#sessions-board #sessions-tree .ss-viewport.ss-viewport { height: 25.5em; }
 """
+# Its form follows its size, which is another one beside the list of Sessions.
+TREE = """#sessions-tree#sessions-tree .ss-viewport, #report-tree .ss-viewport {
+  width: 600px !important; height: 380px !important; flex: none !important; }"""
 TALL = {"width": 1280, "height": 5000}
 """A window in which every picture is in sight, and so drawn at once."""
 
@@ -113,11 +115,12 @@ def test_the_report_is_the_board_of_the_page(
         else:  # a page that has shown no other run: nothing of one is left where it is hidden
             board.reload()
         sessions(all_panes(wait_ready(board)))
-        board.add_style_tag(content=AS_WIDE)
+        board.add_style_tag(content=AS_WIDE + TREE)
         board.locator(".sp-open").click()
         about(board, run_id)
         board.set_viewport_size(TALL)
         report = open_report(events, report)
+        report.add_style_tag(content=TREE)
         report.set_viewport_size(TALL)
         figures.add(str(alike(board, report)[PICTURES.index("figures")]))
         for there, here in ((board, "sessions"), (report, "report")):
