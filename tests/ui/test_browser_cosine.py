@@ -47,7 +47,7 @@ def test_two_requests_are_drawn_as_they_were_recorded(
     pages = [sites.wait_ready(browser_page(url, width=1920, height=1080)) for _ in EXAMPLES]
     for page, example in zip(pages, EXAMPLES, strict=True):
         decoded.prepare(page, "cosine", TOKENS, example)
-        sites.open_drawer(page).get_by_label("Ignore eos").check()
+        sites.open_drawer(page).get_by_label("Ignore EOS").check()
         sites.close_drawer(sites.wait_form_settled(page))
         page.locator("#requests .sp-all-pool").get_by_text("No request is decoded now").wait_for()
         sites.dock(page, "requests")  # a pane that is not open is not drawn

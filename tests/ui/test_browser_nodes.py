@@ -48,7 +48,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         url, context = leaving.enter_context(served)
         page = sites.wait_ready(browser_page(url, width=1920, height=1080))
         decoded.prepare(page, "specinfer", TOKENS)
-        sites.open_drawer(page).get_by_label("ignore_eos").check()
+        sites.open_drawer(page).get_by_label("Ignore EOS").check()
         sites.close_drawer(sites.wait_form_settled(page))
         sites.dock(page, "when")
         page.click("#live-run")

@@ -233,7 +233,7 @@ def sampling_controls(
             label="Stop",
             info="Strings that end the text, a line each.",
         ),
-        "ignore_eos": gr.Checkbox(False, label="Ignore eos", info="Go on past the end of text."),
+        "ignore_eos": gr.Checkbox(False, label="Ignore EOS", info="Go on past the end of text."),
         "chat": gr.Checkbox(
             ticked,
             label="Chat",
