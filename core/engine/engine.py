@@ -48,7 +48,8 @@ from core.events.parts import Timed
 from core.length import make_policy
 from core.length.cost_model import Costs
 from core.models.hf_model import HfModel
-from core.models.loading.load import LoadedModels, Say
+from core.models.loading.load import LoadedModels
+from core.models.loading.stages import Say
 from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of

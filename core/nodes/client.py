@@ -7,7 +7,7 @@ it is free: its drafts are proposals, so that no text depends on them. Knows no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +16,7 @@ from core.drafters.draft_batch import stop_limits
 from core.errors import NodeError
 from core.events import ModelInfo, NodeTrip
 from core.events.parts import ON_NODE
+from core.models.loading.stages import Say
 from core.nodes.answers import DraftClock, draft_of, fault_of
 from core.nodes.messages import (
     VERSION,
@@ -43,7 +44,6 @@ __all__ = ["NodeAnswers", "RemotePool", "RemoteRun"]
 CONNECT_S = 60.0
 """How long an engine waits for its nodes at the start, so that either may be started first."""
 SHOWN_S = 1.0
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)

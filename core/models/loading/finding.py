@@ -4,7 +4,6 @@ GGUF files on the way, once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,10 +20,9 @@ from core.models.loading.catalog import (
 )
 from core.models.loading.gguf_cache import dequantize_file
 from core.models.loading.smollm2 import find_smollm2
+from core.models.loading.stages import Say
 
 __all__ = ["find", "find_folder"]
-
-Say = Callable[[str], None]
 
 
 def find(name: str, say: Say) -> ModelSource:

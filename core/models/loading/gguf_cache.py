@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from core.errors import (
 )
 from core.models.loading.catalog import GGUF_SUFFIX
 from core.models.loading.gguf_header import GgufHeader, read_header
+from core.models.loading.stages import Say
 from core.models.machine import available_bytes, format_bytes
 
 __all__ = [
@@ -54,8 +55,6 @@ EXACT_DTYPES = (torch.bfloat16, torch.float16)
 LARGEST_BUFFER = 1 << 26
 SCALED_ROPE = "rope_freqs.weight"
 LOCK_PATIENCE_S = 0.5
-
-Say = Callable[[str], None]
 
 
 def cache_folder() -> Path:

@@ -8,7 +8,7 @@ weights-only loader.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -56,19 +56,18 @@ from core.models.loading.reading import (
     reading_model,
     unreadable,
 )
+from core.models.loading.stages import Say
 from core.models.loading.tree_check import checked_model
 from core.models.protocol import LanguageModel
 from core.models.stacking import stack_alike
 
-__all__ = ["RESERVED_NAMES", "LoadedModels", "Say", "load_models", "load_ssms"]
+__all__ = ["RESERVED_NAMES", "LoadedModels", "load_models", "load_ssms"]
 
 # Names with another meaning where a drafter is named: choices, filters of the run log, lanes of a
 # timeline or trace.
 RESERVED_NAMES = frozenset(
     {*MODEL_FREE, "llm", "all", "first", "combine", "verify", "commit", "layers", "none", "rounds"}
 )
-Say = Callable[[str], None]
-"""Called with each stage before it begins; an exception from it ends the loading."""
 
 
 @dataclass(frozen=True, slots=True)

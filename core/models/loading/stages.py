@@ -3,9 +3,13 @@ long. `load_models` says every stage; a page shows all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TextIO
 
-__all__ = ["LONG_STAGES", "StageLines", "same_stage"]
+__all__ = ["LONG_STAGES", "Say", "StageLines", "same_stage"]
+
+Say = Callable[[str], None]
+"""Called with each stage of a loading before it begins; an exception from it ends the loading."""
 
 LONG_STAGES = ("downloading", "dequantizing", "reading the GGUF", "writing", "waiting")
 ERASE = "\r\x1b[K"

@@ -19,6 +19,7 @@ from core.events.parts import RanksInfo, RankTraffic
 from core.models.hf_model import HfModel
 from core.models.loading.catalog import ModelSource
 from core.models.loading.checkpoint import fingerprint_of_files, module_without_weights
+from core.models.loading.stages import Say
 from core.models.protocol import Feed
 from core.models.ranks.group import GROUP_TIMEOUT_S, PassTraffic, RankGroup, distributed
 from core.models.ranks.messages import (
@@ -46,7 +47,6 @@ __all__ = ["RankedModel", "load_ranked", "ranked"]
 
 # How long a pass's figures of the followers are waited for: they are sent when it ends.
 FIGURES_S = 0.1
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
