@@ -112,13 +112,14 @@ class _Worker:
         return found
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._process.stdout.close()
 
 
 # -- tables --

@@ -78,8 +78,8 @@ def test_what_a_large_llm_says_is_kept_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"decoder": decoders.WordPiece()}, "a byte-level tokenizer, or one of byte fallback"),
-        ({}, "one with an end of text, or that puts a token first"),
+        ({"decoder": decoders.WordPiece()}, "a byte-level tokenizer, or one with byte fallback"),
+        ({}, "one with an end-of-text token, or that prepends a token to each text"),
     ],
 )
 def test_what_nobody_could_count_or_part_is_refused(change: dict[str, Any], told: str, tmp_path):

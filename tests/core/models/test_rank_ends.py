@@ -23,6 +23,7 @@ from core.models.ranks.leader import RankedModel
 from tests.core.engines import ids_of_events, texts_of
 from tests.core.models.over_ranks import all_end, is_running
 from tests.fakes import tiny_module, word_tokenizer
+from tests.interrupts import hear_interrupts
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).resolve().parents[3]
@@ -112,7 +113,12 @@ def test_no_rank_outlives_the_leader(sent: int | None) -> None:
     command = [sys.executable, "-m", "core", "--llm-ranks", "tp=2", "--ssm", "ssm-stories"]
     command += ["--prompt", "Once", "--max-new-tokens", tokens, "--ignore-eos", "--events"]
     process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=hear_interrupts,
     )
     try:
         assert process.stdout is not None
