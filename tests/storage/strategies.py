@@ -71,9 +71,11 @@ TRIPS = st.builds(
     NodeTrip, texts, st.sampled_from(("in_time", "late", "absent")), floats, floats, floats, small,
     small, floats, floats, floats,
 )  # fmt: skip
+# Of a registry: SQLite reads the name, and could not decode half a character.
+SCHEDULE_NAMES = st.sampled_from(("each", "cosine", "shared", ""))
 SCHEDULED = st.none() | st.builds(
-    Scheduled, texts, small, small, small, LIMITS, LIMITS, small, small, small, small, floats,
-    texts, texts,
+    Scheduled, SCHEDULE_NAMES, small, small, small, LIMITS, LIMITS, small, small, small, small,
+    floats, texts, texts,
 )  # fmt: skip
 WEIGHTS = st.dictionaries(texts, floats, max_size=3)
 
