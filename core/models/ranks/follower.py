@@ -28,6 +28,7 @@ from core.models.protocol import Feed
 from core.models.ranks.group import RankGroup
 from core.models.ranks.messages import (
     FORMAT,
+    LONGEST,
     CloseRow,
     CommitRow,
     EndRank,
@@ -65,6 +66,7 @@ class Words:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.identity = str(place.rank).encode()
         self._socket.linger = 1000
+        self._socket.maxmsgsize = LONGEST
         self._socket.connect(place.address())
 
     def receive(self) -> ToFollower:

@@ -7,7 +7,8 @@ import copy
 import os
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,9 +118,11 @@ class RankedModel(HfModel):
         """The followers' figures of the last pass, as far as they have come."""
         found: dict[int, PassDone] = {}
         until = time.monotonic() + FIGURES_S
-        while len(found) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
-            every = self._started.followers.collect(PassDone, left)
-            found |= {rank: done for rank, done in every.items() if done.number == self._passes}
+        # A rank that has ended is an error of the next call: this pass's tokens are good.
+        with suppress(RankError):
+            while len(found) + 1 < self.ranks.count and (left := until - time.monotonic()) > 0:
+                every = self._started.followers.collect(PassDone, left)
+                found |= {rank: done for rank, done in every.items() if done.number == self._passes}
         return found
 
     # -- LanguageModel --
@@ -129,36 +132,49 @@ class RankedModel(HfModel):
             if any(row is not None for row in self._rows):
                 raise self._error
             self._take(self._start())
-        row = super().open_row()
-        self._tell(OpenRow())
-        return row
+        with self._on_all_ranks():
+            self._tell(OpenRow())
+            return super().open_row()
 
     def close_row(self, row: int) -> None:
-        super().close_row(row)
-        if self._error is None:
-            self._tell(CloseRow(row))
+        with self._on_all_ranks():
+            super().close_row(row)
+            if self._error is None:
+                self._tell(CloseRow(row))
 
     def forward(self, feeds: Sequence[Feed]) -> list[torch.Tensor]:
         # What is refused is refused before the others know of it.
         self.check(feeds)
-        self._passes += 1
         plain = [PassFeed(f.row, list(f.token_ids), list(f.parents), f.last_only) for f in feeds]
-        self._tell(RunPass(self._passes, plain))
-        try:
+        with self._on_all_ranks():
+            self._passes += 1
+            self._tell(RunPass(self._passes, plain))
             logits = super().forward(feeds)
-        except MODEL_FAULTS as error:
-            # Whatever it was: the ranks are no longer at the same place.
-            raise self._broken(error) from error
         self._last = self._started.group.take_traffic()
         # Else a follower's figures would fill its connection, and it would wait.
         self._started.followers.receive()
         return logits
 
     def commit(self, row: int, nodes: Sequence[int], keep: Sequence[int] = ()) -> None:
-        super().commit(row, nodes, keep)
-        # To forget what a failed pass has left is no use of the ranks.
-        if self._error is None or nodes or keep:
-            self._tell(CommitRow(row, list(nodes), list(keep)))
+        with self._on_all_ranks():
+            super().commit(row, nodes, keep)
+            # To forget what a failed pass has left is no use of the ranks.
+            if self._error is None or nodes or keep:
+                self._tell(CommitRow(row, list(nodes), list(keep)))
+
+    @contextmanager
+    def _on_all_ranks(self) -> Iterator[None]:
+        """A call that rank 0 and the followers make. An error or an interrupt within it ends the
+        followers: they may have made another number of calls, and later texts would be wrong."""
+        try:
+            yield
+        except MODEL_FAULTS as error:
+            if error is self._error:
+                raise
+            raise self._broken(error) from error
+        except (KeyboardInterrupt, SystemExit):
+            self._broken(RankError("a call of all ranks was interrupted: they are started again"))
+            raise
 
     def _tell(self, message: Any) -> None:
         if self._error is not None:

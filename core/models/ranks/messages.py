@@ -12,6 +12,7 @@ import msgspec
 
 __all__ = [
     "FORMAT",
+    "LONGEST",
     "MeetRanks",
     "CloseRow",
     "CommitRow",
@@ -35,6 +36,7 @@ __all__ = [
 FORMAT = 1
 """Of these messages. Another one is another program: its follower is refused."""
 LONGEST = 1 << 26
+"""Bytes of a message; a longer one is not read."""
 
 
 class _Word(msgspec.Struct, array_like=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from core.config.ranks import RankSplit
 from core.errors import RankError
 from core.models.ranks.messages import (
     FORMAT,
+    LONGEST,
     EndRank,
     FromFollower,
     RankFailed,
@@ -54,6 +55,7 @@ class Followers:
         self._context: Any = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.linger = 0
+        self._socket.maxmsgsize = LONGEST
         # A message to a rank that is not there is an error, not dropped.
         self._socket.router_mandatory = True
         self._folder = Path(tempfile.mkdtemp(prefix="specscope-ranks-"))  # of this user alone
@@ -178,13 +180,14 @@ class Followers:
         came = False
         while self._socket.poll(0 if came else wait_ms):
             came = True
-            identity, data = self._socket.recv_multipart()
+            parts = self._socket.recv_multipart()
+            # Exactly "1", "2", ...: "01" would be another connection under a follower's number.
+            ranks = [rank for rank in self.ranks if parts[0] == str(rank).encode()]
             try:
-                rank, reply = int(identity), decode_reply(data)
+                (rank,), (_, data) = ranks, parts
+                reply = decode_reply(data)
             except ValueError:
-                continue  # no follower of ours
-            if rank not in self._replies:
-                continue
+                continue  # no follower's message
             if isinstance(reply, RankJoined) and reply.format != FORMAT:
                 reply = RankFailed(f"its messages have format {reply.format}, here {FORMAT}")
             self._replies[rank][type(reply)] = reply

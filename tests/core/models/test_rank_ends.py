@@ -107,6 +107,44 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in found]
 
 
+@pytest.mark.parametrize("call", ["OpenRow", "RunPass", "CommitRow", "CloseRow", "collective"])
+def test_an_interrupt_leaves_no_rank_behind_the_others(
+    tiny: LoadedModels, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Ctrl-C between the two halves of a call, in a process that goes on: without ending the ranks
+    every later text would be wrong, and no error would say so."""
+    engine, model = Engine(tiny), tiny.llm
+    assert isinstance(model, RankedModel)
+    wanted = ids_of_events(engine.generate(request()))
+    calls = [0]
+
+    def interrupt() -> None:
+        calls[0] += 1
+        # Between two passes of the run; it opens and closes one row alone.
+        if calls[0] == (1 if call in ("OpenRow", "CloseRow") else 3):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if call == "collective":
+            group: Any = model._started.group
+            count_one = group.count_one
+            patch.setattr(group, "count_one", lambda *told: (count_one(*told), interrupt()))
+        else:
+            tell = model._tell
+
+            def telling(message: Any) -> None:
+                tell(message)
+                if type(message).__name__ == call:
+                    interrupt()
+
+            patch.setattr(model, "_tell", telling)
+        with pytest.raises(KeyboardInterrupt):
+            list(engine.generate(request()))
+    for _ in range(2):
+        assert ids_of_events(engine.generate(request())) == wanted
+    assert all(row is None for row in model._rows)
+
+
 @pytest.mark.parametrize("sent", [None, signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_no_rank_outlives_the_leader(sent: int | None) -> None:
     tokens = "8" if sent is None else "700"

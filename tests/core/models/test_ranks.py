@@ -42,7 +42,7 @@ from tests.fakes import info_of, tiny_module, word_tokenizer
 
 
 @pytest.mark.parametrize(
-    "text", ["tp", "tp=", "tp=two", "tp=-2", "dp=2", "tp=1", "tp=65", "", "2", "tp=2.0"]
+    "text", ["tp", "tp=", "tp=two", "tp=-2", "dp=2", "tp=1", "tp=65", "", "2", "tp=2.0", "tp=00002"]
 )
 def test_values_that_are_no_split_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="llm_ranks"):
