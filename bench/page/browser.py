@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 
-WAIT_MS = 15_000
+WAIT_MS = 60_000  # of a machine that is busy with something else
 LIMIT_MS = 120_000
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 TWO_FRAMES = """() => new Promise((resolve) =>

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PartialAudition", "PlannedDrafts", "RemoteDrafting"]
 
+LEAST_WAIT_S, WAIT_PASSES = 1.0, 4.0
+"""Bounds of the longest deadline of a node: seconds, and rounds without drafts."""
 PlannedDrafts = list[tuple[RoundState, list[DraftRequest]]]
 
 
@@ -79,7 +81,8 @@ class RemoteDrafting:
                 runs.append(self._remote_run(state, there, audition))
                 self._states.append(state)
         if runs:
-            self._pool.begin(runs)
+            # A node that takes longer than some passes of the LLM would not pay.
+            self._pool.begin(runs, max(LEAST_WAIT_S, WAIT_PASSES * self._plain_ms() / 1000))
         return here
 
     def _remote_run(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Container
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field, replace
 
 from core.config.mechanisms import draft_kind
@@ -13,6 +16,8 @@ from core.nodes.messages import DraftReply
 from core.trees.draft import Draft
 
 __all__ = ["DraftClock", "draft_of", "fault_of"]
+
+LARGEST_PROBABILITY = 1.001  # rounding
 
 
 @dataclass(slots=True)
@@ -27,9 +32,12 @@ class DraftClock:
     busy_s: float = 0.0
     share: float = 1.0
 
-    def stop(self, busy_s: float) -> None:
-        """The answer has come."""
-        self.came, self.busy_s = time.perf_counter(), busy_s
+    def stop(self, busy_s: float, trip_s: float | None = None) -> None:
+        """The answer has come: now, or `trip_s` after the round was sent, if drafting here kept it
+        from being read before."""
+        now = time.perf_counter()
+        self.came = now if trip_s is None else min(now, self.sent + trip_s)
+        self.busy_s = busy_s
 
     def here(self, ms: float) -> float:
         """A time of the node's, in milliseconds since it received the round, as one of here."""
@@ -66,14 +74,23 @@ def draft_of(reply: DraftReply, name: str, clock: DraftClock, count: int) -> Dra
     )
 
 
-def fault_of(request: DraftRequest, draft: Draft, vocab_size: int) -> str:
-    """Why the LLM's pass or the rules cannot take a draft; empty for a good one."""
+def fault_of(
+    request: DraftRequest, draft: Draft, likelihoods: Many[float], asked: Container[int],
+    vocab_size: int,
+) -> str:  # fmt: skip
+    """Why the LLM's pass or the rules cannot take a draft; empty for a good one. `likelihoods`:
+    reported with it; `asked`: indices of the drafters of which the node was asked."""
     kind = draft_kind(request.kind)
     if kind.fused or kind.by_score:
         # Their branches are no part of the shape, which bounds the depth alone.
         request = replace(request, shape=tuple(max(2, width) for width in request.shape))
     if draft.origins and len(draft.origins) != len(draft):
         return "origins are not of its length"
+    if not all(origin in asked for origin in draft.origins):
+        return "origins name drafters that were not asked"
+    # NaN is a token whose probability was not computed.
+    if not all(math.isnan(one) or 0 <= one <= LARGEST_PROBABILITY for one in likelihoods):
+        return "its likelihoods are no probabilities"
     for ids, probabilities in draft.top.values():
         if len(ids) != len(probabilities) or any(token >= vocab_size for token in ids):
             return "its likeliest tokens are no tokens"

@@ -19,6 +19,7 @@ from core.events.parts import ON_NODE
 from core.models.loading.stages import Say
 from core.nodes.answers import DraftClock, draft_of, fault_of
 from core.nodes.messages import (
+    MOST_RUNS,
     VERSION,
     DraftAsk,
     Drafts,
@@ -32,7 +33,7 @@ from core.nodes.messages import (
     encode,
     from_node,
 )
-from core.nodes.node_link import LEAST_DEADLINE_S, NodeLink
+from core.nodes.node_link import LEAST_DEADLINE_S, LONGEST_DEADLINE_S, NodeLink
 from core.nodes.remote_ssm import RemoteSsm
 from core.nodes.served_run import limits_message, open_message
 from core.nodes.transport import Arrival, Transport
@@ -105,6 +106,7 @@ class RemotePool:
         # Of Ray, where it placed the nodes: they end when nobody holds them.
         self.actors: list[object] = []
         self._number = 0
+        self._is_waiting = False
         self._pending: _Pending | None = None
         # Runs that were asked for and have not ended: another one's answer may come too late.
         self._runs: set[str] = set()
@@ -168,21 +170,25 @@ class RemotePool:
 
     # -- one round --
 
-    def begin(self, runs: Many[RemoteRun]) -> None:
-        """Sends each node that is free what the runs want of its SSMs."""
+    def begin(self, runs: Many[RemoteRun], longest_s: float = LONGEST_DEADLINE_S) -> None:
+        """Sends each node that is free what the runs want of its SSMs; more than MOST_RUNS are not
+        asked for. `longest_s`: no node is waited for longer."""
         self._take_all(self._transport.poll(self._transport.now()))
         self._number += 1
         self._runs.update(run.sequence.run_id for run in runs)
         pending = _Pending(self._number, tuple(runs), {}, {}, {})
         for node, link in enumerate(self.links):
+            link.longest_deadline_s = longest_s
+            if link.is_to_be_introduced(self._transport.now()):
+                self._introduce(node, link)
             wanting = [(run, self._ask(link, run)) for run in runs]
-            asks = [(run, ask) for run, ask in wanting if ask is not None]
+            asks = [(run, ask) for run, ask in wanting if ask is not None][:MOST_RUNS]
             if not asks:
                 continue
             pending.asked[node] = tuple(run for run, _ in asks)
             if link.free:
-                link.asked, link.asked_at = self._number, self._transport.now()
-                pending.deadlines[node] = link.asked_at + link.deadline_s
+                link.ask(self._number, self._transport.now())
+                pending.deadlines[node] = link.asked_at + link.waited_s
                 pending.clocks[node] = DraftClock()
                 self._transport.send(node, encode(Round(self._number, [ask for _, ask in asks])))
         self._pending = pending
@@ -192,6 +198,9 @@ class RemotePool:
         pending, self._pending = self._pending, None
         assert pending is not None, "begin comes first"
         self._pending = pending
+        # What came while SSMs here drafted was not waited for.
+        self._take_all(self._transport.poll(self._transport.now()))
+        self._is_waiting = True
         while awaited := [
             node for node in pending.deadlines if self.links[node].asked == pending.number
         ]:
@@ -202,7 +211,7 @@ class RemotePool:
                 if now >= pending.deadlines[node]:
                     # Left out; it stays asked, so that it is not sent another round meanwhile.
                     pending.deadlines.pop(node)
-        self._pending = None
+        self._pending, self._is_waiting = None, False
         answers = {run.sequence.run_id: NodeAnswers() for run in pending.runs}
         _share_time([pending.clocks[node] for node in pending.answers])
         for node in pending.asked:
@@ -237,7 +246,7 @@ class RemotePool:
         link.counts[state] += 1
         notes = self._changes(link, state, pending.refusals.get(node, ""))
         trip_ms = link.trips[-1] * 1000 if message else 0.0
-        trip = NodeTrip(link.address, state, trip_ms, link.deadline_s * 1000, starts=link.starts)
+        trip = NodeTrip(link.address, state, trip_ms, link.waited_s * 1000, starts=link.starts)
         replies = {reply.run: reply for reply in message.runs} if message else {}
         clock = pending.clocks.get(node)
         for run in pending.asked[node]:
@@ -250,14 +259,17 @@ class RemotePool:
             if message is None or reply is None or clock is None:
                 answer.trips.append(trip)
                 continue
-            requests = {one.index: one for one in run.requests}
+            own = {*link.ssms.values()}
+            requests = {one.index: one for one in run.requests if one.name in own}
             for one in reply.drafts:
                 name = link.ssms.get(one.ssm, "")
                 request = requests.get(one.index)
                 if request is None or request.name != name:
                     continue
                 draft = draft_of(one, name, clock, len(reply.drafts))
-                fault = one.error or fault_of(request, draft, self._vocab_size)
+                fault = one.error or fault_of(
+                    request, draft, one.likelihoods, requests, self._vocab_size
+                )
                 if fault:
                     answer.errors[one.index] = NodeError(f"node {link.address}: {fault}")
                     continue
@@ -281,7 +293,7 @@ class RemotePool:
             return []
         link.missing_since = now
         why = (
-            f"did not answer within {link.deadline_s * 1000:.0f} ms"
+            f"did not answer within {link.waited_s * 1000:.0f} ms"
             if state == "late"
             else refusal or link.refusal or "is not there"
         )
@@ -293,14 +305,11 @@ class RemotePool:
         for arrival in arrivals:
             link = self.links[arrival.node]
             if arrival.change == "up":
-                self._transport.send(arrival.node, encode(self._hello))
+                self._introduce(arrival.node, link)
             elif arrival.change == "down":
                 link.lose()
             elif arrival.change == "refused":
-                link.lose()
-                link.refusal = (
-                    "it has another key: --node-key-file is to be the file it was started with"
-                )
+                link.lose("it has another key: --node-key-file is to be the file it started with")
             elif arrival.frame is not None:
                 self._take(arrival.node, link, arrival.frame)
 
@@ -308,31 +317,45 @@ class RemotePool:
         try:
             message = from_node(frame)
         except MessageError as error:
-            link.lose()
-            link.refusal = str(error)
+            link.lose(str(error))
             return
         if isinstance(message, Welcome):
+            link.wire_s = self._transport.now() - link.hello_at
             link.welcome(message)
         elif isinstance(message, Refused):
-            if message.number:
-                # It has forgotten this engine, or refuses this round: it is introduced anew.
-                if link.answered(message.number, self._transport.now()):
-                    link.lose()
-                    self._transport.send(node, encode(self._hello))
-                if self._pending is not None and message.number == self._pending.number:
-                    self._pending.refusals[node] = f"refused the round ({message.reason})"
-            else:
-                link.lose()
-                link.refusal = message.reason
-        elif link.answered(message.number, self._transport.now()):
-            for reply in message.runs:
-                if reply.need >= 0:
-                    link.held.pop(reply.run, None)
-                elif reply.run in self._runs:
-                    link.held[reply.run] = reply.length
-            if self._pending is not None and message.number == self._pending.number:
-                self._pending.clocks[node].stop(message.busy_ms / 1000)
-                self._pending.answers[node] = message
+            self._take_refusal(node, link, message)
+        else:
+            self._take_drafts(node, link, message)
+
+    def _take_refusal(self, node: int, link: NodeLink, message: Refused) -> None:
+        if not message.number:
+            link.lose(message.reason)
+            return
+        # It has forgotten this engine, or refuses this round: it is introduced anew.
+        if link.asked == message.number:
+            link.lose()
+            self._introduce(node, link)
+        if self._pending is not None and message.number == self._pending.number:
+            self._pending.refusals[node] = f"refused the round ({message.reason})"
+
+    def _take_drafts(self, node: int, link: NodeLink, message: Drafts) -> None:
+        pending, now = self._pending, self._transport.now()
+        late = pending is None or message.number != pending.number
+        busy_s, awaited = message.busy_ms / 1000, self._is_waiting and not late
+        if not link.answered(message.number, now, busy_s, awaited=awaited, late=late):
+            return
+        for reply in message.runs:
+            if reply.need >= 0:
+                link.held.pop(reply.run, None)
+            elif reply.run in self._runs:
+                link.held[reply.run] = reply.length
+        if pending is not None and not late:
+            pending.clocks[node].stop(busy_s, None if awaited else link.trips[-1])
+            pending.answers[node] = message
+
+    def _introduce(self, node: int, link: NodeLink) -> None:
+        link.hello_at = self._transport.now()
+        self._transport.send(node, encode(self._hello))
 
     def _free(self, sequence: Sequence) -> None:
         """Tells the nodes that hold a run's text that it has ended."""

@@ -18,6 +18,8 @@ from core.config.config import MAX_TOKEN_ID
 
 __all__ = [
     "LARGEST_FRAME",
+    "MOST_RUNS",
+    "MOST_SSMS",
     "VERSION",
     "Audition",
     "DraftAsk",
@@ -47,7 +49,8 @@ M = TypeVar("M")
 VERSION = 1
 LARGEST_FRAME = 8 << 20
 """Bytes; a longer message is refused before it is read."""
-MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 256, 16, 300, 1 << 20
+MOST_RUNS, MOST_SSMS, MOST_TEXT, MOST_TOKENS = 64, 16, 300, 1 << 20
+"""Of a message: runs, SSMs, characters of a reason, tokens of a text."""
 
 Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 TokenId = Annotated[int, Meta(ge=0, le=MAX_TOKEN_ID)]
@@ -59,10 +62,16 @@ Text = Annotated[str, Meta(max_length=MOST_TEXT)]
 Hash = Annotated[str, Meta(min_length=1, max_length=64)]
 TokenIds = Annotated[list[TokenId], Meta(max_length=MOST_TOKENS)]
 Shape = Annotated[list[Nodes], Meta(max_length=MAX_SPECULATION_LENGTH)]
+# No NaN either: it is on no side of a bound.
+Share = Annotated[float, Meta(ge=0, le=1)]
+Probability = Annotated[float, Meta(ge=0, le=1.001)]
+LogProb = Annotated[float, Meta(ge=-1000, le=0.001)]
+Milliseconds = Annotated[float, Meta(ge=-1e7, le=1e7)]
+Temperature = Annotated[float, Meta(ge=0.01, le=100)]
 Scores = Annotated[list[float], Meta(max_length=MAX_SPECULATION_LENGTH)]
 Integers = Annotated[list[int], Meta(max_length=MAX_TREE_NODES)]
 Floats = Annotated[list[float], Meta(max_length=MAX_TREE_NODES)]
-Probabilities = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
+Likelihoods = Annotated[list[float], Meta(max_length=MOST_TOKENS)]
 
 
 class MessageError(ValueError):
@@ -179,9 +188,9 @@ class Stage(_Message):
     """A span of a draft, in milliseconds since the node received the round."""
 
     name: Name
-    start_ms: float
-    end_ms: float
-    share: float
+    start_ms: Milliseconds
+    end_ms: Milliseconds
+    share: Share
 
 
 class TopRow(_Message):
@@ -189,7 +198,7 @@ class TopRow(_Message):
 
     node: int
     token_ids: Annotated[list[TokenId], Meta(max_length=50)]
-    probabilities: Annotated[list[float], Meta(max_length=50)]
+    probabilities: Annotated[list[Probability], Meta(max_length=50)]
 
 
 class DraftReply(_Message):
@@ -205,8 +214,8 @@ class DraftReply(_Message):
     origins: Integers
     passes: Count
     stages: Annotated[list[Stage], Meta(max_length=1024)]
-    temperature: float
-    likelihoods: Probabilities
+    temperature: Temperature
+    likelihoods: Likelihoods
     top: Annotated[list[TopRow], Meta(max_length=MAX_TREE_NODES + 1)]
     error: Text = ""
 
@@ -215,8 +224,8 @@ class Audition(_Message):
     """Log-probabilities that an SSM gives the text's last tokens."""
 
     ssm: Name
-    log_probs: Annotated[list[float], Meta(max_length=512)]
-    ms: float
+    log_probs: Annotated[list[LogProb], Meta(max_length=512)]
+    ms: Milliseconds
 
 
 class RunReply(_Message):
@@ -234,7 +243,7 @@ class Drafts(_Message, tag="drafts"):
     """Answer to Round. `busy_ms`: what the node worked on it."""
 
     number: Count
-    busy_ms: float
+    busy_ms: Milliseconds
     runs: Annotated[list[RunReply], Meta(max_length=MOST_RUNS)]
 
 

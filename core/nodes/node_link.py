@@ -14,21 +14,28 @@ from core.nodes.messages import ServedSsm, Welcome
 
 __all__ = ["LEAST_DEADLINE_S", "NodeLink"]
 
-LEAST_DEADLINE_S = 0.05
-"""A round waits for a node at least so long, and then DEADLINE_TRIPS of its median round trips."""
+LEAST_DEADLINE_S, LONGEST_DEADLINE_S = 0.05, 1.0
+"""A round waits for a node DEADLINE_TRIPS of its median round trips, within these bounds."""
 DEADLINE_TRIPS = 3.0
+RETRY_S = 1.0
+"""A node that was refused is introduced again after so long."""
+GIVE_UP_S = 60.0
+"""An answer that has not come after so long never will: the node is introduced anew."""
 KEPT_TRIPS = 32
 
 
 @dataclass(eq=False)
 class NodeLink:
     """`ssms`: the engine's name of each of its SSMs, by the node's. `held`: tokens of each run's
-    text that it has confirmed. `asked`: the number of the round that it is answering, 0: none, and
-    `asked_at` when it was sent. `missing_since`: when it was last found late or absent, None while
-    it answers; `refusal`: why it may not draft. `counts`: rounds by `NodeTrip.state`."""
+    text that it has confirmed. `asked`: the number of the round that it is answering, 0: none,
+    `asked_at` when it was sent, `waited_s` its deadline. `hello_at`: when this engine last
+    introduced itself; `wire_s`: the last measured time on the wire, there and back.
+    `missing_since`: when it was last found late or absent, None while it answers; `refusal`: why it
+    may not draft. `counts`: rounds by `NodeTrip.state`."""
 
     address: str
     least_deadline_s: float = LEAST_DEADLINE_S
+    longest_deadline_s: float = LONGEST_DEADLINE_S
     ssms: dict[str, str] = field(default_factory=dict)
     served: tuple[ServedSsm, ...] = ()
     ready: bool = False
@@ -38,6 +45,9 @@ class NodeLink:
     held: dict[str, int] = field(default_factory=dict)
     asked: int = 0
     asked_at: float = 0.0
+    waited_s: float = 0.0
+    hello_at: float = 0.0
+    wire_s: float = 0.0
     missing_since: float | None = None
     counts: Counter[str] = field(default_factory=Counter)
     trips: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT_TRIPS))
@@ -49,8 +59,12 @@ class NodeLink:
 
     @property
     def deadline_s(self) -> float:
-        """How long a round waits for this node."""
-        return max(self.least_deadline_s, DEADLINE_TRIPS * self.median_s)
+        """How long a round waits for this node. Where it usually takes longer than the longest
+        deadline no waiting helps: its drafts are used only if they are quick by chance."""
+        if self.median_s > self.longest_deadline_s:
+            return self.least_deadline_s
+        wanted = max(self.least_deadline_s, DEADLINE_TRIPS * self.median_s)
+        return min(wanted, self.longest_deadline_s)
 
     @property
     def free(self) -> bool:
@@ -71,15 +85,36 @@ class NodeLink:
             self.held.clear()
         self.ready, self.refusal = True, ""
 
-    def lose(self) -> None:
-        """The connection is gone, and the answer with it."""
-        self.ready, self.asked = False, 0
+    def ask(self, number: int, now: float) -> None:
+        """A round is sent to it."""
+        self.asked, self.asked_at, self.waited_s = number, now, self.deadline_s
 
-    def answered(self, number: int, now: float) -> bool:
-        """Takes an answer's arrival; whether it is the one that is awaited."""
+    def lose(self, reason: str = "") -> None:
+        """The connection is gone, and the answer with it; `reason`: why it is refused."""
+        self.ready, self.asked = False, 0
+        self.refusal = reason or self.refusal
+
+    def is_to_be_introduced(self, now: float) -> bool:
+        """Whether another Hello is due: after a refusal, or where an answer never came."""
+        if self.asked and now - self.asked_at > GIVE_UP_S:
+            self.lose("it did not answer for a minute")
+        return not self.ready and bool(self.refusal) and now - self.hello_at >= RETRY_S
+
+    def answered(
+        self, number: int, now: float, busy_s: float, *, awaited: bool, late: bool = False
+    ) -> bool:
+        """Takes an answer's arrival; whether it is to the round that was asked last. `busy_s`: what
+        the node worked on it. Its round trip is measured where it was `awaited`. One that is `late`
+        came between two rounds, and the median forgives what passed until it was read. Any other
+        was read after SSMs here had drafted: its trip is the work and the last time on the wire."""
         if number != self.asked:
             return False
-        self.trips.append(now - self.asked_at)
+        trip = now - self.asked_at
+        if awaited:
+            self.wire_s = max(0.0, trip - busy_s)
+        elif not late:
+            trip = min(trip, busy_s + self.wire_s)
+        self.trips.append(trip)
         self.asked = 0
         return True
 

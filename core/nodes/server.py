@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from collections.abc import Sequence as Many
 from dataclasses import replace
 from typing import Any
@@ -25,6 +25,8 @@ from core.drafters.ssm_pool import SsmPool
 from core.errors import MODEL_FAULTS, ConfigError, DrafterError
 from core.models.protocol import LanguageModel
 from core.nodes.messages import (
+    MOST_RUNS,
+    MOST_SSMS,
     VERSION,
     Audition,
     DraftAsk,
@@ -50,16 +52,17 @@ from core.trees.sampling import unprocessed_probabilities
 
 __all__ = ["NodeServer"]
 
-# Bounds of what clients can make it hold: runs, vocabulary sizes, clients that have introduced
-# themselves. The oldest goes first.
-MOST_RUNS, MOST_VOCABULARIES, MOST_CLIENTS = 64, 4, 64
+# Bounds of what clients can make it hold, besides MOST_RUNS: vocabulary sizes, clients that have
+# introduced themselves. The oldest client goes first.
+MOST_VOCABULARIES, MOST_CLIENTS = 4, 64
 UNUSED_S = 600.0
 """A run that was not asked for so long is forgotten: its engine may be gone."""
 Clock = Callable[[], float]
 
 
 class NodeServer:
-    """`models`: SSMs by name; `tokenizer_hash`: of their tokenizer. `clock` in seconds."""
+    """`models`: SSMs by name; `tokenizer_hash`: of their tokenizer. `clock` in seconds. ConfigError
+    for more than MOST_SSMS."""
 
     def __init__(
         self,
@@ -68,6 +71,8 @@ class NodeServer:
         tokenizer_hash: str,
         clock: Clock = time.perf_counter,
     ) -> None:
+        if len(models) > MOST_SSMS:
+            raise ConfigError.of("ssm", len(models), f"at most {MOST_SSMS} SSMs on a node")
         self._models = models
         self._tokenizer, self._tokenizer_hash = tokenizer, tokenizer_hash
         self._clock = clock
@@ -77,7 +82,6 @@ class NodeServer:
         # By client: the vocabulary size of its LLM.
         self._clients: dict[bytes, int] = {}
         self._runs: dict[tuple[bytes, str], ServedRun] = {}
-        self.rounds = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,6 +126,8 @@ class NodeServer:
         if hello.vocab_size not in self._pools:
             if not hello.vocab_size:
                 return Refused(0, "vocab_size is 0: at least 1")
+            used = {*self._clients.values()}
+            self._pools = {size: pool for size, pool in self._pools.items() if size in used}
             if len(self._pools) >= MOST_VOCABULARIES:
                 return Refused(0, f"vocab_size is {hello.vocab_size}: one of {sorted(self._pools)}")
             self._pools[hello.vocab_size] = SsmPool(self._models, hello.vocab_size)
@@ -147,14 +153,14 @@ class NodeServer:
     @torch.inference_mode()
     def _round(self, client: bytes, message: Round) -> Drafts | Refused:
         began, clocked = time.perf_counter(), self._clock()
-        self.rounds += 1
         for key in [k for k, run in self._runs.items() if clocked - run.used > UNUSED_S]:
             self._free(key)
         pool = self._pools[self._clients[client]]
         try:
             for ask in message.runs:
                 _check(ask, pool)
-            followed = {ask.run: self._followed(client, ask, pool) for ask in message.runs}
+            here = {(client, ask.run) for ask in message.runs}
+            followed = {ask.run: self._followed(client, ask, pool, here) for ask in message.runs}
         except ConfigError as error:
             return Refused(message.number, str(error)[:300])
         served = [(ask, run) for ask in message.runs if (run := followed[ask.run]) is not None]
@@ -166,9 +172,12 @@ class NodeServer:
             replies.append(RunReply(ask.run, length, -1, drafts.get(ask.run, []), auditions))
         return Drafts(message.number, (time.perf_counter() - began) * 1000, replies)
 
-    def _followed(self, client: bytes, ask: RunAsk, pool: SsmPool) -> ServedRun | None:
+    def _followed(
+        self, client: bytes, ask: RunAsk, pool: SsmPool, here: Container[tuple[bytes, str]]
+    ) -> ServedRun | None:
         """The run with its text brought up to date, committed in its SSMs; None where the text
-        before `start` is missing here. Raises ConfigError for what no engine would send."""
+        before `start` is missing. Of the oldest runs, which make way for it, none is of the same
+        message (`here`). Raises ConfigError for what no engine would send."""
         key = (client, ask.run)
         run = self._runs.get(key)
         if run is not None and run.holds(ask.start, ask.tokens):
@@ -181,7 +190,8 @@ class NodeServer:
         if ask.start or ask.opened is None or not ask.tokens:
             return None
         while len(self._runs) >= MOST_RUNS:
-            self._free(min(self._runs, key=lambda one: self._runs[one].used))
+            others = [one for one in self._runs if one not in here]
+            self._free(min(others, key=lambda one: self._runs[one].used))
         vocab_size = self._clients[client]
         # Rows are by run id, and another client may use the same one.
         own_id = f"{client.hex()}:{ask.run}"

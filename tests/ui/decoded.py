@@ -31,7 +31,7 @@ from tests.ui.sites import (
     open_drawer,
     shows,
     wait_drawn,
-    wait_notice,
+    wait_run,
     wait_usable,
 )
 from ui.form.form import EXAMPLES
@@ -98,7 +98,7 @@ def decode(page: Any, preset: str, **fields: str) -> None:
 
 
 def wait_finished(page: Any) -> None:
-    wait_notice(page, "Finished: ")
+    wait_run(page)
     wait_drawn(page)
     wait_all_drawn(page)
 

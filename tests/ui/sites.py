@@ -34,6 +34,7 @@ from ui.tune.tab import build_tune
 from ui.tune.wiring import wire_tune
 
 CALM = 6
+RUN_MS = 240_000  # a run of real models on a machine that is busy with something else
 AT_REST = """(calm) => {
   const busy = window.specscopeSettled?.busy();
   window.specscopeCalm = busy ? 0 : window.specscopeCalm + 1;
@@ -102,9 +103,16 @@ def serve_page(
             worker.close()
 
 
-def wait_notice(page: Any, words: str | re.Pattern[str], where: str = "live") -> None:
+def wait_notice(
+    page: Any, words: str | re.Pattern[str], where: str = "live", timeout: float = WAIT_MS
+) -> None:
     """Wait until the notice says it."""
-    page.locator(f"#{where}-notice").get_by_text(words).first.wait_for()
+    page.locator(f"#{where}-notice").get_by_text(words).first.wait_for(timeout=timeout)
+
+
+def wait_run(page: Any) -> None:
+    """Wait until the run has ended."""
+    wait_notice(page, "Finished: ", timeout=RUN_MS)
 
 
 def wait_ready(page: Any) -> Any:
@@ -124,7 +132,7 @@ def shows(page: Any, name: str, words: str) -> None:
 def ran(page: Any) -> Any:
     """A run from the press of Run to its end, drawn; the page."""
     page.click("#live-run")
-    wait_notice(page, "Finished: ")
+    wait_run(page)
     return wait_drawn(page)
 
 

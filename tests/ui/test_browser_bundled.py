@@ -325,7 +325,7 @@ def test_lengths_lanes_and_drafts_ahead_are_recorded(
     # Several requests at once: the others are long, and begin before the page's own.
     long = Request(
         "The old lighthouse keeper",
-        SamplingParams(400, ignore_eos=True),
+        SamplingParams(200, ignore_eos=True),
         SpeculationConfig.preset("minions"),
     )
     other = sites.wait_ready(browser_page(url, width=390))

@@ -60,7 +60,7 @@ def test_a_node_that_is_killed_is_seen_to_be_missing(
         page.locator("#live-timeline .ss-nodes-said").get_by_text(
             f"1 node of 2 missing: {far} (not there)"
         ).wait_for()
-        page.locator("#live-notice").get_by_text("Finished: ").first.wait_for(timeout=LONG_MS)
+        sites.wait_run(page)
         sites.wait_notice(page, f"node {far}")
         run = finished(context)
         assert [i for one in run.completed for i in one.token_ids] == alone(bundled, run)

@@ -88,7 +88,7 @@ def test_the_lesson_shows_who_drafts(real: sites.Served, browser_page: sites.Ope
     page.locator(".sp-lesson-title").get_by_text("Who drafts what").wait_for()
     page.locator("#learn-strip .ss-panel").wait_for()
     page.click("#learn-run")
-    sites.wait_notice(page, "Finished: ", "learn")
+    sites.wait_notice(page, "Finished: ", "learn", sites.RUN_MS)
     decoded.wait_all_drawn(page)
     run = decoded.latest_run(context)
     routed.check_strip(page, run, "learn")

@@ -1,5 +1,6 @@
 """Nodes in this process, on a clock of the test: texts, messages, and nodes that are missing."""
 
+import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,9 +10,9 @@ from msgspec.structs import replace as replace_fields
 
 from core import Engine, Request, SamplingParams, SpeculationConfig
 from core.errors import ConfigError, NodeError
-from core.events import Drafted, Event, RoundCompleted
+from core.events import Drafted, Event, RoundCompleted, RunCompleted, event_to_plain
 from core.nodes.client import RemotePool
-from core.nodes.messages import Drafts, Round, encode, from_node, to_node
+from core.nodes.messages import Audition, Drafts, Round, Stage, encode, from_node, to_node
 from core.nodes.transport import FakeTransport
 from tests.core.engines import ids_of_events, open_rows, request, rounds_of, tables, texts_of
 from tests.core.nodes.served import HASH, engine_over, pool_over, server_of
@@ -109,7 +110,9 @@ def test_drafters_here_and_on_nodes_draft_together(models) -> None:
 
 
 def test_likeliest_tokens_of_a_node_are_those_of_its_ssm(models) -> None:
-    config = SpeculationConfig(record_top_k=3, expansion=(2, 2), speculation_length=3)
+    config = SpeculationConfig(
+        record_top_k=3, expansion=(2, 2), speculation_length=3, max_tree_nodes=16
+    )
     engine, _ = engine_over(models, PARTS)
 
     def top(engine: Engine) -> list[list[tuple]]:
@@ -138,7 +141,10 @@ def test_one_message_a_node_a_round(models) -> None:
         drafted = sum(any(d.token_ids for d in e.drafts) for e in events if isinstance(e, Drafted))
         for node in range(2):
             rounds = sent_rounds(transport, node)[before[node] :]
-            assert drafted <= len(rounds) <= len(rounds_of(events))
+            # Of a round after which nothing is drafted the node hears nothing.
+            asked = sum(any(t.node == f"10.0.0.{node + 1}:7000" for t in e.nodes)
+                        for e in rounds_of(events))  # fmt: skip
+            assert len(rounds) == asked >= drafted
     # A hello at the start, and a farewell for each of two runs.
     extra = [len(transport.sent[n]) - len(sent_rounds(transport, n)) for n in range(2)]
     assert extra == [3, 3]
@@ -387,6 +393,11 @@ LIES: dict[str, dict[str, object]] = {
         "token_ids": [1] * 99, "parents": [*range(-1, 98)], "scores": [0.5] * 99, "ranks": [0] * 99,
     },
     "origins of other nodes": {"origins": [0, 0]},
+    "an origin that is none": {"origins": [1 << 40]},
+    "an origin that is before the first": {"origins": [-1]},
+    "an origin that was not asked": {"origins": [0]},
+    "a likelihood above 1": {"likelihoods": [1e300]},
+    "a likelihood without bound": {"likelihoods": [float("inf")]},
 }  # fmt: skip
 
 
@@ -416,3 +427,123 @@ def test_drafts_that_cannot_be_verified_drop_their_ssm(models, lie: dict[str, ob
     assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
     (note,) = [note for one in rounds_of(events) for note in one.notes]
     assert note.startswith("drafter ssm-3 failed (NodeError: node 10.0.0.1:7000: ")
+
+
+NO_NUMBERS = (float("nan"), float("inf"), -float("inf"), 1e300)
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=str)
+@pytest.mark.parametrize("field", ["busy_ms", "temperature", "share", "log_probs", "ms"])
+def test_numbers_that_are_none_are_no_message(models, field: str, value: float) -> None:
+    """Of what is no draft: the node is left out, and no event has such a number."""
+    server = server_of(models, ["ssm-3"])
+    honest = server.handle
+
+    def handle(client: bytes, frame: bytes) -> bytes | None:
+        answer = honest(client, frame)
+        message = None if answer is None else from_node(answer)
+        if not isinstance(message, Drafts):
+            return answer
+        if field == "busy_ms":
+            return encode(replace_fields(message, busy_ms=value))
+        runs = []
+        for run in message.runs:
+            changes: dict[str, object] = {}
+            if field in ("log_probs", "ms"):
+                lie: object = value if field == "ms" else [value] * 8
+                audition = Audition("ssm-3", [-1.0] * 8, 1.0)
+                changes = {"auditions": [replace_fields(audition, **{field: lie})]}
+            elif field == "temperature":
+                changes = {"drafts": [replace_fields(d, temperature=value) for d in run.drafts]}
+            else:
+                stage = Stage("draft", 0.0, 1.0, value)
+                changes = {"drafts": [replace_fields(d, stages=[stage]) for d in run.drafts]}
+            runs.append(replace_fields(run, **changes))
+        return encode(replace_fields(message, runs=runs))
+
+    server.handle = handle
+    pool, _ = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    config = SETTINGS["credit" if field in ("log_probs", "ms") else "specinfer"]
+    asked = request(sampling=WARM, config=config)
+    events = list(engine.generate(asked))
+    assert ids_of_events(events) == ids_of_events(Engine(models).generate(asked))
+    assert isinstance(events[-1], RunCompleted)
+    assert states(events, 0)[-1] == "absent" and engine.nodes is not None
+    assert "no message of version" in engine.nodes.links[0].refusal
+    for event in events:
+        json.dumps(event_to_plain(event), allow_nan=False)
+
+
+def test_after_one_bad_frame_a_node_is_introduced_again(models) -> None:
+    server = server_of(models, ["ssm-3"])
+    honest, rounds = server.handle, [0]
+
+    def handle(client: bytes, frame: bytes) -> bytes | None:
+        answer = honest(client, frame)
+        if answer is not None and isinstance(from_node(answer), Drafts):
+            rounds[0] += 1
+            return b"no message" if rounds[0] == 3 else answer
+        return answer
+
+    server.handle = handle
+    pool, transport = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    pause = {n: lambda: transport.pass_time(0.3) for n in range(1, 20)}
+    found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
+    assert found[:3] == ["in_time", "in_time", "absent"] and found[-1] == "in_time"
+
+
+def test_an_answer_that_never_comes_is_given_up(models) -> None:
+    """The connection stays, as with a node whose one thread hangs."""
+    server = server_of(models, ["ssm-3"])
+    honest, rounds = server.handle, [0]
+
+    def handle(client: bytes, frame: bytes) -> bytes | None:
+        answer = honest(client, frame)
+        if answer is not None and isinstance(from_node(answer), Drafts):
+            rounds[0] += 1
+            return None if rounds[0] == 2 else answer
+        return answer
+
+    server.handle = handle
+    pool, transport = pool_over(models, [server])
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    pause = {n: lambda: transport.pass_time(12.0) for n in range(1, 20)}
+    found = states(rounds_while(engine, SETTINGS["specinfer"], pause), 0)
+    assert found[:2] == ["in_time", "late"] and "absent" in found and found[-1] == "in_time"
+
+
+def test_one_slow_answer_makes_no_round_slow(models) -> None:
+    """However late a node was, a round waits for it a second at most, and not at all in vain."""
+    engine, transport = engine_over(models, PARTS)
+    transport.delay(0, 5.0)
+    times = [transport.now()]
+    pause = 6.0  # the answer to the round before is there
+
+    def next_round() -> None:
+        times.append(transport.now())
+        transport.pass_time(pause)
+
+    events = rounds_while(engine, SETTINGS["specinfer"], dict.fromkeys(range(1, 40), next_round))
+    waits = [b - a - pause for a, b in zip(times[1:], times[2:], strict=False)]
+    assert set(states(events, 0)) == {"late"} and len(waits) > 8
+    assert max(waits) <= 1.0 + 1e-6 and sum(waits) < 2.0
+
+
+def test_drafting_here_is_no_part_of_a_round_trip(models) -> None:
+    """An answer that was there before it was read: its trip is work and wire."""
+    pool, transport = pool_over(models, [server_of(models, ["ssm-2", "ssm-3"])])
+    slow = models.ssms["same"].forward
+
+    def forward(feeds):
+        transport.pass_time(0.4)
+        return slow(feeds)
+
+    models.ssms["same"].forward = forward
+    engine = Engine(loaded_tables(models.llm, [models.ssms["same"]]), nodes=pool)
+    transport.delay(0, 0.01)
+    events = rounds_while(engine, SETTINGS["specinfer"], {})
+    (link,) = pool.links
+    assert set(states(events, 0)) == {"in_time"}
+    assert max(link.trips) < 0.2 and link.deadline_s < 0.6

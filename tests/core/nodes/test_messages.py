@@ -7,8 +7,11 @@ import msgspec
 import pytest
 
 import core.nodes
+from core.errors import ConfigError
 from core.nodes.messages import (
     LARGEST_FRAME,
+    MOST_RUNS,
+    MOST_SSMS,
     VERSION,
     DraftAsk,
     Free,
@@ -23,7 +26,7 @@ from core.nodes.messages import (
     from_node,
     to_node,
 )
-from core.nodes.server import MOST_CLIENTS, MOST_RUNS, NodeServer
+from core.nodes.server import MOST_CLIENTS, MOST_VOCABULARIES, NodeServer
 from tests.core.engines import tables
 from tests.core.nodes.served import HASH, server_of
 from tests.fakes import loaded_tables
@@ -87,7 +90,9 @@ def test_random_and_truncated_messages_are_refused(server: NodeServer) -> None:
         reply = server.handle(chance.choice([CLIENT, b"other"]), bytes(frame))
         changed += reply is None or not isinstance(from_node(reply), Refused)
     assert server.num_runs <= MOST_RUNS and changed < 1000
-    assert isinstance(answer(introduced(server), ask("new")), object)
+    assert len(server._clients) <= 2 and len(server._pools) <= MOST_VOCABULARIES
+    reply = answer(introduced(server), ask("new"))
+    assert reply.runs[0].length == 3 and reply.runs[0].drafts[0].token_ids, "it serves as before"
     server.close()
     assert server.num_runs == 0
 
@@ -149,17 +154,42 @@ def test_who_did_not_say_hello_is_not_served(server: NodeServer) -> None:
     assert isinstance(reply, Refused) and "hello" in reply.reason and server.num_runs == 0
 
 
-def test_what_is_kept_is_bounded(server: NodeServer) -> None:
-    introduced(server)
+def test_what_is_kept_is_bounded() -> None:
+    """Runs, and with each run its row of the SSM; whether they come one by one or at once."""
+    llm, ssms = tables(2)
+    server = introduced(server_of(loaded_tables(llm, ssms)))
     for number in range(MOST_RUNS + 10):
         answer(server, ask(f"run {number}"))
-    assert server.num_runs == MOST_RUNS
+    assert server.num_runs == len(ssms[0].open_rows) == MOST_RUNS
+    for name in "abc":
+        reply = answer(server, *(ask(f"{name} {number}") for number in range(MOST_RUNS)))
+        assert all(run.drafts for run in reply.runs)
+        assert server.num_runs == len(ssms[0].open_rows) == MOST_RUNS
+    with pytest.raises(MessageError):
+        to_node(encode(Round(1, [ask(f"run {number}") for number in range(MOST_RUNS + 1)])))
     for number in range(2 * MOST_CLIENTS):
         server.handle(b"%d" % number, encode(Hello(VERSION, HASH, 8)))
     assert len(server._clients) == MOST_CLIENTS and server.num_runs == 0
     for vocab in range(9, 20):
         server.handle(CLIENT, encode(Hello(VERSION, HASH, vocab)))
-    assert len(server._pools) == 4
+    assert len(server._pools) <= MOST_VOCABULARIES
+
+
+def test_sizes_that_no_client_has_make_way(server: NodeServer) -> None:
+    """A client that says other sizes than its first one locks nobody out."""
+    introduced(server)
+    for vocab in range(9, 20):
+        server.handle(CLIENT, encode(Hello(VERSION, HASH, vocab)))
+    frame = server.handle(b"another", encode(Hello(VERSION, HASH, 100)))
+    assert frame is not None and isinstance(from_node(frame), Welcome)
+
+
+def test_more_ssms_than_a_message_holds_are_refused() -> None:
+    llm, ssms = tables(2)
+    models = loaded_tables(llm, ssms)
+    many = {f"ssm-{number}": ssms[0] for number in range(MOST_SSMS + 1)}
+    with pytest.raises(ConfigError, match="ssm is 17: at most 16 SSMs"):
+        NodeServer(many, models.tokenizer, HASH)
 
 
 def test_a_run_that_nobody_asks_for_is_forgotten() -> None:
