@@ -56,7 +56,7 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     length = stats.num_draft_tokens / rounds
     pass_ms, draft_ms = stats.verify_ms / rounds, stats.draft_ms / rounds
     round_ms = 1000 * stats.num_new_tokens / stats.tokens_per_second / rounds
-    plain_tps = baseline.tokens_per_second if baseline else 0.0
+    ratio = baseline.speed_up(stats.tokens_per_second) if baseline else None
     # Each round ends in a rejection but where its whole draft was accepted.
     ends = sum(line.accepted < line.depth for line in frame.view.rounds)
     return {
@@ -64,8 +64,8 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
         "acceptance": stats.num_accepted_tokens / max(1, stats.num_accepted_tokens + ends),
         "step_ms": draft_ms / length,
         "pass_ms": pass_ms,
-        "plain_ms": 1000 / plain_tps if plain_tps else pass_ms,
+        "plain_ms": ratio.value * 1000 / stats.tokens_per_second if ratio else pass_ms,
         "other_ms": max(0.0, round_ms - pass_ms - draft_ms),
         "length": length,
-        "speedup": stats.tokens_per_second / plain_tps if plain_tps else None,
+        "speedup": ratio.value if ratio else None,
     }

@@ -13,10 +13,9 @@ const CARDS = [
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: an acceptance rate of ${fixed(100 * v.draft_acceptance_rate, 0)} %` : ""),
     means: "Accepted draft tokens of those that could have been, the depth of the tree, in each pass." },
   { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
-    more: (v) => (v.baseline_tps ? `plain ${fixed(v.baseline_tps, 1)}` : ""),
-    means: "New tokens per second, from the end of the prefill to the end of the run." },
-  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.baseline_note,
-    means: "Speed over that of plain decoding of the same request, the middle one of the blocks." },
+    means: "New tokens per second of this run alone, from the end of the prefill to the end of the run." },
+  { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed,
+    means: "Speed over that of plain decoding: the median of blocks in which both ran in turns." },
   { key: "num_rounds", label: "passes", show: (v) => fixed(v.num_rounds, 0),
     means: "Rounds: each drafts a tree, has the LLM check all of it in one pass, and commits what it accepts." },
   { key: "num_new_tokens", label: "tokens", show: (v) => fixed(v.num_new_tokens, 0), more: (v) => (v.max_new_tokens ? `of ${v.max_new_tokens} at most` : ""),
@@ -69,7 +68,7 @@ function draw(value, view) {
     const shown = spec.show(value);
     setText(slot, shown);
     set(node, "data-missing", shown === "–");
-    set(node, "data-slower", spec.key === "speedup" && value.speedup != null && value.speedup < 1);
+    set(node, "data-slower", spec.key === "speedup" && value.slower);
   }
   const why = value.finish_reason === value.state ? "" : value.finish_reason;
   setText(view.state, [value.state, why].filter(Boolean).join(": "));
