@@ -137,6 +137,29 @@ def test_bars_are_what_the_token_was_chosen_from() -> None:
     assert [row["t"] for row in rows["llm"].values()] == list(top.texts)
     hits = [row for row in rows["llm"].values() if row["hit"]]
     assert all(row["id"] == told.token_id for row in hits)
+    # A drafter that drew it from beyond its recorded alternatives is listed all the same.
+    proposers = {str(NAMES.index(name)) for name in detail.combined.drafters_of(node)}
+    few = replace(
+        detail.verified, top_k=tuple(t for t in detail.verified.top_k if t.source == "llm")
+    )
+    rows = bars(replace(detail, verified=few), told, NAMES)
+    assert set(rows) == {"llm", *proposers}
+    assert all([one["id"] for one in rows[key].values()] == [told.token_id] for key in proposers)
+    assert all(one["p"] is None for key in proposers for one in rows[key].values())
+
+
+def test_a_draw_is_no_preference_and_who_drafted_is_named() -> None:
+    detail = next(one for one in details() if one.verified.own_kind == "recovered")
+    verdict, tree = detail.verified, detail.combined
+    after = verdict.path[-1] if verdict.path else -1
+    drafted = [node for node, parent in enumerate(tree.parents) if parent == after]
+    first = max(drafted, key=lambda node: verdict.llm_probabilities[node])
+    by = ", ".join(LETTERS[name] for name in tree.drafters_of(first))
+    for rule, verb in (("greedy", "prefers"), ("match", "drew"), ("mss", "drew")):
+        judged = replace(detail, verified=replace(verdict, rule=rule))
+        told = explain(judged, None, LETTERS, {}).sentence
+        assert told.startswith(f"The drafts said {quote(tree.texts[first])} (by {by})")
+        assert f"; the LLM {verb} {quote(verdict.own_text)} (" in told
 
 
 def test_quotes_are_short_and_visible_letters_go_on_after_z_places_are_english() -> None:

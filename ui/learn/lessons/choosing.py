@@ -54,11 +54,12 @@ VOTE = Lesson(
         "this one is checked.",
         "Weights follow the text, from the beginning that we gave it. For each token every SSM is "
         "judged, also one that lost: how probable had it held this token? Who foresaw it better "
-        "than the others gains weight. So the SSMs that fit the text gain influence.",
+        "than the others gains weight. So the SSMs that fit the text gain influence. (The preset "
+        "minions judges the winner alone, by how much of its draft was accepted.)",
     ),
     look="“Who” shows every SSM's draft in the selected round. ★ marks the winner, "
-    "the bar beside each name is its weight. Below, a line for each SSM: its weight, round by "
-    "round.",
+    "the number beside each name is its weight. The chart has a line for each SSM: its weight, "
+    "round by round.",
     words=(
         Step("vote", "picks one of several drafts, by the weights of those who agree"),
         Step("weight of an SSM", "how much its word counts in a vote"),
