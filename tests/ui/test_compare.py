@@ -24,6 +24,7 @@ from ui.prompts.tab import study_drawn
 from ui.run.view import reduce_all
 from ui.server.context import Context
 from ui.shared.studies import OpenedStudy, Studies
+from ui.shared.study_words import machine_words
 
 
 def values(own: Any = None, live: dict[str, Any] | None = None, **changes: Any) -> list[Any]:
@@ -223,6 +224,14 @@ def test_partial_results_are_shown_and_what_auto_came_to(context: Context) -> No
     opened = opened._replace(results=known)
     assert pictures(context, opened)["compared"]["words"].endswith(told)
     assert study_drawn(context, opened)[0]["words"].endswith(told)
+    # Of a rule that finds its own length auto is another number: its trees may be larger.
+    cells = list(known)
+    other = {replace(cell, contestant="minions"): opened.results[cell] for cell in cells[1:]}
+    some = {cell: replace(one, auto_nodes=None) for cell, one in other.items()}
+    only = {cell: one for cell, one in known.items() if cell.contestant == "specinfer"}
+    assert machine_words({**only, **some}) == (
+        "max_tree_nodes=auto came to 8 nodes, the same in every run of specinfer."
+    )
 
 
 def with_speeds(opened: OpenedStudy, plain: float, tree: float) -> dict[Any, Any]:

@@ -60,6 +60,7 @@ def with_both(change: int | None, margin: float) -> list[Event]:
 
 def test_identical_texts_ties_and_bugs_are_told_apart() -> None:
     assert answer(3.0, None).startswith("identical: Identical: plain decoding with the same seed")
+    assert answer(3.0, None).endswith("only where the LLM itself writes that very token.")
     tie = answer(0.00001, 7)
     assert tie.startswith("tie: Differs at token 8, a rounding tie: the LLM's two best were 1e-05")
     bug = answer(0.01, 7)

@@ -27,7 +27,9 @@ from core.events.outcome import Outcome
 from storage import RunStore
 from tests.synthetic import MINIONS, Mechanisms, synthetic_run
 from tests.ui.fakes import plain_twin
+from ui.run.charts import timeline_value
 from ui.run.frame import Baseline, Before, Frame
+from ui.run.times import BESIDE
 from ui.run.values import PICTURES, PictureMaker, figures_value, picture_values, strip_value
 from ui.run.view import View, detail_of, reduce, reduce_all
 
@@ -429,3 +431,16 @@ def test_the_scoreboard_adds_up_what_each_drafter_proposed_and_the_llm_took() ->
     assert cut == 0 and {name: score[0] for name, score in board.items()} == {
         name: accepted[name] for name in board
     }
+
+
+def test_the_selected_round_says_how_long_it_took_and_with_what() -> None:
+    events = synthetic_run(6, seed=2)
+    view = reduce_all(events)
+    for number, line in enumerate(view.rounds):
+        frame = Frame(view=view, detail=detail_of(events, number), known=1, run_id="x")
+        told = timeline_value(frame)["took"]
+        own = [span for span in line.spans if span.name not in BESIDE]
+        llm = sum(span.ms for span in own if span.lane == "llm")
+        assert told.startswith(f"Round {number + 1} took {line.time.whole_ms:.1f} ms: drafting ")
+        assert f"LLM pass {llm:.1f} ms" in told
+    assert timeline_value(Frame())["took"] == ""

@@ -47,6 +47,7 @@ def race_value(frame: Frame, baseline: Baseline | None) -> Value:
         "verdict": verdict(frame),
         "speed": speed_sentence(view, baseline),
         "text": _text_answer(frame),
+        "text_why": frame.answer.sentence if frame.answer else "",
         "blocks": len(baseline.blocks) if baseline else 0,
     }
 

@@ -22,7 +22,7 @@ from ui.run.routes import route_in_short, routing_value
 from ui.run.switching import is_fault
 from ui.run.trees import drafts_apart, dropped_values, tree_nodes
 from ui.run.view import Detail, RoundView, TokenView, View
-from ui.run.votes import proposals_value
+from ui.run.votes import proposals_value, vote_in_short
 from ui.words.spreads import is_slower
 
 __all__ = ["PICTURES", "PictureMaker", "chosen_words", "picture_values"]
@@ -254,8 +254,10 @@ def tree_value(frame: Frame) -> Value:
     if detail.completed:
         value["committed"] = len(detail.completed.token_ids)
     verdict = detail.verified
+    why = ""
     if verdict and verdict.own_kind == "recovered":
-        value["why"] = explain(detail, None, view.letters, _sampling(view)).sentence
+        why = explain(detail, None, view.letters, _sampling(view)).sentence
+    value["why"] = " ".join(filter(None, (vote_in_short(detail), why)))
     if verdict and verdict.own_token_id is not None:
         value["own"] = {
             "t": verdict.own_text,

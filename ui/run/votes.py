@@ -21,7 +21,7 @@ from ui.run.frame import Frame
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
 
-__all__ = ["proposals_value", "vote_sentence"]
+__all__ = ["helped_words", "proposals_value", "vote_in_short", "vote_sentence"]
 
 Value = dict[str, Any]
 
@@ -57,6 +57,7 @@ def proposals_value(frame: Frame) -> Value:
         "kept": _kept_counts(tree, drafts),
         "nodeless": _nodeless(view, drafts) | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
+        "helped": helped_words(view),
         "history": {
             str(line.number): _by_index(line.weights, index, LINE_DIGITS)
             for line in shown
@@ -176,6 +177,35 @@ def _paths(draft: DraftRecord) -> list[tuple[int, ...]]:
 
 
 # -- in words --
+
+
+def helped_words(view: View) -> str:
+    """Which drafter helped most so far, by its accepted tokens; empty if nothing was drafted."""
+    drafted = sorted(view.scoreboard.items(), key=lambda one: one[1], reverse=True)
+    if not drafted:
+        return ""
+    (name, (accepted, proposed)), *others = drafted
+    counts = f"{accepted} of its {proposed} proposed tokens {_was(accepted)} accepted"
+    if not others:
+        return f"In this run {name} drafted alone: {counts}."
+    level = [other for other, (count, _) in others if count == accepted]
+    most = f"{' and '.join([name, *level])} helped most in this run: "
+    each = "each had " if level else ""
+    one = f"{accepted} tokens accepted" if level else counts
+    return f"{most}{each}{one} (a token that several proposed counts for each)."
+
+
+def vote_in_short(detail: Detail | None) -> str:
+    """Who won the selected round's vote, and how many drafted tokens were dropped; empty for rules
+    that drop none."""
+    tree = detail.combined if detail else None
+    if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
+        return ""
+    drafts = detail.drafted.drafts if detail.drafted else ()
+    drafting = [draft.drafter for draft in drafts if draft.token_ids]
+    dropped = len(tree.dropped)
+    lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
+    return f"{_vote_words(tree, drafting, drafts)[0]} {lost} dropped." if drafting else ""
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:

@@ -47,8 +47,8 @@ def predicted_speedup(
 def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
     """The measured run, from which the sliders start; {} before drafts were measured.
 
-    `length`: drafted depth a round; `speedup`: the measured one, None without a baseline; then the
-    pass over the tree stands for one over a token.
+    `length`: drafted depth a round; `tokens`: written in one; `speedup`: the measured one, None
+    without a baseline; then the pass over the tree stands for one over a token.
     """
     stats, rounds = frame.view.stats, frame.view.stats.num_rounds
     if not rounds or not stats.num_draft_tokens or not stats.tokens_per_second:
@@ -67,5 +67,6 @@ def what_if_value(frame: Frame, baseline: Baseline | None) -> dict[str, Any]:
         "plain_ms": ratio.value * 1000 / stats.tokens_per_second if ratio else pass_ms,
         "other_ms": max(0.0, round_ms - pass_ms - draft_ms),
         "length": length,
+        "tokens": stats.num_new_tokens / rounds,
         "speedup": ratio.value if ratio else None,
     }

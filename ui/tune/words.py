@@ -15,6 +15,7 @@ from lab.study import PLAIN, Study
 from lab.tables import ConfigurationRow
 from lab.tuned import Tuned
 from ui.words.messages import Line
+from ui.words.settings import TEMPERATURE_MEANS
 from ui.words.spreads import is_unsure, spread_words, where_words
 
 __all__ = ["found_lines", "grid_title", "plan_lines", "run_count"]
@@ -44,6 +45,8 @@ def plan_lines(study: Study, refused: Sequence[Refused]) -> list[Line]:
             "How long that takes is told after the first ones.",
         )
     ]
+    if any(one.temperature is not None for one in study.configurations):
+        lines.append(Line("info", TEMPERATURE_MEANS))
     if all(one.plain for one in study.configurations):
         lines.append(
             Line("warn", "No point drafts anything: it has no drafters, or a length of 0.")
@@ -177,8 +180,8 @@ def _temperature_lines(tuned: Tuned) -> list[Line]:
         "at", "at temperature", 1
     )
     falls = all(later < before for (_, before), (_, later) in pairwise(means))
-    why = " The higher it is, the more often an unlikely token is drawn, which drafts seldom hit."
-    return [Line("info", f"Of the draft tokens are accepted: {each}.{why * falls}")]
+    why = f" {TEMPERATURE_MEANS}" if falls else ""
+    return [Line("info", f"Of the draft tokens are accepted: {each}.{why}")]
 
 
 def _idle_words(tuned: Tuned) -> str:

@@ -29,7 +29,7 @@ export function create(panel) {
   const ours = createLane("ours", "with drafts", (round) => panel.select(round));
   const verdict = h("p", { class: "ss-verdict", "data-part": panel.section.closest("[data-part]") ? "verdict" : null });
   const speed = h("span", { class: "ss-race-speed" });
-  const same = h("span", { class: "ss-race-same" });
+  const same = h("span", { class: "ss-race-same", tabindex: 0 });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node));
@@ -51,6 +51,7 @@ export function create(panel) {
     const { spec } = views.find((one) => one.node === node);
     return card(spec.label, [spec.means, spec.more?.(panel.value ?? {}), compared(spec, panel.value?.before)].filter(Boolean));
   });
+  attach(end, ".ss-race-same", () => (panel.value?.text_why ? card("Why?", [prose(panel.value.text_why)]) : null));
   return { draw: (value) => draw(value, view), table, exported: () => panel.body };
 }
 
@@ -76,6 +77,7 @@ function draw(value, view) {
   setText(view.verdict, value.verdict ? `${value.verdict}.` : "");
   setText(view.speed, prose(value.speed ?? ""));
   setText(view.same, prose(value.text ?? ""));
+  view.same.hidden = !value.text;
   const timed = Object.keys(value.plain_ms ?? {}).length > 0;
   view.buttons.clock.hidden = !timed;
   view.buttons.again.hidden = !value.verdict;

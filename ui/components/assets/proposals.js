@@ -37,7 +37,7 @@ function draw(value, view) {
   set(panel.section, "data-empty", !known);
   empty.hidden = known;
   grid.hidden = !known;
-  panel.say(sentence(value, drafted, known));
+  panel.say([value.helped, sentence(value, drafted, known)].filter(Boolean).join(" "));
   const columns = ["drafter", ...Array.from({ length: deepest }, (_, i) => `depth ${i + 1}`)];
   keyed(head, heads, columns, {
     key: (name) => name, make: (name) => h("th", { scope: "col" }, name),

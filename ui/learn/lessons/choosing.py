@@ -105,7 +105,8 @@ ACCEPTANCE = Lesson(
     text=(
         "For each place the LLM works out how probable every token is. At temperature 0 it writes "
         "the most probable one. Above 0 it draws one at random: probable tokens often, others "
-        "seldom. A higher temperature draws unusual tokens more often.",
+        "seldom. A higher temperature draws unusual tokens more often, which drafts seldom hit: "
+        "fewer are accepted.",
         "The random numbers are fixed beforehand by a number called the seed. So with one seed "
         "there is exactly one token that the LLM writes at a place, whether anybody has guessed or "
         "not. A drafted token is accepted only if it is this very token. Otherwise it is rejected, "
