@@ -285,11 +285,18 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
     view = reduce_all(events)
     name, (accepted, proposed) = max(view.scoreboard.items(), key=lambda one: one[1])
     told = helped_words(view)
-    assert told.startswith(f"{name} helped most in this run: {accepted} of its {proposed} ")
+    assert told == (
+        f"{name} helped most: {accepted} of its {proposed} tokens were accepted in this run."
+    )
     assert pictures_at(events, 11)["proposals"]["helped"] == told
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
     ((accepted, proposed),) = single.scoreboard.values()
-    assert f"drafted alone: {accepted} of its {proposed} proposed tokens" in helped_words(single)
+    assert f"drafted alone: {accepted} of its {proposed} tokens" in helped_words(single)
+    first, second, *_ = (line.tally for line in view.rounds if len(line.tally) > 1)
+    level = replace(view.rounds[0], tally=tuple((name, 3, 4) for name, *_ in first[:2]))
+    assert helped_words(replace(view, rounds=(level,))).endswith(
+        "most: 3 tokens each were accepted."
+    )
     assert helped_words(reduce_all(events[:1])) == ""
 
 

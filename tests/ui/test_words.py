@@ -238,7 +238,7 @@ def test_a_slower_run_is_told_with_reason_and_remedy_and_a_faster_one_is_not_exc
         ({"draft_ms": 1500, "verify_ms": 400}, "fewer drafters"),
         ({"draft_ms": 200, "verify_ms": 1500}, "max_tree_nodes"),
         ({"draft_acceptance_rate": 0.05}, "closer to this text"),
-        ({"draft_ms": 10, "verify_ms": 20}, "take the rest"),
+        ({"draft_ms": 10, "verify_ms": 20}, "The rest costs most"),
         ({"draft_ms": 700, "verify_ms": 740}, "gains too little"),
     ):
         (told,) = warnings_of(slow, 100.0, **changes)
@@ -254,11 +254,11 @@ def test_the_largest_part_of_a_round_is_what_is_said_to_cost_most() -> None:
     for draft, llm, words in (
         (15.0, 14.9, "Drafting costs most"),
         (15.5, 16.0, "The LLM pass costs most"),
-        (12.0, 12.5, "Time between the stages costs most"),
+        (12.0, 12.5, "The rest costs most"),
         (16.5, 14.0, "Drafting costs most"),
     ):
         told = why(draft_ms=50 * draft, verify_ms=50 * llm)
-        between = f"between stages {40 - draft - llm:.1f} ms) and gave 2.0 tokens"
+        between = f"the rest {40 - draft - llm:.1f} ms) and gave 2.0 tokens"
         assert words in told and between in told and told.count("costs most") == 1
     near = why(draft_ms=50 * 17.0, verify_ms=50 * 17.5, ratio=Estimate(0.3, 0.3, 0.3, 1))
     assert "The LLM pass costs most" in near, "a plain round of 6 ms"

@@ -289,7 +289,8 @@ def took_words(frame: Frame) -> str:
     sums = dict(add_spans((), replace(completed, spans=own)))
     between = max(0.0, whole - sums["busy"])
     parts = {"drafting": sums.get("draft", 0.0), "LLM pass": sums.get("llm", 0.0)}
-    parts["between stages"] = between
+    small = sum(sums.get(name, 0.0) for name in ("combine", "verify", "commit"))
+    parts |= {"combine, verdict and commit": small, "between stages": between}
     told = ", ".join(f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= SHOWN_MS)
     return f"Round {completed.round + 1} took {whole:.1f} ms: {told}."
 

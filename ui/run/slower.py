@@ -50,8 +50,8 @@ class Round:
     plain: float
 
     @property
-    def between(self) -> float:
-        """Between the stages, while the page, the log and the commit take their time."""
+    def rest(self) -> float:
+        """Of everything else: the other stages, and the page and the log between them."""
         return max(0.0, self.ms - self.draft - self.verify)
 
 
@@ -84,8 +84,8 @@ def slower_because(
         beside = f" and {mean.hidden:.1f} ms more beside the LLM's passes"
     cost = (
         f"a round took {mean.ms:.1f} ms ({mean.ms / mean.plain:.1f} plain tokens: drafting "
-        f"{mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, between stages "
-        f"{mean.between:.1f} ms) and gave {gained:.1f} tokens"
+        f"{mean.draft:.1f} ms{beside}, LLM pass {mean.verify:.1f} ms, the rest "
+        f"{mean.rest:.1f} ms) and gave {gained:.1f} tokens"
     )
     shared_by = f"schedule={schedule}" if schedule else f"pipeline={fields['pipeline']}"
     remedy = _other_requests_words(shared_by) if others else _remedy(mean, stats, fields)
@@ -162,7 +162,7 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
     if stats.draft_acceptance_rate < FEW_ACCEPTED:
         return _advice("Few drafts are accepted", ["SSMs closer to this text", *_shorter(fields)])
     # After useless drafts the largest part of a round's time, as its shares are shown.
-    largest = max(mean.draft, mean.verify, mean.between)
+    largest = max(mean.draft, mean.verify, mean.rest)
     dear_pass = mean.verify == largest and mean.verify >= 1.5 * mean.plain
     if mean.draft == largest or (mean.draft >= AS_MUCH_AS * mean.ms and not dear_pass):
         what = "most" if mean.draft == largest else "nearly as much as the LLM pass"
@@ -173,8 +173,8 @@ def _remedy(mean: Round, stats: RunStats, fields: Mapping[str, Any]) -> str:
         alone = ["pipeline=off (what drafts beside the LLM takes cores from it)"]
         ways = alone if mean.hidden > A_TRIFLE_MS else []
         return _advice("The LLM pass costs most", [*ways, *_smaller(fields)])
-    if mean.between == largest:
-        rest = "Time between the stages costs most (the page, the log and the commit take the rest)"
+    if mean.rest == largest:
+        rest = "The rest costs most (commit, the page and the log)"
         return _advice(rest, _lighter(fields))
     larger = "SSMs closer to this text"
     most = fields["max_tree_nodes"]

@@ -263,6 +263,7 @@ def tree_value(frame: Frame) -> Value:
             "t": verdict.own_text,
             "id": verdict.own_token_id,
             "kind": verdict.own_kind,
+            "drew": verdict.rule != "greedy",
             "p": round(verdict.own_probability, 4),
             "after": verdict.path[-1] if verdict.path else -1,
         }

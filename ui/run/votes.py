@@ -18,6 +18,7 @@ from ui.run.charts import LIVE_ROUNDS, drafters_value
 from ui.run.decided import SAME, winner_reasons
 from ui.run.explain import percent
 from ui.run.frame import Frame
+from ui.run.listed import join_names
 from ui.run.trees import places
 from ui.run.view import Detail, RoundView, View
 
@@ -185,14 +186,13 @@ def helped_words(view: View) -> str:
     if not drafted:
         return ""
     (name, (accepted, proposed)), *others = drafted
-    counts = f"{accepted} of its {proposed} proposed tokens {_was(accepted)} accepted"
+    counts = f"{accepted} of its {proposed} tokens {_was(accepted)} accepted in this run"
     if not others:
-        return f"In this run {name} drafted alone: {counts}."
+        return f"{name} drafted alone: {counts}."
     level = [other for other, (count, _) in others if count == accepted]
-    most = f"{' and '.join([name, *level])} helped most in this run: "
-    each = "each had " if level else ""
-    one = f"{accepted} tokens accepted" if level else counts
-    return f"{most}{each}{one} (a token that several proposed counts for each)."
+    if level:
+        return f"{join_names([name, *level])} helped most: {accepted} tokens each were accepted."
+    return f"{name} helped most: {counts}."
 
 
 def vote_in_short(detail: Detail | None) -> str:
@@ -202,10 +202,12 @@ def vote_in_short(detail: Detail | None) -> str:
     if detail is None or tree is None or not combine_rule(tree.rule).chains or not tree.winner:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
-    drafting = [draft.drafter for draft in drafts if draft.token_ids]
+    total = sum(tree.weights.get(draft.drafter, 0.0) for draft in drafts if draft.token_ids)
+    first = tree.masses[0] if tree.masses else 0.0
     dropped = len(tree.dropped)
     lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
-    return f"{_vote_words(tree, drafting, drafts)[0]} {lost} dropped." if drafting else ""
+    won = f"{tree.winner} won the vote with {first:.2f} of {total:.2f} of the weight"
+    return f"{won}; {lost} dropped."
 
 
 def vote_sentence(view: View, detail: Detail | None) -> str:

@@ -29,7 +29,7 @@ export function create(panel) {
   const ours = createLane("ours", "with drafts", (round) => panel.select(round));
   const verdict = h("p", { class: "ss-verdict", "data-part": panel.section.closest("[data-part]") ? "verdict" : null });
   const speed = h("span", { class: "ss-race-speed" });
-  const same = h("span", { class: "ss-race-same", tabindex: 0 });
+  const same = h("span", { class: "ss-race-same", tabindex: 0, role: "note" });
   const state = h("span", { class: "ss-state", "aria-live": "polite", role: "status" });
   const views = CARDS.map((spec) => cardOf(spec));
   const figures = h("div", { class: "ss-figures-line" }, state, views.map((view) => view.node));

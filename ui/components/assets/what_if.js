@@ -9,9 +9,9 @@ const BIGGER = 8;
 const ROOM = { left: 40, right: 14, top: 12, bottom: 30 };
 // A slider's name in the formula, its words, its ends; how the number reads. Cost and size in powers of two.
 const SLIDERS = [
-  { key: "acceptance", words: "a token is accepted, if all before it were", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
-  { key: "ratio", words: "time of a drafted token / of an LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
-  { key: "size", words: "bigger LLM: its passes take so many times as long", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
+  { key: "acceptance", words: "accepted, given its parent", low: 0.05, high: 0.99, step: 0.01, show: (v) => fixed(v, 2) },
+  { key: "ratio", words: "drafted token / LLM pass", low: -10, high: 1, step: 0.1, power: true, show: (v) => fixed(v, 3) },
+  { key: "size", words: "bigger LLM: slower by", low: -3, high: 7, step: 0.1, power: true, show: (v) => `${fixed(v, v < 10 ? 1 : 0)}x` },
   { key: "trip_ms", words: "round trip to the drafters", low: 0, high: 100, step: 1, show: (v) => `${fixed(v, 0)} ms` },
 ];
 
@@ -106,10 +106,10 @@ function render(panel, view) {
   );
   const advice = best ? `${fixed(curve[best], 2)}x with ${best} drafted token${best === 1 ? "" : "s"} a round` : "no length of drafts beats plain decoding";
   const real = value.speedup == null ? "No plain decoding was measured: a pass over the tree stands for one over a token."
-    : `Measured: ${fixed(value.speedup, 2)}x with ${fixed(value.length, 1)} a round, which took as long as ${fixed(value.tokens / value.speedup, 1)} plain tokens `
-      + `and wrote ${fixed(value.tokens, 1)}: it loses where it takes more than it writes.`;
-  const bigger = `A bigger LLM, with passes ${BIGGER} times as long: ${fixed(Math.max(...curveOf(view, BIGGER)), 2)}x. `
-    + "A GPU shortens passes and drafts alike: only their ratio, the second slider, counts.";
+    : `Measured: ${fixed(value.speedup, 2)}x; a round of ${fixed(value.length, 1)} drafted tokens cost ${fixed(value.tokens / value.speedup, 1)} plain tokens `
+      + `and wrote ${fixed(value.tokens, 1)}. It loses where it costs more.`;
+  const bigger = `With a bigger LLM (passes ${BIGGER} times as long): ${fixed(Math.max(...curveOf(view, BIGGER)), 2)}x. `
+    + "A GPU speeds up both models: the ratio of their times counts.";
   setText(said, `Predicted: ${advice}. ${bigger} ${real}`);
   set(svg, "aria-label", said.textContent);
 }
