@@ -34,6 +34,7 @@ from ui.live.handlers import (
     stop_run,
 )
 from ui.live.layout import Live
+from ui.run.baselines import baseline_of
 from ui.run.checks import race_plain
 from ui.run.frame import Baseline
 from ui.run.opening import MOST_AT_ONCE
@@ -138,6 +139,10 @@ def test_a_race_in_blocks_measures_both_in_turns_and_lists_none_of_them(store: R
     )
     assert plain == stats.num_new_tokens, "plain decoding writes one token a pass"
     assert store.runs(RunQuery()).total == 1, "what is run to compare is not listed"
+    again = baseline_of(store, store.run(desk.frame().run_id))
+    replayed = figures_value(desk.frame(), again)
+    names = ("speedup", "speed", "slower")
+    assert [replayed[name] for name in names] == [value[name] for name in names]
 
 
 def test_a_speed_up_that_passes_cannot_explain_is_called_noise(store: RunStore) -> None:

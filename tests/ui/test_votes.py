@@ -289,6 +289,8 @@ def test_the_drafter_that_helped_most_is_named_with_its_counts() -> None:
         f"{name} helped most: {accepted} of its {proposed} tokens were accepted in this run."
     )
     assert pictures_at(events, 11)["proposals"]["helped"] == told
+    live = Frame(view=view, detail=view.last)
+    assert proposals_value(live)["helped"] == "", "while it runs nothing is moved by it"
     single = reduce_all(run("union", drafters=DRAFTERS[:1]))
     ((accepted, proposed),) = single.scoreboard.values()
     assert f"drafted alone: {accepted} of its {proposed} tokens" in helped_words(single)

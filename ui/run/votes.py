@@ -58,7 +58,8 @@ def proposals_value(frame: Frame) -> Value:
         "kept": _kept_counts(tree, drafts),
         "nodeless": _nodeless(view, drafts) | _left_out(detail, index),
         "sentence": vote_sentence(view, detail),
-        "helped": helped_words(view),
+        # At the end only: a sentence that comes while a run is live would move what is below it.
+        "helped": helped_words(view) if frame.is_complete else "",
         "history": {
             str(line.number): _by_index(line.weights, index, LINE_DIGITS)
             for line in shown

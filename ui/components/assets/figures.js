@@ -11,7 +11,7 @@ const CARDS = [
   { key: "draft_acceptance_rate", label: "accepted / pass",
     show: (v) => (v.num_draft_tokens ? `${fixed(v.num_accepted_tokens / v.num_rounds, 1)} of ${fixed(v.num_draft_tokens / v.num_rounds, 1)}` : "–"),
     more: (v) => (v.num_draft_tokens ? `${v.num_accepted_tokens ?? 0} of ${v.num_draft_tokens}: an acceptance rate of ${fixed(100 * v.draft_acceptance_rate, 0)} %` : ""),
-    means: "Accepted draft tokens of those that could have been, the depth of the tree, in each pass." },
+    means: "Accepted draft tokens of those that could have been, the depth of the tree, in each pass. What each drafter had accepted is on its chip, the chance of one token after its parent in What if." },
   { key: "tokens_per_second", label: "tokens / s", show: (v) => fixed(v.tokens_per_second, 1),
     means: "New tokens per second of this run alone, from the end of the prefill to the end of the run." },
   { key: "speedup", label: "speed-up", unit: "x", show: (v) => fixed(v.speedup, 2), more: (v) => v.speed,
