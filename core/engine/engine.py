@@ -104,6 +104,8 @@ class Engine:
         in_one_process = ranks_info(models.llm) is None
         if on_device and not in_one_process:
             raise ConfigError.of("on_device", on_device, "not with an LLM over ranks")
+        if on_device and nodes is not None:
+            raise ConfigError.of("on_device", on_device, "not with SSMs on nodes")
         # A fused round has all drafts on the device, so none of a node.
         wanted = on_gpu and in_one_process if on_device is None else on_device
         if nodes is None and wanted:

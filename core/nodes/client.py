@@ -103,8 +103,6 @@ class RemotePool:
         self._vocab_size = vocab_size
         self.links = [NodeLink(address, least_deadline_s) for address in addresses]
         self.drafters: dict[str, RemoteSsm] = {}
-        # Of Ray, where it placed the nodes: they end when nobody holds them.
-        self.actors: list[object] = []
         self._number = 0
         self._is_waiting = False
         self._pending: _Pending | None = None

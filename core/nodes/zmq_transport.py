@@ -17,7 +17,7 @@ from core.nodes.keys import CurveKeys
 from core.nodes.messages import LARGEST_FRAME
 from core.nodes.transport import Arrival
 
-__all__ = ["ZmqTransport"]
+__all__ = ["HEARTBEAT_MS", "SILENCE_MS", "ZmqTransport", "is_ipv6"]
 
 RECONNECT_MS, LONGEST_RECONNECT_MS = 100, 1000
 # A link that went silent is given up after this; a stopped node's rounds end by their own deadline.
@@ -104,6 +104,7 @@ class ZmqTransport:
             socket = self._context.socket(zmq.DEALER)
             socket.identity = self._identity
             socket.linger = 0
+            socket.ipv6 = is_ipv6(address)
             socket.maxmsgsize = LARGEST_FRAME
             socket.sndhwm = socket.rcvhwm = QUEUED
             # Nothing is queued for a node that is not connected: it would come too late.
@@ -122,6 +123,11 @@ class ZmqTransport:
             self._monitors.append(monitor)
             self._poller.register(socket, zmq.POLLIN)
             self._poller.register(monitor, zmq.POLLIN)
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether a HOST:PORT has an IPv6 address, for which ZeroMQ needs an option."""
+    return address.startswith("[")
 
 
 def _frames(socket: zmq.Socket[Any]) -> list[bytes]:
