@@ -3,8 +3,7 @@ the inputs of a DraftPass, and how its outputs become Drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,7 +68,7 @@ class DraftRequests:
     def of(
         cls,
         ssms: Mapping[str, SsmDrafter],
-        by_ssm: Mapping[str, Many[DraftRequest]],
+        by_ssm: Mapping[str, Sequence[DraftRequest]],
         vocab_size: int,
     ) -> DraftRequests | None:
         """From requests by SSM; None if the SSMs do not run in a single pass, or draft for
@@ -158,7 +157,7 @@ def _choice_of(request: DraftRequest, vocab_size: int) -> ChildChoice:
     return ChildChoice(request.kind == "coupled", request.sequence.sampling.shape, vocab_size)
 
 
-def write_inputs(inputs: HostToDevice, rows: Many[DraftRow], *, coupled: bool) -> None:
+def write_inputs(inputs: HostToDevice, rows: Sequence[DraftRow], *, coupled: bool) -> None:
     """Writes the inputs of a DraftPass; see `draft_input_shapes`."""
     host = inputs.host
     # Padding: any token that the model has.

@@ -8,8 +8,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -54,7 +53,7 @@ from core.models.machine import TorchAlone, without_cudnn_attention
 from core.models.protocol import chain, ranks_info
 from core.models.stacking import has_shape_of
 from core.routing import make_router
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 
 if TYPE_CHECKING:
     from core.nodes.client import RemotePool
@@ -82,7 +81,7 @@ class Engine:
         models: LoadedModels,
         on_device: bool | None = None,
         schedule: str = EACH,
-        drafters: Many[str] = (),
+        drafters: Sequence[str] = (),
         nodes: RemotePool | None = None,
     ) -> None:
         if drafters:
@@ -180,7 +179,7 @@ class Engine:
         """The events of one request; closing the iterator cancels within a round."""
         return self.generate_many([request])
 
-    def generate_many(self, requests: Many[Request]) -> Iterator[Event]:
+    def generate_many(self, requests: Sequence[Request]) -> Iterator[Event]:
         """Several requests decoded together; events are told apart by `run_id`.
 
         Raises EngineBusyError if another call is running, ConfigError before any work.
@@ -226,7 +225,7 @@ class Engine:
 
     # -- one round --
 
-    def round(self, active: Many[ActiveRequest], waiting: int = 0) -> Iterator[Event]:
+    def round(self, active: Sequence[ActiveRequest], waiting: int = 0) -> Iterator[Event]:
         """One round of all active requests, in one LLM pass; see `core.engine.round`. `waiting`:
         requests in the queue, for the scheduler."""
         began = time.perf_counter()
@@ -263,7 +262,7 @@ class Engine:
         schedule.end_round(batch.states)
 
     def _fused_events(
-        self, result: RoundResult, states: Many[RoundState], *, begin_next: bool
+        self, result: RoundResult, states: Sequence[RoundState], *, begin_next: bool
     ) -> Iterator[Event]:
         """The events of a fused round; with `begin_next` the device already runs the next round
         while they are built."""
@@ -304,7 +303,7 @@ class Engine:
 
     # -- admission and release, for `generate_many` and the worker --
 
-    def prepare(self, request: Request) -> Sequence:
+    def prepare(self, request: Request) -> TokenSequence:
         """Checks a request and turns it into a sequence; no model runs."""
         return prepare(self.models, request)
 
@@ -315,7 +314,7 @@ class Engine:
         active.sequence.fold.observe(event)
         return event
 
-    def admit(self, sequence: Sequence) -> ActiveRequest:
+    def admit(self, sequence: TokenSequence) -> ActiveRequest:
         """Opens an LLM row, selects drafters and length policy, and starts the run's clock."""
         speculation = sequence.speculation
         nodes = self._max_tree_nodes(speculation)
@@ -359,7 +358,7 @@ class Engine:
             active.timings.append(Timed("llm", "prefill", start, time.perf_counter()))
 
     def own_tokens(
-        self, sequence: Sequence, names: Many[str], token_ids: Many[int], first: int
+        self, sequence: TokenSequence, names: Sequence[str], token_ids: Sequence[int], first: int
     ) -> dict[str, list[int]]:
         """The token that each of these SSMs would draft at each place of a text from `first` on.
         Only between two rounds, in the thread that runs them."""
@@ -378,7 +377,7 @@ class Engine:
             leaving.callback(self._draft_pool.forget, active)
             self._llm.close_row(active.row)
 
-    def _round_ms(self, ssms: Many[str], name: str) -> float:
+    def _round_ms(self, ssms: Sequence[str], name: str) -> float:
         """Predicted time of a round in which one SSM drafts a chain. SSMs of one shape count alike:
         their timings differ by noise. One that has not drafted counts like the others on average.
         """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -33,7 +33,7 @@ class NodeActor:
     """A node within a Ray actor; it serves on a thread from the start. `port` is given, so that an
     actor that Ray restarts has the same address. `keys`: or the name of their file here."""
 
-    def __init__(self, ssms: Many[str], host: str, port: int, keys: CurveKeys | str) -> None:
+    def __init__(self, ssms: Sequence[str], host: str, port: int, keys: CurveKeys | str) -> None:
         from core.models.machine import use_threads
 
         use_threads()

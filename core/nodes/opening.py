@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 from core.models.loading.catalog import vocabulary_hash
 from core.models.loading.load import load_ssms
@@ -22,7 +22,7 @@ KINDS = (("topk", 0.0), ("coupled", 0.8), ("fused", 0.8))
 def open_node(
     address: str,
     keys: CurveKeys | None,
-    ssms: Many[str],
+    ssms: Sequence[str],
     dtype: str = "auto",
     device: str = "auto",
     say: Say | None = None,

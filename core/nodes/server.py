@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Container, Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -222,7 +221,7 @@ class _RoundDrafting:
         self._began = began
         self._replies: dict[str, list[DraftReply]] = {}
 
-    def draft(self, served: Many[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
+    def draft(self, served: Sequence[tuple[RunAsk, ServedRun]]) -> dict[str, list[DraftReply]]:
         """The drafts of each run, by its name. Requests of several runs share an SSM's passes."""
         by_ssm: dict[str, list[tuple[RunAsk, ServedRun, DraftRequest]]] = {}
         for ask, run in served:
@@ -250,7 +249,7 @@ class _RoundDrafting:
         return self._replies
 
     def _draft_together(
-        self, ask: RunAsk, run: ServedRun, asked: Many[tuple[DraftAsk, DraftRequest]]
+        self, ask: RunAsk, run: ServedRun, asked: Sequence[tuple[DraftAsk, DraftRequest]]
     ) -> None:
         """One tree of all SSMs of this node."""
         requests = tuple(request for _, request in asked)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
-from collections.abc import Sequence as Many
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -43,7 +42,7 @@ CHANGES: Mapping[int, str] = MappingProxyType(
 class ZmqTransport:
     """See Transport. Nothing is opened before the first call."""
 
-    def __init__(self, addresses: Many[str], keys: CurveKeys | None) -> None:
+    def __init__(self, addresses: Sequence[str], keys: CurveKeys | None) -> None:
         self._addresses = tuple(addresses)
         self._keys = keys
         # The same after a reconnection, so that a node knows the texts it holds for this engine.

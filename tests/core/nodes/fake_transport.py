@@ -1,6 +1,6 @@
 """A Transport to node servers in this process, for tests without sockets."""
 
-from collections.abc import Sequence as Many
+from collections.abc import Sequence
 
 from core.nodes.server import NodeServer
 from core.nodes.transport import Arrival
@@ -14,7 +14,7 @@ class FakeTransport:
 
     CLIENT = b"engine"
 
-    def __init__(self, servers: Many[NodeServer]) -> None:
+    def __init__(self, servers: Sequence[NodeServer]) -> None:
         self._servers: list[NodeServer | None] = list(servers)
         self._delays = [0.0] * len(servers)
         self._is_cut = [False] * len(servers)
