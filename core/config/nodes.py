@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from core.errors import ConfigError
 
-__all__ = ["BUNDLED", "NodeSettings", "address_of", "check_encrypted", "node_settings"]
+__all__ = ["NodeSettings", "address_of", "check_encrypted", "node_settings"]
 
-BUNDLED = "bundled"
 MOST_NODES = 16
 # A name, an IPv4 address or an IPv6 one in brackets; what ZeroMQ takes else (`*`, a device) is no
 # address of one machine.
@@ -22,8 +21,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 class NodeSettings:
     """`addresses`: HOST:PORT of each node. `key_file`: a file of `python -m core.nodes --new-key`,
     the same for engine and nodes; None: nothing is encrypted, loopback addresses only. `cluster`:
-    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` are placed; with a
-    `key_file`, which each machine has under the same name, or fresh keys that Ray hands over."""
+    instead of addresses a Ray cluster, in which nodes with the SSMs `ssms` (by default the bundled
+    ones) are placed; with a `key_file`, which each machine has under the same name, or fresh keys
+    that Ray hands over."""
 
     addresses: tuple[str, ...] = ()
     key_file: str | None = None
@@ -72,7 +72,7 @@ def node_settings(
     if cluster is not None:
         if not cluster:
             raise ConfigError.of("cluster", cluster, "auto, HOST:PORT or ray://HOST:PORT")
-        return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or (BUNDLED,)))
+        return NodeSettings(tuple(addresses), key_file, cluster, tuple(ssms or ()))
     if not addresses:
         if key_file is not None:
             raise ConfigError.of("node_key_file", key_file, "only with --node HOST:PORT")

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from core.cuda.draft_pass import NO_TOKEN, DraftPass, DraftTensors
+from core.cuda.draft_pass import DraftPass, DraftTensors
 from core.cuda.draft_requests import (
     DraftRequests,
     DraftRow,
@@ -26,7 +26,7 @@ from core.cuda.staging import (
     pack,
 )
 from core.drafters.base import DraftRequest, Drafts
-from core.drafters.ssm import SsmDrafter
+from core.drafters.ssm import NO_TOKEN, SsmDrafter
 from core.drafters.ssm_state import PendingTrie
 from core.errors import MODEL_FAULTS
 from core.events.parts import Timed

@@ -11,7 +11,6 @@ import numpy as np
 
 from core.cuda.draft_pass import (
     MAX_END_TOKENS,
-    NO_TOKEN,
     ChildChoice,
     draft_input_shapes,
     padded_ends,
@@ -19,7 +18,8 @@ from core.cuda.draft_pass import (
 from core.cuda.kv_view import ModelGroup, TreeLayout, model_group_of
 from core.cuda.staging import HostToDevice, IntArray
 from core.drafters.base import DraftRequest
-from core.drafters.ssm import SsmDrafter
+from core.drafters.draft_batch import COMPILED_KINDS
+from core.drafters.ssm import NO_TOKEN, SsmDrafter
 from core.drafters.ssm_state import SsmState
 from core.drafters.weights import needs_likelihoods
 from core.models.graphed import WIDTHS
@@ -30,7 +30,6 @@ from core.trees.tree import ROOT
 
 __all__ = ["DraftRequests", "DraftRow", "expands", "plain_draft", "present_nodes", "write_inputs"]
 
-KINDS = ("topk", "coupled")
 # Nodes of a full expansion that one pass drafts.
 MAX_NODES = 64
 
@@ -138,7 +137,7 @@ def _is_supported(row: DraftRow) -> bool:
     request, state = row.request, row.state
     sequence = request.sequence
     return (
-        request.kind in KINDS
+        request.kind in COMPILED_KINDS
         and bool(request.shape)
         and request.stop is None
         and request.beyond == 0

@@ -26,9 +26,18 @@ if TYPE_CHECKING:
     from core.models.native.kernel_args import DraftBatch
     from core.models.native.workspace import DraftLimits
 
-__all__ = ["NoiseBuffer", "DraftSlot", "stop_limits", "workspace_for", "can_batch", "pack"]
+__all__ = [
+    "COMPILED_KINDS",
+    "NoiseBuffer",
+    "DraftSlot",
+    "stop_limits",
+    "workspace_for",
+    "can_batch",
+    "pack",
+]
 
-KINDS = ("topk", "coupled")
+COMPILED_KINDS = ("topk", "coupled")
+"""Draft kinds that one call drafts for all requests: compiled, or on the device."""
 MOST_ROWS = 512
 """Rows of logits of all drafts of one call; they are in memory at the same time."""
 
@@ -80,7 +89,7 @@ def can_batch(slots: Sequence[DraftSlot]) -> bool:
 
 def _is_packable(slot: DraftSlot) -> bool:
     request, sampling = slot.request, slot.request.sequence.sampling
-    if request.kind not in KINDS or slot.limits is None or not slot.shape:
+    if request.kind not in COMPILED_KINDS or slot.limits is None or not slot.shape:
         return False
     if sampling.penalizes:  # the kernel knows no text beyond the tokens it has to read
         return False

@@ -29,11 +29,11 @@ from core.trees.draft import Draft
 from core.trees.sampling import penalize_repetition
 from core.trees.tree import ROOT, TokenTree
 
-__all__ = ["AUDITION", "SsmDrafter"]
+__all__ = ["AUDITION", "NO_TOKEN", "PREFILL_CHUNK", "SsmDrafter"]
 
 T = TypeVar("T")
-# Tokens that one pass over a prompt reads.
 PREFILL_CHUNK = 512
+"""Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks."""
 # Weights decay by 0.95 a token: tokens further back count for less than 4 %.
 JUDGED_PROMPT = 64
 JUDGED_CHUNK = 32
@@ -41,6 +41,7 @@ AUDITION = 24
 # The draft kind whose first child is what an SSM holds best: topk, above T = 0 coupled.
 OWN_KIND = "best_first"
 NO_TOKEN = -1
+"""In place of a token that a tree lacks."""
 
 
 class SsmDrafter:

@@ -20,6 +20,7 @@ from core.config.offload import FASTEST_MBPS
 from core.cuda.fused_round import FusedRound, RoundResult
 from core.drafters import compile_lookups
 from core.drafters.own import import_drafters
+from core.drafters.ssm import PREFILL_CHUNK
 from core.drafters.weights import DrafterWeights, make_weights
 from core.engine.admission import prepare
 from core.engine.drafting import Drafting
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Engine"]
 
-# Tokens of a prompt that one pass reads. The worker can cancel a run between two chunks.
-PREFILL_CHUNK = 512
 LONGEST_WIRE_MS = 1000.0
 # Depth of the chain by which a router compares the times of SSMs.
 ROUTED_CHAIN = 4

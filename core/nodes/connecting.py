@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.config.nodes import BUNDLED, NodeSettings
+from core.config.nodes import NodeSettings
 from core.errors import ConfigError
-from core.models.loading.catalog import vocabulary_hash
+from core.models.loading.catalog import BUNDLED, vocabulary_hash
 from core.models.loading.load import RESERVED_NAMES, LoadedModels
 from core.models.loading.placing import expand_bundled
 from core.models.loading.stages import Say
@@ -55,7 +55,9 @@ def connect_nodes(
 
         if say is not None:
             say(f"Placing nodes in {settings.cluster}")
-        placed = place_nodes(settings.cluster, _names_of(settings.ssms), settings.key_file)
+        placed = place_nodes(
+            settings.cluster, _names_of(settings.ssms or (BUNDLED,)), settings.key_file
+        )
         addresses, keys = placed.addresses, placed.keys
     vocabulary = vocabulary_hash(models.tokenizer)
     transport = ZmqTransport(addresses, keys)
