@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from core.nodes.keys import CurveKeys, read_keys, write_keys
 from core.nodes.listener import NodeListener
 from core.nodes.messages import LARGEST_FRAME, VERSION, Hello, Refused, encode, from_node
 from core.nodes.zmq_transport import ZmqTransport
-from tests.core.engines import ids_of_events, request, rounds_of, tables
+from tests.core.engines import ids_of_events, request, rounds_of, tables, texts_of
 from tests.core.nodes.served import (
     HASH,
     listening,
@@ -35,6 +35,7 @@ from tests.core.nodes.served import (
     server_of,
 )
 from tests.fakes import loaded_tables
+from tests.laws.runs import prompts
 
 WARM = SamplingParams(24, temperature=0.8, seed=1)
 
@@ -291,6 +292,37 @@ def test_a_link_goes_down_in_mid_run(bundled: Engine, tmp_path: Path) -> None:
     ):
         far.set_link("up")
         run.come_back()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_two_machines_write_the_texts_of_one(
+    bundled: Engine, tmp_path: Path, temperature: float
+) -> None:
+    """Five SSMs on two nodes behind a wire, twenty prompts, several at once."""
+    key, models = str(tmp_path / "key"), bundled.models
+    write_keys(key)
+    parts = [[*models.ssms][number::2] for number in range(2)]
+    assert sum(map(len, parts)) == 5
+    with ExitStack() as leaving:
+        machines = [leaving.enter_context(namespace(number)) for number in (1, 2)]
+        nodes = [
+            node_process(f"{at.host}:7000", *part, within=at.within, key_file=key)
+            for at, part in zip(machines, parts, strict=True)
+        ]
+        addresses = tuple(leaving.enter_context(node)[1] for node in nodes)
+        here = LoadedModels(models.llm, {}, models.tokenizer, models.eos_ids)
+        pool = connect_nodes(NodeSettings(addresses, key), here)
+        engine = leaving.enter_context(closing(Engine(here, nodes=pool)))
+        sampling = SamplingParams(48, temperature=temperature, seed=7)
+        requests = [Request(prompt, sampling, LONG.speculation) for prompt in prompts(20)]
+        used = 0
+        for at in range(0, len(requests), 4):
+            group = requests[at : at + 4]
+            events = list(engine.generate_many(group))
+            assert texts_of(events) == texts_of(bundled.generate_many(group))
+            used += sum(trip.drafts for one in rounds_of(events) for trip in one.nodes)
+        assert used > 100, "the nodes' drafts are those that were verified"
 
 
 @dataclass
