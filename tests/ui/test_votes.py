@@ -311,6 +311,7 @@ def test_below_the_tree_it_is_told_who_won_a_vote_and_what_was_dropped() -> None
         if not detail.combined.winner:
             assert "dropped" not in told, "nothing was drafted"
             continue
-        assert told.startswith(f"{detail.combined.winner} won") and " dropped." in told
+        behind = f"{detail.combined.masses[-1]:.2f} of "
+        assert told.startswith(f"{detail.combined.winner}'s draft won the vote with {behind}")
         assert f" {dropped} token{'s' if dropped != 1 else ''} of the others w" in told
     assert "dropped" not in pictures_at(run("union"), 3)["tree"]["why"]

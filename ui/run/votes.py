@@ -204,10 +204,11 @@ def vote_in_short(detail: Detail | None) -> str:
         return ""
     drafts = detail.drafted.drafts if detail.drafted else ()
     total = sum(tree.weights.get(draft.drafter, 0.0) for draft in drafts if draft.token_ids)
-    first = tree.masses[0] if tree.masses else 0.0
+    # Of its last token: of those before it drafts that part later have their share.
+    behind = tree.masses[-1] if tree.masses else 0.0
     dropped = len(tree.dropped)
     lost = f"{dropped} tokens of the others were" if dropped != 1 else "1 token of the others was"
-    won = f"{tree.winner} won the vote with {first:.2f} of {total:.2f} of the weight"
+    won = f"{tree.winner}'s draft won the vote with {behind:.2f} of {total:.2f} of the weight"
     return f"{won}; {lost} dropped."
 
 

@@ -26,7 +26,7 @@ function chip(model) {
     made.append(mark, node("span", "sp-name", model.short));
     // Its room is kept: nothing moves when the first run begins.
     const counts = node("span", "sp-score", "");
-    if (proposed) counts.append(node("b", "", `${accepted} ✓`), node("span", "sp-of", ` of ${proposed}`));
+    if (proposed) counts.append(node("b", "", String(accepted)), node("span", "sp-of", ` of ${proposed}`));
     made.append(counts);
   } else made.append(node("span", "sp-role", model.role), node("span", "sp-name", model.short), node("span", "sp-facts", model.parameters));
   return made;
