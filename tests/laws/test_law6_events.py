@@ -33,7 +33,7 @@ from core.events import (
     event_from_plain,
     event_to_plain,
 )
-from core.sequence import Sequence
+from core.sequence import TokenSequence
 from storage import RunStore
 from tests.core.nodes.served import engine_over
 from tests.laws.runs import bundled_engine, prompts
@@ -167,7 +167,7 @@ def scheduled() -> tuple[Event, ...]:
     return tuple(event for event in events if event.run_id == events[0].run_id)
 
 
-def cut_off(end: Callable[[Sequence], Event]) -> list[Event]:
+def cut_off(end: Callable[[TokenSequence], Event]) -> list[Event]:
     """A run that ends after its third round, otherwise than it would."""
     sampling = SamplingParams(max_new_tokens=32)
     engine = bundled_engine()
