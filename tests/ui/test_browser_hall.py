@@ -111,6 +111,7 @@ def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page:
     for name in each_tab(page):
         for look in in_looks(page, *WIDTHS):
             assert looks.overflow(page) <= 1, (name, look)
+            assert looks.covered(page) == [], (name, look)
             if name in ("Live", "Sessions") and look not in LARGE:
                 shot(page, f"{name.lower()}-{look}")
             if look in LARGE:
@@ -126,6 +127,7 @@ def large_and_back(page: Any, name: str) -> None:
     assert looks.small_texts(page) == [], name
     assert looks.cut_texts(page) == [], name
     assert looks.overlaps(page) == [], name
+    assert looks.covered(page) == [], name
     assert looks.overflow(page) <= 1, name
     looks.large_type(page, False)
 
@@ -176,6 +178,7 @@ def test_every_picture_becomes_a_file_for_white_paper(whole: Stage, browser_page
     for name in each_tab(page):
         for panel in page.locator(".ss-panel:has(.ss-tool)").filter(visible=True).all():
             title = f"{name}: {panel.locator('.ss-title').inner_text()}"
+            panel.locator(".ss-tools").hover()  # on a board they fold into one
             svg, png = (
                 saved_file(page, panel.get_by_role("button", name=f"as {form}").click)[1]
                 for form in ("SVG", "PNG")

@@ -239,6 +239,7 @@ def finishes_by_its_table(page: Any, context: Context) -> None:
     page.locator(".sp-measured .sp-selected").get_by_text("▸ always 8").wait_for()
     becomes(page, "() => document.activeElement.innerText", "▸ always 8")
     panel = page.locator("#learn-lengths")
+    panel.locator(".ss-tools").hover()
     panel.get_by_role("button", name="as a table").click()
     panel.locator("caption").get_by_text("Rate by position", exact=True).wait_for()
     # The pictures follow their row: before that they are of the run that was played last.
