@@ -105,6 +105,14 @@ WIDTHS = ((390, False), (1920, False), (1920, True), (1280, False))
 LARGE = ("1280-light", "1920-dark")
 
 
+# What begins a study, and whether it is whole in the window however long its form is.
+BEGINS = {"Compare": "#compare-begin", "Tune": "#tune-start", "Prompts": "#prompts-measure"}
+IN_WINDOW = """(css) => {
+  scrollTo(0, 0);
+  return document.querySelector(css).getBoundingClientRect().bottom <= innerHeight;
+}"""
+
+
 def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page: OpenPage) -> None:
     page = ran(unfold_settings(browser_page(whole.url)))
     page.get_by_text("A preset of your own").click()
@@ -112,6 +120,9 @@ def test_tabs_fit_at_every_width_theme_and_type_size(whole: Stage, browser_page:
         for look in in_looks(page, *WIDTHS):
             assert looks.overflow(page) <= 1, (name, look)
             assert looks.covered(page) == [], (name, look)
+            if name in BEGINS and not look.startswith("390"):
+                assert page.evaluate(IN_WINDOW, BEGINS[name]), (name, look)
+            assert looks.tiny_texts(page) == [], (name, look)
             if name in ("Live", "Sessions") and look not in LARGE:
                 shot(page, f"{name.lower()}-{look}")
             if look in LARGE:

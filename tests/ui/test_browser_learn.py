@@ -72,6 +72,7 @@ CUT = """(parts) => parts.filter((part) => {
 })"""
 WHOLE = ("#learn-run", "#learn-try", "#learn-rows table", "#learn-moves", ".sp-look", ".sp-answer")
 WHOLE += ("#learn-check", "#learn-show", "#learn-verdict", "#learn-strip", "#learn-scrubber")
+WHOLE += (".sp-steps",)
 TITLES = "() => [...document.querySelectorAll('.sp-step')].map((one) => one.innerText)"
 STILL = "() => document.documentElement.scrollHeight <= innerHeight"
 ROUND = "() => document.querySelector('#sessions-scrubber .ss-columns').ariaValueNow"

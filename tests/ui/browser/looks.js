@@ -157,5 +157,9 @@
     return [...found.map(name), ...low.map((one) => `a tree ${one.clientHeight} px high`)];
   }
 
-  window.specscopeLooks = { keep, small, cut, overlaps, covered };
+  // Too small for a lecture hall, whatever the type; a tree has a zoom of its own.
+  const tiny = () => [...new Set(texts().filter((one) => one.size < 11.9 && !one.holder.closest(ZOOMED))
+    .map((one) => `${name(one)} (${one.size.toFixed(1)} px)`))];
+
+  window.specscopeLooks = { tiny, keep, small, cut, overlaps, covered };
 })();

@@ -35,6 +35,11 @@ def overlaps(page: Any) -> list[str]:
     return list(_ask(page, "overlaps()"))
 
 
+def tiny_texts(page: Any) -> list[str]:
+    """Texts below 12 pixels in ordinary type."""
+    return list(_ask(page, "tiny()"))
+
+
 def covered(page: Any) -> list[str]:
     """Texts under the buttons of their own picture, and trees with no room to be seen."""
     return list(_ask(page, "covered()"))
